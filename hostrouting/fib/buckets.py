@@ -44,7 +44,7 @@ def are_alike(bucket: Bucket, other: Bucket) -> bool:
 
 
 def fits(bucket: Bucket, event: RouteEvent) -> bool:
-    """Return True if a bucket can have been as it is just before an event: then `after` returns what the kernel has."""
+    """Return True if a bucket can have been as it is just before an event; only then the result of `after` is sure."""
     verb, route = event
     standing = [other for other in bucket if _rank(other) == _rank(route)]
     is_there = any(other.fulfils(route) for other in standing)
@@ -57,7 +57,7 @@ def fits(bucket: Bucket, event: RouteEvent) -> bool:
 
 
 def after(bucket: Bucket, event: RouteEvent) -> Bucket:
-    """Return a bucket after an event; one that tells what a later reading has seen already changes nothing."""
+    """Return a bucket after an event; if a reading has already shown the change, it stays as it is."""
     verb, route = event
     others = tuple(other for other in bucket if not other.fulfils(route))
     if verb == "remove":

@@ -1,4 +1,4 @@
-"""A model that follows a node: the events of the kernel change it, and it tells what each of them may have decided."""
+"""A model that follows a node: the events of the kernel change it, and it names the parts that they changed."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ class LiveFib:
 
 
 def differences(model: Fib, reading: Fib) -> Iterator[str]:
-    """Yield what a reading of the node shows otherwise than the model that followed it, as text."""
+    """Yield the differences between a reading of the node and the model that followed it, as text."""
     for key in sorted(model.tables.differing(reading.tables)):
         expected, found = ([*map(str, fib.tables.bucket(key))] for fib in (model, reading))
         yield f"routes {expected or 'none'}, read {found or 'none'}"

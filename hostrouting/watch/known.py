@@ -36,7 +36,7 @@ __all__ = ["KnownRoutes", "NearRoutes", "WholeRoutes"]
 
 @attrs.define(eq=False)
 class KnownRoutes:
-    """The routes in the places of a config, and in all places with a route of ours.
+    """The routes in the places of a config, and in all places that have one of our routes.
 
     `catch_up` lets `hear` have all events of the kernel by now.
     """
@@ -82,7 +82,7 @@ class KnownRoutes:
         return observed
 
     def hear(self, event: RouteEvent) -> Place | None:
-        """Take note of an event; return its place, if that is of the config or has a route of ours."""
+        """Take note of an event; return its place, if that is of the config or has one of our routes."""
         spot = place(event.route)
         held = {} if self._held is None else self._held
         if spot not in self._places and spot not in held and event.route.protocol != OUR_PROTOCOL:
@@ -106,7 +106,7 @@ class KnownRoutes:
         return self._held.get(spot, ())
 
     def confirmed_by(self, ours: Iterable[ObservedRoute]) -> bool:
-        """Return True if these are all routes of ours, place by place in their order."""
+        """Return True if these are all of our routes, place by place in their order."""
         if self._held is None or self._doubtful:
             return False
         found: defaultdict[Place, list[ObservedRoute]] = defaultdict(list)
@@ -147,7 +147,7 @@ class _Reading:
 
 
 class WholeRoutes(_Reading):
-    """The backend itself; what it reads is known from then on."""
+    """The backend itself; the routes that it reads are known from then on."""
 
     def routes(self) -> list[ObservedRoute]:
         """Return the routes of every table."""
