@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hostrouting.fib.packed import Bucket
-    from hostrouting.net.events import RouteEvent
     from hostrouting.net.routes import ObservedRoute, Route
 
 __all__ = ["after", "are_alike", "deleted", "fits", "inserted"]
@@ -43,22 +42,24 @@ def are_alike(bucket: Bucket, other: Bucket) -> bool:
     )
 
 
-def fits(bucket: Bucket, event: RouteEvent) -> bool:
+def fits(bucket: Bucket, verb: str, route: ObservedRoute) -> bool:
     """Return True if a bucket can have been as it is just before an event; only then the result of `after` is sure."""
-    verb, route = event
-    standing = [other for other in bucket if _rank(other) == _rank(route)]
-    is_there = any(other.fulfils(route) for other in standing)
+    if not bucket:
+        return verb == "add"
+    is_there = any(other.fulfils(route) for other in bucket)
     if verb == "remove":
         return is_there
+    standing = [other for other in bucket if _rank(other) == _rank(route)]
     if is_there or (verb == "add") == bool(standing):
         return False
     # A changed nexthop object replaces its routes wherever they stand.
     return not (verb == "replace" and route.nexthop_id and len(standing) > 1)
 
 
-def after(bucket: Bucket, event: RouteEvent) -> Bucket:
+def after(bucket: Bucket, verb: str, route: ObservedRoute) -> Bucket:
     """Return a bucket after an event; if a reading has already shown the change, it stays as it is."""
-    verb, route = event
+    if not bucket:
+        return () if verb == "remove" else (route,)
     others = tuple(other for other in bucket if not other.fulfils(route))
     if verb == "remove":
         return others

@@ -114,7 +114,7 @@ class LiveFib:
             return set()
         key = key_of(route)
         bucket = self._buckets[key] if key in self._buckets else self.fib.tables.bucket(key)
-        self._buckets[key] = after(bucket, event)
+        self._buckets[key] = after(bucket, event.verb, route)
         if self._objects is not None and route.nexthop_id:
             self._objects.add(route.nexthop_id)
         return {key}

@@ -18,7 +18,6 @@ import attrs
 from hostrouting.exceptions import BackendError
 from hostrouting.fib.buckets import after, fits
 from hostrouting.fib.model import resting
-from hostrouting.net.events import RouteEvent
 from hostrouting.net.routes import OUR_PROTOCOL, place
 from hostrouting.static_routes.reconcile import held_in
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from hostrouting.fib.packed import Bucket
-    from hostrouting.host import Lookup, ObservedRoute, RouteBackend, RouteChange
+    from hostrouting.host import Lookup, ObservedRoute, RouteBackend, RouteChange, RouteEvent
     from hostrouting.net.links import Device
     from hostrouting.net.routes import Place
     from hostrouting.net.rules import Rule
@@ -87,11 +86,11 @@ class KnownRoutes:
         held = {} if self._held is None else self._held
         if spot not in self._places and spot not in held and event.route.protocol != OUR_PROTOCOL:
             return None
-        standing, event = held.get(spot, ()), RouteEvent(event.verb, resting(event.route))
-        if self._is_reading or self._held is None or not fits(standing, event):
+        standing, route = held.get(spot, ()), resting(event.route)
+        if self._is_reading or self._held is None or not fits(standing, event.verb, route):
             self._doubtful.add(spot)
             return spot
-        now = after(standing, event)
+        now = after(standing, event.verb, route)
         self._note(now)
         if now:
             held[spot] = now

@@ -207,8 +207,8 @@ class TwoWorlds(RuleBasedStateMachine):
         for event in routes:
             key = key_of(event.route)
             bucket = buckets.get(key, self.live.fib.tables.bucket(key))
-            assert fits(bucket, event), (bucket, event)
-            buckets[key] = after(bucket, event)
+            assert fits(bucket, *event), (bucket, event)
+            buckets[key] = after(bucket, *event)
 
     @precondition(lambda self: hasattr(self, "kernel"))
     @invariant()
