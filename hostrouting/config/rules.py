@@ -64,8 +64,8 @@ OWN_UNITS: Final = frozenset(
     }
 )
 
-#: By the first byte, (first bits, how many of them, what they mean): a static route may not lead there, and no router
-#: lives there.
+#: By the first byte, (first bits, their number, their meaning): a static route may not lead there, and no router lives
+#: there.
 _NOT_UNICAST: Final = {
     0: (0, 8, "0.0.0.0/8, which means 'this network'"),
     127: (127, 8, "127.0.0.0/8, the node's own loopback"),

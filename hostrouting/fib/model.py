@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import attrs
 
 from hostrouting.exceptions import BackendError
+from hostrouting.fib.buckets import deleted, inserted
 from hostrouting.fib.rules import TOS_BITS, Packet, Policy
 from hostrouting.fib.sources import source_by
-from hostrouting.fib.tables import Tables, deleted, inserted, key_of
+from hostrouting.fib.tables import Tables, key_of
 from hostrouting.net.routes import (
     FLAG_ONLINK,
     LOCAL_TABLE,

@@ -117,7 +117,7 @@ class Convergence:
                 raise with_routes(error, desired) from error
             raise
         except BaseException:
-            # An interrupt: only another reading shows what stands.
+            # An interrupt: only another reading shows which routes there are.
             self._record_rest(ctx)
             raise
         after = {place(route): route for route in desired}

@@ -3,7 +3,7 @@
 signs          the manager of the process: its signs, reloads
 unit           ConfigureWatch: the unit that runs a Watch, or the timer that runs the scripts of the boot again
 task           Watch: the threads, and their end
-loop, duty     one thread: what is due, after events, after a time, after a failure; pace: how often
+loop, duty     one thread: its keepers act after events, after a time, after a failure; pace: how often
 installed      the config in force
 trouble        a failure that lasts, in the log and in the state
 routes         the keeper of the static routes

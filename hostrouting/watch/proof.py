@@ -54,7 +54,8 @@ class ProofKeeper:
     """The expected CIDRs of the config in force.
 
     The kernel proves them now and then, and its routing is then compared with a model. In between the model follows the
-    events and answers for what they touch. Whatever is told or written was proven by the kernel, under the run lock.
+    events and answers for the addresses that they touch. All that is told or written was proven by the kernel, under
+    the run lock.
     """
 
     failure: ClassVar[str] = "the expected CIDRs cannot be proven now"

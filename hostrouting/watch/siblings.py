@@ -1,4 +1,4 @@
-"""The siblings kept right beside the routes, in a thread of their own.
+"""The siblings kept right beside the routes, in a separate thread.
 
 They run programs (nft, ebtables, ip) and ask pods, all of which may hang or fail. The routes wait for none of it: they
 have their own thread, both threads share one hold of the run lock, and no failure of a sibling leaves this module.
@@ -57,8 +57,8 @@ def siblings(
 
     `host` has the lock that all threads of the watch share.
 
-    The end of the block does not wait long for a program that hangs, or for a sweep that restores what it removed: the
-    thread goes on without an owner, and ends with the process at the latest. A sweep that is cut off is in its record.
+    The end of the block does not wait long for a program that hangs, or for a sweep that restores objects: the thread
+    goes on without an owner, and ends with the process at the latest. A sweep that is cut off is in its record.
     """
     # No child of the caller's context: each event of a route would wake this thread, too.
     ctx = Context(clock=surrounding.clock)

@@ -57,7 +57,7 @@ allowed=(
 # Devices by which they must leave; none stands for those of the default route.
 expected=(
 )
-# What presets call the addresses that they expect.
+# The names that presets give to the addresses that they expect.
 declare -A names=(
 )
 # Networks that will be connected.
