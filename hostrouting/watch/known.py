@@ -146,7 +146,7 @@ class _Reading:
 
 
 class WholeRoutes(_Reading):
-    """The backend itself; the routes that it reads are known from then on."""
+    """The backend itself; what it reads is known from then on."""
 
     def routes(self) -> list[ObservedRoute]:
         """Return the routes of every table."""
