@@ -76,8 +76,8 @@ class RouteKeeper:
     routes are read at first, after a loss, for another config, after an event with which routes may have gone that no
     event names, and if a small repair is refused.
 
-    Every `interval` our routes alone are read, and the kernel is asked which route decides the first address of each
-    place. If both are as the events told, nothing else is read. The second question finds a foreign route ahead of
+    Every `interval` the routes of ours alone are read, and the kernel is asked which route decides the first address of
+    each place. If both are as the events told, nothing else is read. The second question finds a foreign route ahead of
     ours, but not where a longer prefix, or a rule, decides that address: there only an event can tell of one.
     """
 

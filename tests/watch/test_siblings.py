@@ -134,11 +134,11 @@ def test_the_trouble_of_a_sibling_is_part_of_the_state(host: FakeHost, caplog: p
     def state() -> str:
         return next((sign["STATUS"] for sign in reversed(supervisor.heard) if "STATUS" in sign), "")
 
-    with watching(broken, CONFIG):
+    with running(Watch(CONFIG, host=broken)) as watch:
         told = [f"{trouble}: ZeroDivisionError()" for trouble in troubles]
-        until(lambda: state() == "; ".join(["routes in force: 1", *told]))
+        watch.until(lambda: state() == "; ".join(["routes in force: 1", *told]))
         layer.is_broken = False
-        until(lambda: state() == "routes in force: 1")
+        watch.until(lambda: state() == "routes in force: 1")
     assert {f"this is over: {trouble}" for trouble in troubles} <= set(caplog.messages)
 
 
