@@ -225,11 +225,12 @@ class ProofKeeper:
             if any(found) and not any(expected):
                 return _WINDOW
             was_bad = any(self._told or ()) or self._host.files.exists(MARKER_DETECTED)
+            self._bad_readings = 0
+            if found != self._told:
+                # An alarm is told even if its marker cannot be written.
+                self._told = found
+                self._tell(report, was_bad=was_bad)
             leave_marker(RecordedFiles(held.within(Account()), self._host), report)
-        self._bad_readings = 0
-        if found != self._told:
-            self._told = found
-            self._tell(report, was_bad=was_bad)
         return inf
 
     def _tell(self, report: OverlapReport, *, was_bad: bool) -> None:

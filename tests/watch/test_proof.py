@@ -10,7 +10,7 @@ import pytest
 from support.fabric_files import SHARED, SWITCHED_ON, record
 
 from hostrouting import Configure, HostRoutingConfig, Reset
-from hostrouting.exceptions import EventsLostError
+from hostrouting.exceptions import EventsLostError, HostFileError
 from hostrouting.fib.events import with_device
 from hostrouting.host import DeviceEvent, Route, Rule
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL
@@ -294,6 +294,22 @@ def test_the_marker_of_another_run(watched: Watched, caplog: pytest.LogCaptureFi
     watched.run(0.1)
     assert watched.marker() == "ok"
     assert not [record for record in caplog.records if record.levelno > logging.INFO]
+
+
+def test_an_alarm_without_a_marker(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    """Where its marker cannot be written, an alarm is told all the same, once, and no marker says that all is well."""
+    watched.host.files.tree.read_only.add(MARKER_DETECTED)
+    watched.overlaps()
+    for _ in range(3):
+        with pytest.raises(HostFileError, match=MARKER_DETECTED):
+            watched.run(10)
+    assert [message for message in caplog.messages if ": overlap" in message] == [LINE]
+    assert not watched.host.files.exists(MARKER_OK)
+    watched.host.files.tree.read_only.clear()
+    caplog.clear()
+    watched.run(0.1)
+    assert watched.marker() == f"{LINE}\n"
+    assert not caplog.records
 
 
 def test_the_config_of_an_apply_counts(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
