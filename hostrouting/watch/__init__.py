@@ -10,7 +10,7 @@ proof          the keeper of the proof: alarms, their ends, markers; view: a mod
 siblings       the thread of the siblings: probes (the rules for IPv6 probes), stale_objects (of azure-vnet)
 relay          events for that thread
 shared_lock    one hold of the run lock for all threads
-account        the changes of one act
+account        the changes of one act; trouble: a failure that lasts
 """
 
 from __future__ import annotations

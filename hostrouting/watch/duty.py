@@ -11,6 +11,7 @@ import attrs
 
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
 from hostrouting.watch.pace import Pace
+from hostrouting.watch.trouble import Trouble
 from phases import CancelledError, DeadlineExceededError
 
 if TYPE_CHECKING:
@@ -61,8 +62,9 @@ class Duty:
     #: On the monotonic clock of the context.
     due: float = -inf
     _pace: Pace = attrs.field(init=False)
-    #: The trouble that was logged last.
-    _trouble: str = ""
+    _trouble: Trouble = attrs.field(
+        init=False, default=attrs.Factory(lambda self: Trouble(self._logger), takes_self=True)
+    )
 
     @_pace.default
     def _new_pace(self) -> Pace:
@@ -71,7 +73,7 @@ class Duty:
     @property
     def trouble(self) -> str:
         """The failure of the last `act`; empty if there was none."""
-        return f"{self._keeper.failure}: {self._trouble}" if self._trouble else ""
+        return self._trouble.text
 
     def hear(self, events: Sequence[NetworkEvent], *, now: float) -> None:
         """Tell the keeper of events."""
@@ -90,7 +92,7 @@ class Duty:
         self.due = -inf
 
     def act(self, ctx: Context) -> None:
-        """Let the keeper act; a failure is logged, and it acts again after some seconds."""
+        """Let the keeper act; a failure and its end are logged, and it acts again after some seconds."""
         # Time on the processor: waiting for the run lock slows nothing down.
         started, seconds = time.thread_time(), _SECONDS_AFTER_A_FAILURE
         # It may hear events meanwhile.
@@ -99,22 +101,17 @@ class Duty:
             seconds = self._keeper.act(ctx)
             if seconds:
                 # One that goes on at once may fail next, and would then be told again and again.
-                self._trouble = ""
+                self._trouble.end()
         except (CancelledError, DeadlineExceededError):
             if not ctx.over:
                 raise
         except HostRoutingError as error:
             if _is_for_ever(error):
                 raise
-            self._tell_once(error)
+            self._trouble.tell(f"{self._keeper.failure}: {error}")
         self._pace = self._pace.after(time.thread_time() - started, now=time.monotonic())
         now = ctx.clock.monotonic()
         self.due = max(min(self.due, now + seconds), now + self._pace.pause)
-
-    def _tell_once(self, error: HostRoutingError) -> None:
-        if self._trouble != str(error):
-            self._logger.error("%s: %s", self._keeper.failure, error)
-        self._trouble = str(error)
 
 
 def _is_for_ever(error: HostRoutingError) -> bool:

@@ -8,6 +8,7 @@ import attrs
 
 from hostrouting.boot import INTENT_PATH, read_intent
 from hostrouting.exceptions import HostFileError, InvalidConfigError
+from hostrouting.watch.trouble import Trouble
 
 if TYPE_CHECKING:
     import logging
@@ -29,8 +30,9 @@ class InstalledConfig:
     #: A reset removed it while this ran: there is nothing to keep any more.
     is_reset: bool = False
     _is_there: bool = attrs.field(init=False)
-    #: The trouble that was logged last.
-    _trouble: str = ""
+    _trouble: Trouble = attrs.field(
+        init=False, default=attrs.Factory(lambda self: Trouble(self._logger), takes_self=True)
+    )
 
     @_is_there.default
     def _look(self) -> bool:
@@ -44,9 +46,13 @@ class InstalledConfig:
         except (HostFileError, InvalidConfigError) as error:
             # A file is there: it may have been damaged before this began, and a reset removes it.
             self._is_there = True
-            self._tell_once(error)
+            # hostrouting owns the file: an apply writes it again.
+            self._trouble.tell(
+                "the installed config cannot be read, and the one before it stays in force; run: hostrouting apply "
+                f"CONFIG, which writes {INTENT_PATH} again; the reason: {error}"
+            )
             return self.config
-        self._trouble = ""
+        self._trouble.end()
         self.is_reset = intent is None and self._is_there
         if intent is not None:
             self._is_there = True
@@ -59,13 +65,3 @@ class InstalledConfig:
             self.config = read()
         except (HostFileError, InvalidConfigError) as error:
             self._logger.error("the config cannot be read, and the one before it stays in force: %s", error)  # noqa: TRY400 - a message for the operator
-
-    def _tell_once(self, error: Exception) -> None:
-        if self._trouble != str(error):
-            # hostrouting owns the file: an apply writes it again.
-            message = (
-                "the installed config cannot be read, and the one before it stays in force; run: hostrouting apply "
-                "CONFIG, which writes %s again; the reason: %s"
-            )
-            self._logger.error(message, INTENT_PATH, error)
-        self._trouble = str(error)

@@ -18,6 +18,7 @@ from hostrouting.watch.loop import Rounds, keep
 from hostrouting.watch.probes import ProbeKeeper
 from hostrouting.watch.relay import Relay
 from hostrouting.watch.stale_objects import StaleObjectKeeper
+from hostrouting.watch.trouble import Trouble
 from phases import Context
 
 if TYPE_CHECKING:
@@ -65,15 +66,16 @@ def siblings(host: Host, logger: logging.Logger, installed: InstalledConfig, *, 
 
 @attrs.define(eq=False)
 class _Tolerated:
-    """A keeper whose failure, of whatever kind, is one line in the log; it acts again after the interval."""
+    """A keeper whose failure, of whatever kind, and its end are a line in the log; it acts again after the interval."""
 
     _keeper: Keeper
     #: The longest time of one `act`.
     _seconds: float
     _logger: logging.Logger
     _installed: InstalledConfig
-    #: The trouble that was logged last.
-    _trouble: str = ""
+    _trouble: Trouble = attrs.field(
+        init=False, default=attrs.Factory(lambda self: Trouble(self._logger), takes_self=True)
+    )
 
     @property
     def failure(self) -> str:
@@ -95,13 +97,7 @@ class _Tolerated:
         except Exception as error:  # noqa: BLE001 (a mistake in a sibling must not end the watch of the routes)
             if ctx.over:
                 return inf
-            self._tell_once(error)
+            self._trouble.tell(f"{self.failure}: {str(error) or repr(error)}")
             return self._installed.config.watch.interval
-        self._trouble = ""
+        self._trouble.end()
         return seconds
-
-    def _tell_once(self, error: Exception) -> None:
-        trouble = str(error) or repr(error)
-        if self._trouble != trouble:
-            self._logger.error("%s: %s", self.failure, trouble)
-        self._trouble = trouble
