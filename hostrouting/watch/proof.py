@@ -42,6 +42,9 @@ __all__ = ["ProofKeeper"]
 
 #: The time between two readings that count: a change that ends within it makes no alarm.
 _WINDOW: Final = 1.0
+#: Other findings wait for a second for each of those that were told, at most for so long: the routes of a daemon may
+#: change all the time. The end of an alarm does not wait.
+_LONGEST_SILENCE: Final = 600.0
 #: The share of a core that readings without an event may take: one of 500,000 routes takes seconds.
 _SHARE: Final = 0.005
 
@@ -247,6 +250,7 @@ class ProofKeeper:
                 # An alarm is told even if its marker cannot be written.
                 self._told = found
                 self._tell(report, was_bad=was_bad)
+                self._next_count = now + min(_LONGEST_SILENCE, sum(map(len, found)))
             leave_marker(RecordedFiles(held.within(Account()), self._host), report)
         return inf
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 
+import attrs
 import pytest
-from support.proof_keepers import LINE, ProvenNode, config_of
+from support.proof_keepers import LINE, OVERLAP, ProvenNode, config_of
 
 from hostrouting import Configure, HostRoutingConfig, Reset
 from hostrouting.exceptions import HostFileError
@@ -91,6 +92,27 @@ def test_a_changed_finding_is_told_once(watched: ProvenNode, caplog: pytest.LogC
     lines = [message for message in caplog.messages if ": overlap" in message]
     assert lines == [LINE, LINE.replace("172.16.4.", "172.16.9.")]
     assert watched.marker() == "".join(f"{line}\n" for line in lines)
+
+
+def test_findings_that_change_all_the_time(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
+    """A routing daemon that changes fifty overlaps every second fills no log, and its last findings are told."""
+    overlaps = [attrs.evolve(OVERLAP, network=OVERLAP.network + (number << 8)) for number in range(50)]
+    for second in range(300):
+        for overlap in overlaps:
+            route = attrs.evolve(overlap, protocol=17 + second % 2)
+            watched.node.insert_route(route, verb="replace" if second else "add")
+        watched.run(1)
+    assert 100 <= caplog.text.count(": overlap") <= 350
+    watched.run(100)
+    assert watched.marker().count("proto keepalived") == 50
+    # The end of an alarm waits for nothing, and neither does the next alarm.
+    for overlap in overlaps:
+        watched.node.delete_route(attrs.evolve(overlap, protocol=18))
+    watched.run(0.1)
+    assert watched.marker() == "ok"
+    watched.overlaps()
+    watched.run(2)
+    assert watched.marker() == f"{LINE}\n"
 
 
 def test_an_event_elsewhere_wakes_nothing(watched: ProvenNode) -> None:
