@@ -128,7 +128,8 @@ class ProofKeeper:
             # The events from before it are heard next.
             return 0
         seconds = self._judge(ctx, config, self._findings(), now)
-        return max(0, min(seconds, self._next_reading - now))
+        # The dates of the files are looked at every interval, also where readings are rarer.
+        return max(0, min(seconds, self._next_reading - now, config.watch.interval))
 
     # --- the findings, by the model and by the kernel
 

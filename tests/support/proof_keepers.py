@@ -76,18 +76,19 @@ class ProvenNode:
     def mended(self) -> None:
         self.node.delete_route(OVERLAP)
 
-    def announces_fabric(self) -> None:
+    def announces_fabric(self, *, wakes: bool = True) -> None:
         write = self.host.files.write
         write(CONFIGURATION, SWITCHED_ON, mode=0o644)
         write("/var/lib/waagent/SharedConfig.xml", SHARED, mode=0o644)
-        self.writes_pool(record(b"IPoIB_Data", b"NUMPAIRS:1|00155D33FF1D:172.16.1.4"))
+        self.writes_pool(record(b"IPoIB_Data", b"NUMPAIRS:1|00155D33FF1D:172.16.1.4"), wakes=wakes)
 
-    def writes_pool(self, content: bytes) -> None:
+    def writes_pool(self, content: bytes, *, wakes: bool = True) -> None:
         """Write the pool of the fabric, and let a device change: then the keeper looks at the date of the pool."""
         self.host.files.write(POOL, content, mode=0o644)
         # The date, which is part of a finding, stays the same to the minute.
         self.host.files.tree.change(POOL, modified=self.clock.monotonic() / 1000)
-        self.host.events.announce(DeviceEvent("set", self.node.fib.devices["ib0"]._replace(addresses=())))
+        if wakes:
+            self.host.events.announce(DeviceEvent("set", self.node.fib.devices["ib0"]._replace(addresses=())))
 
     def marker(self) -> str:
         exists = self.host.files.exists

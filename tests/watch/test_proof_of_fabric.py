@@ -35,6 +35,17 @@ def test_an_announced_fabric(watched: ProvenNode, caplog: pytest.LogCaptureFixtu
     ]
 
 
+def test_a_pool_on_a_node_of_many_routes(
+    watched: ProvenNode, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a reading takes seconds, and the next one is minutes away, the pool is looked at every interval."""
+    monkeypatch.setattr("hostrouting.watch.proof._SHARE", 1e-9)
+    watched.run(61)
+    watched.announces_fabric(wakes=False)
+    watched.run(62)
+    assert "announced 172.16.0.0" in caplog.text
+
+
 @pytest.mark.parametrize("torn", [b"", record(b"HostName", b"a host"), record(b"IPoIB_Data", b"NUMPAIRS:1|0015")])
 def test_a_pool_that_is_being_written(watched: ProvenNode, caplog: pytest.LogCaptureFixture, torn: bytes) -> None:
     """A pool without its addresses for less than a second ends no alarm; one that has lost them ends it."""
