@@ -18,7 +18,6 @@ from hostrouting.route_overlap.live import LiveProof
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from hostrouting.route_overlap.task import (
     announced_fabric,
-    check_now,
     leave_marker,
     prove_now,
     tell_findings,
@@ -43,6 +42,9 @@ __all__ = ["ProofKeeper"]
 
 #: The time between two readings that count: a change that ends within it makes no alarm.
 _WINDOW: Final = 1.0
+#: Other findings wait for a second for each of those that were told, at most for so long: the routes of a daemon may
+#: change all the time. The end of an alarm does not wait.
+_LONGEST_SILENCE: Final = 600.0
 #: The share of a core that readings without an event may take: one of 500,000 routes takes seconds.
 _SHARE: Final = 0.005
 #: The state names so many CIDRs.
@@ -67,6 +69,8 @@ class ProofKeeper:
     _proof: LiveProof = attrs.field(init=False)
     _view: View = attrs.field(init=False)
     _fabric: Fabric = attrs.field(factory=Fabric)
+    #: Since when the files announce no fabric any more; None if they announce one, or never did.
+    _gone_since: float | None = None
     #: When the files of the fabric changed last.
     _stamps: tuple[float | None, ...] = ()
     #: When the kernel is to prove everything again.
@@ -90,6 +94,7 @@ class ProofKeeper:
         self._section = section
         self._proof = LiveProof(section)
         self._view = View(self._proof.concerns)
+        self._fabric, self._gone_since = Fabric(), None
         self._told, self._bad_readings, self._next_count = None, 0, -inf
 
     @property
@@ -142,7 +147,8 @@ class ProofKeeper:
             message = "the model of the routing differs from the kernel, which counts: %s"
             self._logger.error(message, difference, extra={"task": TASK})
         seconds = self._judge(ctx, config, found, now)
-        return max(0, min(seconds, self._next_reading - now))
+        # The dates of the files are looked at every interval, also where readings are rarer.
+        return max(0, min(seconds, self._next_reading - now, config.watch.interval))
 
     # --- the findings, by the model and by the kernel
 
@@ -156,15 +162,30 @@ class ProofKeeper:
         started = time.thread_time()
         reading = Reading.of(self._host.routes)
         self._stamps = self._stamps_now()
-        fabric = announced_fabric(ctx.child(timeout=0), self._section.fabric, self._host)
+        fabric = self._announced_fabric(ctx)
         if fabric != self._fabric:
             self._fabric = fabric
             self._proof.forget()
         self._kernels = _found(prove_now(reading, config, fabric, self._host))
         self._view.read(reading)
         self._is_stale = False
-        pause = max(config.watch.interval, (time.thread_time() - started) / _SHARE)
+        is_doubtful = self._gone_since is not None
+        pause = _WINDOW if is_doubtful else max(config.watch.interval, (time.thread_time() - started) / _SHARE)
         self._next_reading = ctx.clock.monotonic() + pause
+
+    def _announced_fabric(self, ctx: Context) -> Fabric:
+        """Return the announced fabric, also for a while after it has gone: its pool may be being written anew."""
+        fabric = announced_fabric(ctx.child(timeout=0), self._section.fabric, self._host)
+        if fabric.addresses or not self._fabric.addresses:
+            self._gone_since = None
+            return fabric
+        now = ctx.clock.monotonic()
+        if self._gone_since is None:
+            self._gone_since = now
+        if now < self._gone_since + _WINDOW:
+            return self._fabric
+        self._gone_since = None
+        return fabric
 
     def _stamps_now(self) -> tuple[float | None, ...]:
         return tuple(map(self._modified, (CONFIGURATION, POOL))) if self._section.fabric == "auto" else ()
@@ -235,7 +256,7 @@ class ProofKeeper:
             if self._installed.is_reset or config.route_overlap != self._section:
                 return 0
             with held.interruptible():
-                report = check_now(held, config, self._host, seconds=0)
+                report = prove_now(self._host.routes, config, self._fabric, self._host)
             found = _found(report)
             if found != expected:
                 # A change is under way, or the model is wrong.
@@ -243,11 +264,13 @@ class ProofKeeper:
             if any(found) and not any(expected):
                 return _WINDOW
             was_bad = any(self._told or ()) or self._host.files.exists(MARKER_DETECTED)
+            self._bad_readings = 0
+            if found != self._told:
+                # An alarm is told even if its marker cannot be written.
+                self._told = found
+                self._tell(report, was_bad=was_bad)
+                self._next_count = now + min(_LONGEST_SILENCE, sum(map(len, found)))
             leave_marker(RecordedFiles(held.within(Account()), self._host), report)
-        self._bad_readings = 0
-        if found != self._told:
-            self._told = found
-            self._tell(report, was_bad=was_bad)
         return inf
 
     def _tell(self, report: OverlapReport, *, was_bad: bool) -> None:
