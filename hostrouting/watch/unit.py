@@ -17,7 +17,7 @@ from hostrouting.boot import (
     program_path,
     read_asset,
 )
-from hostrouting.config import WatchMode
+from hostrouting.config import WatchConfig, WatchMode
 from hostrouting.config.rules import write_duration
 from hostrouting.exceptions import UnitError
 from hostrouting.findings import OPTIONAL, NodeFinding, is_refused, of_optional, refused
@@ -45,6 +45,10 @@ _IDLE: Final = (
 )
 _NO_SWEEP: Final = (
     "nothing is swept after an apply, because the timer does not sweep; set hostRouting.watch.mode to 'service'"
+)
+_NO_COUNT: Final = (
+    "each run of the timer gives its verdict at once, and only mode 'service' counts bad readings; set "
+    "hostRouting.watch.mode to 'service', or take this one out"
 )
 _NO_COMMAND: Final = "install hostrouting there, or set hostRouting.watch.mode to 'timer', which needs no command"
 
@@ -182,6 +186,8 @@ class ConfigureWatch(NodeTask):
             found.append(NodeFinding("watch", "hostRouting.watch", _IDLE, "warning"))
         elif _asks_a_timer_to_sweep(self._config):
             found.append(NodeFinding("watch", "hostRouting.staleCni.sweep", _NO_SWEEP, "warning"))
+        if _asks_a_timer_to_count(self._config):
+            found.append(NodeFinding("watch", "hostRouting.watch.readings", _NO_COUNT, "note"))
         return found
 
     def _parts(self) -> tuple[list[Part], BootUnit | None]:
@@ -218,10 +224,16 @@ class ConfigureWatch(NodeTask):
             ctx.record(change, undo=lambda _: None)
 
 
+def _has_timer(config: HostRoutingConfig) -> bool:
+    return config.watch.enabled and config.watch.mode is WatchMode.TIMER
+
+
 def _asks_a_timer_to_sweep(config: HostRoutingConfig) -> bool:
-    section = config.stale_cni
-    by_timer = config.watch.enabled and config.watch.mode is WatchMode.TIMER
-    return by_timer and section.enabled and section.sweep == "clean"
+    return _has_timer(config) and config.stale_cni.enabled and config.stale_cni.sweep == "clean"
+
+
+def _asks_a_timer_to_count(config: HostRoutingConfig) -> bool:
+    return _has_timer(config) and config.watch.readings != WatchConfig().readings
 
 
 def _told(change: Change) -> str:

@@ -238,6 +238,18 @@ class TestApply:
         apply(host, **ROUTES, **CLEAN, **BY_SERVICE)
         assert not check_node(in_time(), config(**ROUTES, **CLEAN, **BY_SERVICE), host).findings
 
+    def test_a_timer_that_is_to_count_readings(self) -> None:
+        """Each of its runs gives a verdict: `check` notes that a number of readings has no effect."""
+        host = with_command()
+        counting: dict[str, Any] = {"enabled": True, "readings": 3}
+        apply(host, **ROUTES, watch=counting)
+        wanted = config(**ROUTES, watch=counting)
+        [finding] = check_node(in_time(), wanted, host).findings
+        assert (finding.kind, finding.subject, finding.severity) == ("watch", "hostRouting.watch.readings", "note")
+        assert "only mode 'service' counts" in finding.reason
+        apply(host, **ROUTES, watch={**counting, "mode": "service"})
+        assert not check_node(in_time(), config(**ROUTES, watch={**counting, "mode": "service"}), host).findings
+
     def test_another_interval_restarts_the_timer(self) -> None:
         """A timer counts by the interval that it was started with."""
         host = with_command()
