@@ -18,7 +18,7 @@ from hostrouting.net.routes import OUR_PROTOCOL, place
 from hostrouting.static_routes.reconcile import held_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from hostrouting.host import Lookup, ObservedRoute, RouteBackend, RouteChange, RouteEvent
     from hostrouting.net.links import Device
@@ -66,6 +66,8 @@ class KnownRoutes:
     sources: set[int] = attrs.field(factory=set)
     #: Their nexthop objects: routes go with these, too.
     objects: set[int] = attrs.field(factory=set)
+    #: The routes of all tables, of any program: those of the last reading, and all that events added since.
+    count: int = 0
 
     def forget(self, places: Collection[Place] | None = None) -> None:
         """Forget all routes; with `places`, those are the places of the config from now on."""
@@ -79,6 +81,7 @@ class KnownRoutes:
         self._is_reading = True
         try:
             observed = self.backend.routes()
+            self.count = len(observed)
             held = held_in(observed, self._places)
             self._held = {spot: tuple(routes) for spot, routes in held.items()}
             self._doubtful.clear()
@@ -94,6 +97,7 @@ class KnownRoutes:
 
     def hear(self, event: RouteEvent) -> Place | None:
         """Take note of an event; return its place, if that is of the config or has a route of ours."""
+        self.count += event.verb != "remove"
         spot = place(event.route)
         held = {} if self._held is None else self._held
         if spot not in self._places and spot not in held and event.route.protocol != OUR_PROTOCOL:
@@ -124,6 +128,16 @@ class KnownRoutes:
             found[place(route)].append(resting(route))
         known = {spot: _ours(routes) for spot, routes in self._held.items()}
         return found == {spot: routes for spot, routes in known.items() if routes}
+
+    def agrees_with(self, observed: Sequence[ObservedRoute]) -> bool:
+        """Return True if a reading of all routes shows what is known, in the same order."""
+        self.count = len(observed)
+        if self._held is None or self._doubtful:
+            return False
+        return self._of_interest(held_in(observed, self._places)) == self._of_interest(self._held)
+
+    def _of_interest(self, held: Mapping[Place, Sequence[ObservedRoute]]) -> dict[Place, tuple[ObservedRoute, ...]]:
+        return {spot: tuple(routes) for spot, routes in held.items() if spot in self._places or _ours(routes)}
 
     def _note(self, routes: Iterable[ObservedRoute]) -> None:
         for route in routes:

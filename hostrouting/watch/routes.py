@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from contextlib import suppress
 from logging import ERROR, INFO, WARNING
 from math import inf
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 import attrs
 
@@ -33,10 +33,16 @@ __all__ = ["RouteKeeper"]
 #: A foreign route is left in a place of the config after so many displacements within the time: its owner insists.
 _MOST_DISPLACEMENTS: Final = 3
 _SECONDS_OF_A_CONTEST: Final = 3600.0
+#: In the time of one question about a route of ours, the kernel shows so many routes; a first question takes longer.
+_OTHERS_READ_FOR_EACH: Final = 3
+_OTHERS_READ: Final = 1000
 #: Each change has a separate line, if there are no more than these.
 _MOST_LINES: Final = 8
 #: A program that changes a route without end fills no log: ten repairs a second are made for it, for ever.
 _MOST_LINES_A_MINUTE: Final = 60
+
+#: All routes; or ours, and the answer about each of their places.
+_Answers: TypeAlias = "tuple[list[ObservedRoute], list[Lookup] | None]"
 
 
 class _Lines:
@@ -75,9 +81,9 @@ class RouteKeeper:
     routes are read at first, after a loss, for another config, after an event with which routes may have gone that no
     event names, and if a small repair is refused.
 
-    Every `interval` the routes of ours alone are read, and the kernel is asked which route decides the first address of
-    each place. If both are as the events told, nothing else is read. The second question finds a foreign route ahead of
-    ours, but not where a longer prefix, or a rule, decides that address: there only an event can tell of one.
+    Every `interval` the routes are compared with what the events told. On a node with many foreign routes, only ours
+    are read, and the kernel is asked which route decides the first address of each place. That finds a foreign route
+    ahead of ours, but not where a longer prefix, or a rule, decides the address: there only an event can tell of one.
     """
 
     failure: ClassVar[str] = "the routes cannot be repaired now"
@@ -107,7 +113,7 @@ class RouteKeeper:
     #: When to compare the routes without an event, on the monotonic clock.
     _compare_at: float = inf
     #: The answers of the kernel that were as the events told.
-    _confirmed: tuple[list[ObservedRoute], list[Lookup]] | None = None
+    _confirmed: _Answers | None = None
     #: When foreign routes were displaced from a place.
     _displacements: defaultdict[Place, list[float]] = attrs.field(factory=lambda: defaultdict(list))
 
@@ -230,15 +236,26 @@ class RouteKeeper:
         if last.waiting or last.spared or last.unrestored:
             # It may be time for them.
             return False
-        ours = self._host.routes.routes_of(OUR_PROTOCOL)
-        deciding = self._host.routes.lookup([route.network for route in last.wanted.values()])
-        if (ours, deciding) == self._confirmed:
+        answers = self._asked()
+        if answers == self._confirmed:
             return True
-        in_our_places = (found.route for found in deciding if found.route and place(found.route) in last.wanted)
-        are_first = all(route.fulfils(last.wanted[place(route)]) for route in in_our_places)
-        is_confirmed = are_first and self._known.confirmed_by(ours)
-        self._confirmed = (ours, deciding) if is_confirmed else None
+        is_confirmed = self._agree(*answers)
+        self._confirmed = answers if is_confirmed else None
         return is_confirmed
+
+    def _asked(self) -> _Answers:
+        """Return all routes; if there are many others, only ours, and the answers that decide in their places."""
+        wanted, routes = self._last.wanted, self._host.routes
+        if self._known.count <= _OTHERS_READ + _OTHERS_READ_FOR_EACH * len(wanted):
+            return routes.routes(), None
+        return routes.routes_of(OUR_PROTOCOL), routes.lookup([route.network for route in wanted.values()])
+
+    def _agree(self, routes: list[ObservedRoute], deciding: list[Lookup] | None) -> bool:
+        wanted = self._last.wanted
+        if deciding is None:
+            return self._known.agrees_with(routes) and all(map(self._is_right, wanted))
+        in_our_places = (found.route for found in deciding if found.route and place(found.route) in wanted)
+        return all(route.fulfils(wanted[place(route)]) for route in in_our_places) and self._known.confirmed_by(routes)
 
     def _repair(self, ctx: Context, routes: Sequence[StaticRoute], now: float) -> None:
         """Make the routes right, and log each difference to the state before."""

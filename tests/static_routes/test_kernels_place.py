@@ -75,7 +75,8 @@ class Account:
     def skips(self, _name: str) -> bool:
         return False
 
-    def record(self, _change: Change, undo: Callable[[Context], None]) -> None:
+    def record(self, _change: Change, undo: Callable[[Context], None] | None) -> None:
+        assert undo is not None
         self.inverses.append(undo)
 
 
