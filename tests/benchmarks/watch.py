@@ -44,8 +44,8 @@ NAMES: Final = (DELETION, CHANGES, TIMED, AT_ONCE, LOOP, IDLE)
 KINDS: Final = ("gateway", "device", "source", "scope", "metric", "foreign")
 LEGEND: Final = """\
 Milliseconds from the event of another program's change to the event that ours is in force again, in a table of as many
-routes as N says; `ip route` makes the changes. Loop and idle: processor time of watch, and its memory. Watch proves the
-addresses of all these routes, too.
+routes as N says; `ip route` makes the changes. Loop and idle: processor time of watch, and its memory. The idle one
+proves the addresses of all its routes, too.
   ours      `hostrouting watch`, in a process
   monitor   `ip monitor route` with a bash loop that adds each route again that was deleted
   timer     a bash loop that adds all routes with `ip -force -batch` every 30 s: deletions spread over one period"""
@@ -78,7 +78,9 @@ def watch(setting: Setting) -> list[Result]:
                 results = [_deletion(seen, ours, others, 10 * rounds), _changes(seen, ours, 10 * rounds)]
             period = _PERIOD if rounds >= _FEWEST_ROUNDS else 5.0
             results += [_timer(seen, others, period), _at_once(seen, ours, rounds)]
-            results += [_idle(process, 2 * period), _loop(process, ours, period)]
+            results.append(_loop(process, ours, period))
+        with _watching(setting, ours, proven=True) as process:
+            results.append(_idle(process, 2 * period))
     finally:
         world.sweep()
     return results
@@ -213,8 +215,8 @@ def _shell(script: str) -> Iterator[None]:
 
 
 @contextmanager
-def _watching(setting: Setting, routes: Sequence[Route]) -> Iterator[int]:
-    """Run the command until the end of the block; yield its process."""
+def _watching(setting: Setting, routes: Sequence[Route], *, proven: bool = False) -> Iterator[int]:
+    """Run the command until the end of the block; yield its process. Where `proven`, it proves all addresses, too."""
     wanted = [
         {
             "destination": f"{format_ipv4(route.network)}/{route.prefix_length}",
@@ -223,11 +225,14 @@ def _watching(setting: Setting, routes: Sequence[Route]) -> Iterator[int]:
         }
         for route in routes
     ]
-    config, root = setting.folder / "watch.json", setting.folder / "watched"
-    root.mkdir()
-    networks = collapse_addresses(IPv4Network((route.network, route.prefix_length)) for route in routes)
-    proven = {"expectedCidrs": list(map(str, networks)), "expectedDevs": [world.DEVICE]}
-    config.write_text(json.dumps({"staticRoutes": {"enabled": True, "routes": wanted}, "routeOverlap": proven}))
+    document: dict[str, object] = {"staticRoutes": {"enabled": True, "routes": wanted}}
+    if proven:
+        networks = collapse_addresses(IPv4Network((route.network, route.prefix_length)) for route in routes)
+        document["routeOverlap"] = {"expectedCidrs": list(map(str, networks)), "expectedDevs": [world.DEVICE]}
+    folder = setting.folder / ("proven" if proven else "watched")
+    config, root = folder / "watch.json", folder / "root"
+    root.mkdir(parents=True)
+    config.write_text(json.dumps(document))
     words = [sys.executable, str(_CHILD), str(root), "watch", str(config)]
     with subprocess.Popen(words, env=environment(), cwd="/", stderr=subprocess.DEVNULL) as process:
         try:
@@ -236,7 +241,8 @@ def _watching(setting: Setting, routes: Sequence[Route]) -> Iterator[int]:
                 if time.monotonic() > until or process.poll() is not None:
                     raise BenchmarkError("watch did not put the routes in force")
                 time.sleep(0.1)
-            time.sleep(1)
+            # It has begun, and its first reading is compared.
+            time.sleep(3)
             yield process.pid
         finally:
             process.terminate()
