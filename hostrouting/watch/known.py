@@ -8,7 +8,7 @@ moment. Changes that it does not announce go with an event of a device or an add
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from hostrouting.net.rules import Rule
 
 __all__ = ["KnownRoutes", "NearRoutes", "WholeRoutes", "after"]
+
+#: How many routes an event adds, by its verb; 1 if it is not here.
+_MORE: Final = {"remove": -1, "replace": 0}
 
 
 def after(standing: Sequence[ObservedRoute], event: RouteEvent) -> tuple[ObservedRoute, ...] | None:
@@ -66,7 +69,7 @@ class KnownRoutes:
     sources: set[int] = attrs.field(factory=set)
     #: Their nexthop objects: routes go with these, too.
     objects: set[int] = attrs.field(factory=set)
-    #: The routes of all tables, of any program: those of the last reading, and all that events added since.
+    #: How many routes there are in all tables, of any program; too many if some went in silence.
     count: int = 0
 
     def forget(self, places: Collection[Place] | None = None) -> None:
@@ -97,7 +100,7 @@ class KnownRoutes:
 
     def hear(self, event: RouteEvent) -> Place | None:
         """Take note of an event; return its place, if that is of the config or has a route of ours."""
-        self.count += event.verb != "remove"
+        self.count += _MORE.get(event.verb, 1)
         spot = place(event.route)
         held = {} if self._held is None else self._held
         if spot not in self._places and spot not in held and event.route.protocol != OUR_PROTOCOL:

@@ -102,9 +102,12 @@ class TestReadingOfFewRoutes:
         kept.keeper.act(Context(clock=clock))
         assert str(FOREIGN) not in standing(node)
 
-    def test_many_routes_came_by_events(self, kept: Kept) -> None:
-        """Routes that other programs added since the last reading count: the next comparison does not read them."""
+    def test_routes_of_others_come_and_go(self, kept: Kept) -> None:
+        """Routes of other programs count as events tell, so the interval never reads many."""
         kept.keeper.act(Context())
         before = kept.keeper._known.count
-        kept.keeper.hear([RouteEvent("add", resting(FOREIGN)._replace(network=number)) for number in range(5)])
+        others = [resting(FOREIGN)._replace(network=number) for number in range(5)]
+        kept.keeper.hear([RouteEvent("add", route) for route in others])
         assert kept.keeper._known.count == before + 5
+        kept.keeper.hear([RouteEvent("replace", others[0]), *(RouteEvent("remove", route) for route in others)])
+        assert kept.keeper._known.count == before
