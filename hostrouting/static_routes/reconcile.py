@@ -329,7 +329,13 @@ def held_in(observed: Routes, places: Iterable[Place]) -> dict[Place, list[Obser
 
 def hidden_in(observed: Routes) -> frozenset[Place]:
     """Return the places in which a route of ours comes after one of another program or of the kernel."""
-    held = held_in(observed, ())
+    ours = _ours(observed)
+    networks = set(map(_network, ours))
+    near = [route for route in observed if _network(route) in networks]
+    if len(near) == len(ours):
+        # As usual, each has its network for itself.
+        return frozenset()
+    held = held_in(near, ())
     return frozenset(spot for spot, standing in held.items() if _ours(standing) and _foreign(standing[:1]))
 
 

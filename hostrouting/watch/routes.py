@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 import attrs
 
+from hostrouting.collector import collector_paused
 from hostrouting.exceptions import BackendError, HostFileError
 from hostrouting.host import OUR_PROTOCOL, AddressEvent, DeviceEvent, Host, NexthopEvent, RouteEvent, RuleEvent
 from hostrouting.net.routes import MAIN_TABLE, SCOPE_LINK, place
@@ -115,7 +116,7 @@ class RouteKeeper:
         """Repair the routes of the installed config, under the run lock."""
         self._is_acting = True
         try:
-            with self._host.lock.hold(ctx) as held:
+            with self._host.lock.hold(ctx) as held, collector_paused():
                 config = self._installed.read()
                 if not self._installed.is_reset:
                     self._keep(held, config)
