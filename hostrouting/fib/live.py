@@ -78,7 +78,7 @@ class LiveFib:
         self._unknown = ""
         for event in announced:
             if isinstance(event, RouteEvent):
-                keys |= self._route(event)
+                self._route(event)
                 continue
             keys |= self._flush()
             before = self.fib.tables
@@ -108,16 +108,15 @@ class LiveFib:
             self.fib = attrs.evolve(self.fib, tables=self.fib.tables.with_buckets(changed))
         return set(changed)
 
-    def _route(self, event: RouteEvent) -> set[Key]:
+    def _route(self, event: RouteEvent) -> None:
         route = event.route
         if self._keeps is not None and not self._keeps(route):
-            return set()
+            return
         key = key_of(route)
         bucket = self._buckets[key] if key in self._buckets else self.fib.tables.bucket(key)
         self._buckets[key] = after(bucket, event.verb, route)
         if self._objects is not None and route.nexthop_id:
             self._objects.add(route.nexthop_id)
-        return {key}
 
     def _nexthop(self, event: NexthopEvent) -> None:
         if self._objects is None:

@@ -244,8 +244,15 @@ class Fib:
         )
 
 
+#: The flags of a route in a dump while its device is healthy.
+_RESTING: Final = frozenset({0, FLAG_ONLINK})
+
+
 def resting(route: Route | ObservedRoute) -> ObservedRoute:
     """Return a route as a dump shows it while its devices are healthy."""
+    if isinstance(route, ObservedRoute) and route.flags in _RESTING and not (route.nexthops or route.expires):
+        # As nearly each route of an event.
+        return route
     hops = tuple(hop._replace(dead=False) for hop in route.nexthops) if route.nexthops else ()
     fields = dict(zip(_KEPT, _kept(route), strict=True))
     return ObservedRoute(**fields, nexthops=hops, flags=FLAG_ONLINK if route.onlink else 0)

@@ -127,7 +127,7 @@ class LinkLayer(Protocol):
     def classifiers(self, dev: str) -> tuple[str, ...]:
         """Return the names of the BPF programs that tc or tcx runs for packets of the device, sorted, each once.
 
-        Names from tcx are cut after 15 bytes; without privilege they are not seen, and that is logged.
+        Names from tcx are cut after 15 bytes; without privilege they are not seen, and that is logged once.
         """
 
     def neighbours(self) -> list[Neighbour]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
@@ -23,7 +23,7 @@ from hostrouting.net.routes import OUR_PROTOCOL, place
 from hostrouting.static_routes.reconcile import held_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from hostrouting.fib.packed import Bucket
     from hostrouting.host import Lookup, ObservedRoute, RouteBackend, RouteChange, RouteEvent
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from phases import Context
 
 __all__ = ["KnownRoutes", "NearRoutes", "WholeRoutes"]
+
+#: How many routes an event adds, by its verb; 1 if it is not here.
+_MORE: Final = {"remove": -1, "replace": 0}
 
 
 @attrs.define(eq=False)
@@ -56,6 +59,8 @@ class KnownRoutes:
     sources: set[int] = attrs.field(factory=set)
     #: Their nexthop objects: routes go with these, too.
     objects: set[int] = attrs.field(factory=set)
+    #: How many routes there are in all tables, of any program; too many if some went in silence.
+    count: int = 0
 
     def forget(self, places: Collection[Place] | None = None) -> None:
         """Forget all routes; with `places`, those are the places of the config from now on."""
@@ -69,6 +74,7 @@ class KnownRoutes:
         self._is_reading = True
         try:
             observed = self.backend.routes()
+            self.count = len(observed)
             held = held_in(observed, self._places)
             self._held = {spot: tuple(routes) for spot, routes in held.items()}
             self._doubtful.clear()
@@ -84,6 +90,7 @@ class KnownRoutes:
 
     def hear(self, event: RouteEvent) -> Place | None:
         """Take note of an event; return its place, if that is of the config or has one of our routes."""
+        self.count += _MORE.get(event.verb, 1)
         spot = place(event.route)
         held = {} if self._held is None else self._held
         if spot not in self._places and spot not in held and event.route.protocol != OUR_PROTOCOL:
@@ -115,6 +122,16 @@ class KnownRoutes:
             found[place(route)].append(resting(route))
         known = {spot: _ours(routes) for spot, routes in self._held.items()}
         return found == {spot: routes for spot, routes in known.items() if routes}
+
+    def agrees_with(self, observed: Sequence[ObservedRoute]) -> bool:
+        """Return True if a reading of all routes shows what is known, in the same order."""
+        self.count = len(observed)
+        if self._held is None or self._doubtful:
+            return False
+        return self._of_interest(held_in(observed, self._places)) == self._of_interest(self._held)
+
+    def _of_interest(self, held: Mapping[Place, Sequence[ObservedRoute]]) -> dict[Place, tuple[ObservedRoute, ...]]:
+        return {spot: tuple(routes) for spot, routes in held.items() if spot in self._places or _ours(routes)}
 
     def _note(self, routes: Iterable[ObservedRoute]) -> None:
         for route in routes:

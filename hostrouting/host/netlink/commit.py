@@ -150,6 +150,9 @@ class Batch(Generic[Thing]):
         )
 
     def _roll_back(self, failures: Mapping[int, Failure], done: Sequence[Step[Thing]]) -> RouteRejectedError:
+        if not done:
+            # A reading of all routes would cost seconds on some nodes.
+            return self.rejection(failures)
         back = _inverse(done, _firsts(done, self.before))
         refused = self._refused(back)
         doubtful = [step for number, step in enumerate(back) if refused is None or number in refused]
