@@ -24,7 +24,7 @@ from hostrouting.route_overlap.task import (
     tell_notes,
 )
 from hostrouting.watch.account import Account
-from hostrouting.watch.trouble import TASK
+from hostrouting.watch.trouble import TASK, Trouble
 from hostrouting.watch.view import Reading, View
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ __all__ = ["ProofKeeper"]
 
 #: The time between two readings that count: a change that ends within it makes no alarm.
 _WINDOW: Final = 1.0
+#: Before a marker that cannot be written is tried again.
+_SECONDS_AFTER_A_FAILURE: Final = 5.0
 #: Other findings wait for a second for each of those that were told, at most for so long: the routes of a daemon may
 #: change all the time. The end of an alarm does not wait.
 _LONGEST_SILENCE: Final = 600.0
@@ -85,6 +87,12 @@ class ProofKeeper:
     #: How many readings in a row showed other findings, and when the next one may.
     _bad_readings: int = 0
     _next_count: float = -inf
+    #: The marker cannot be written.
+    _trouble: Trouble = attrs.field(init=False)
+
+    @_trouble.default
+    def _no_trouble(self) -> Trouble:
+        return Trouble(self._logger, "the marker of the expected CIDRs is not right now")
 
     def __attrs_post_init__(self) -> None:
         self._begin(self._section)
@@ -99,7 +107,10 @@ class ProofKeeper:
 
     @property
     def state(self) -> str:
-        """The alarm in a few words; empty if there is none."""
+        """The alarm and the trouble with its marker, in a few words; empty if there is none."""
+        return "; ".join(filter(None, [self._alarm(), str(self._trouble)]))
+
+    def _alarm(self) -> str:
         bad = [cidr for cidr, findings in zip(self._section.cidrs, self._told or (), strict=False) if findings]
         if not bad:
             return ""
@@ -270,7 +281,17 @@ class ProofKeeper:
                 self._told = found
                 self._tell(report, was_bad=was_bad)
                 self._next_count = now + min(_LONGEST_SILENCE, sum(map(len, found)))
-            leave_marker(RecordedFiles(held.within(Account()), self._host), report)
+            return self._leave_marker(held, report)
+
+    def _leave_marker(self, ctx: Context, report: OverlapReport) -> float:
+        """Write the marker; return when to judge again."""
+        try:
+            leave_marker(RecordedFiles(ctx.within(Account()), self._host), report)
+        except HostFileError as error:
+            # No failure of the proof: that goes on, and counts readings meanwhile.
+            self._trouble.tell(str(error))
+            return _SECONDS_AFTER_A_FAILURE
+        self._trouble.end()
         return inf
 
     def _tell(self, report: OverlapReport, *, was_bad: bool) -> None:

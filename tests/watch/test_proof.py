@@ -9,7 +9,6 @@ import pytest
 from support.proof_keepers import LINE, OVERLAP, ProvenNode, config_of
 
 from hostrouting import Configure, HostRoutingConfig, Reset
-from hostrouting.exceptions import HostFileError
 from hostrouting.fib.events import with_device
 from hostrouting.host import DeviceEvent, Route, Rule
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
@@ -252,19 +251,28 @@ def test_the_marker_of_another_run(watched: ProvenNode, caplog: pytest.LogCaptur
 
 
 def test_an_alarm_without_a_marker(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
-    """Where its marker cannot be written, an alarm is told all the same, once, and no marker says that all is well."""
+    """Where its marker cannot be written, an alarm is told all the same, and no marker says that all is well.
+
+    That is told once, however the findings change meanwhile, and its end when the marker is there.
+    """
     watched.host.files.tree.read_only.add(MARKER_DETECTED)
     watched.overlaps()
-    for _ in range(3):
-        with pytest.raises(HostFileError, match=MARKER_DETECTED):
-            watched.run(10)
+    watched.run(30)
     assert [message for message in caplog.messages if ": overlap" in message] == [LINE]
     assert not watched.host.files.exists(MARKER_OK)
+    other = attrs.evolve(OVERLAP, network=OVERLAP.network + 256)
+    watched.node.insert_route(other)
+    watched.run(30)
+    watched.node.delete_route(other)
+    watched.run(30)
+    failure = "the marker of the expected CIDRs is not right now"
+    trouble = f"{failure}: cannot write {MARKER_DETECTED}: Read-only file system"
+    assert [message for message in caplog.messages if "marker" in message] == [trouble]
     watched.host.files.tree.read_only.clear()
     caplog.clear()
-    watched.run(0.1)
+    watched.run(6)
     assert watched.marker() == f"{LINE}\n"
-    assert not caplog.records
+    assert caplog.messages == [f"this is over: {failure}"]
 
 
 def test_the_config_of_an_apply_counts(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
