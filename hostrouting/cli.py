@@ -323,13 +323,27 @@ def _watch(arguments: argparse.Namespace) -> int:
         from hostrouting.watch import LivingClock, Watch
 
         host = _host(arguments)
-        ctx.clock = LivingClock(host.supervisor)
-        watch = Watch(_config(arguments), host=host, logger=_logger)
-        signal.signal(signal.SIGHUP, lambda *_: watch.reload(partial(_config, arguments)))
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
-        watch.do(ctx)
+        ctx.clock = clock = LivingClock(host.supervisor)
+        with clock.woken_by_signals():
+            config = _config_to_watch(ctx, arguments, host)
+            if config is not None:
+                watch = Watch(config, host=host, logger=_logger)
+                signal.signal(signal.SIGHUP, lambda *_: watch.reload(partial(_config, arguments)))
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+                watch.do(ctx)
     _answer(arguments, {"ok": True}, ())
     return FINE
+
+
+def _config_to_watch(ctx: Context, arguments: argparse.Namespace, host: Host) -> HostRoutingConfig | None:
+    """Return the config; the service of the installed one waits for it, and gets None if it is to end before."""
+    from hostrouting.boot import INTENT_PATH
+    from hostrouting.host.offline import NoSupervisor
+    from hostrouting.watch import wait_for_installed
+
+    if arguments.config != INTENT_PATH or isinstance(host.supervisor, NoSupervisor):
+        return _config(arguments)
+    return wait_for_installed(ctx, host, _logger)
 
 
 def _schema(_arguments: argparse.Namespace) -> int:

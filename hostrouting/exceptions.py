@@ -15,7 +15,7 @@
     └── LockHeldError                             another run of hostrouting holds the machine
 
 An error of another library or of the operating system is never raised as it is: it is the `__cause__` of one of these,
-whose message says what to do next.
+whose message names the next step.
 """
 
 from __future__ import annotations

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import attrs
 
-__all__ = ["RESTORED", "NodeFinding", "Severity", "is_refused", "refused"]
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable
+
+    from phases import Change
+
+__all__ = ["OPTIONAL", "RESTORED", "NodeFinding", "Severity", "is_refused", "of_optional", "refused"]
 
 Severity = Literal["error", "warning", "note"]
 
 #: The detail of a change that restores a displaced or swept object.
 RESTORED: Final = "restored"
 _REFUSED: Final = "will be refused: "
+#: Why the refusal of an optional task fails nothing.
+OPTIONAL: Final = "it is optional, and the rest goes on"
 
 
 @attrs.frozen
@@ -59,3 +66,19 @@ def refused(reason: str) -> str:
 def is_refused(detail: str | None) -> bool:
     """Return True if the detail of a planned change says that it will be refused."""
     return detail is not None and detail.startswith(_REFUSED)
+
+
+def of_optional(changes: Iterable[Change], paths: Container[str]) -> list[Change]:
+    """Return the planned changes of an optional task, whose refusal at its own `paths` refuses no plan as a whole.
+
+    >>> from phases import Change
+    >>> [told] = of_optional([Change("~", "/etc/a.service", refused("it is masked"))], ["/etc/a.service"])
+    >>> str(told), is_refused(told.detail)
+    ('~ /etc/a.service (it is masked: will be refused: it is optional, and the rest goes on)', False)
+    """
+    return [
+        change._replace(detail=f"{(change.detail or '').removeprefix(_REFUSED)}: {refused(OPTIONAL)}")
+        if change.subject in paths and is_refused(change.detail)
+        else change
+        for change in changes
+    ]

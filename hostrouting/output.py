@@ -78,9 +78,12 @@ def log_to_stderr(*, verbose: bool, talks: bool, answered: str = "") -> None:
     journal, each line has its priority.
     """
     level = logging.DEBUG if verbose else logging.INFO if talks else logging.WARNING
-    handler = _JournalLines(sys.stderr) if _is_journal(sys.stderr) else _Lines(sys.stderr)
+    is_journal = _is_journal(sys.stderr)
+    handler = _JournalLines(sys.stderr) if is_journal else _Lines(sys.stderr)
     handler.addFilter(lambda record: not hasattr(record, answered))
-    logging.basicConfig(handlers=[handler], level=level, format="hostrouting: %(message)s", force=True)
+    # systemd writes a name before each line: ours if it started this process, otherwise that of the caller's unit.
+    name = "" if is_journal and os.getppid() == 1 else "hostrouting: "
+    logging.basicConfig(handlers=[handler], level=level, format=f"{name}%(message)s", force=True)
 
 
 class _Lines(logging.StreamHandler):  # type: ignore[type-arg]  # no subscript on Python 3.10

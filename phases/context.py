@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from copy import copy
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
@@ -18,7 +18,7 @@ from phases.exceptions import CancelledError, DeadlineExceededError
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Callable, Hashable, Iterator, Mapping
 
 __all__ = ["Account", "Change", "Clock", "Context", "Named", "SystemClock", "not_negative", "ring"]
 
@@ -77,13 +77,15 @@ class SystemClock:
 
     monotonic: Callable[[], float] = staticmethod(time.monotonic)
     time: Callable[[], float] = staticmethod(time.time)
+    #: The longest wait of the main thread in seconds.
+    longest: float = _TICK
 
     def wait(self, doorbell: threading.Lock, until: float | None) -> None:
         """See `Clock`."""
         left = threading.TIMEOUT_MAX if until is None else until - time.monotonic()
         # Python handles signals in the main thread once it is awake. A signal that another thread received, or
         # that arrived just before the wait, does not wake it: SIGTERM would be lost.
-        longest = _TICK if threading.current_thread() is threading.main_thread() else threading.TIMEOUT_MAX
+        longest = self.longest if threading.current_thread() is threading.main_thread() else threading.TIMEOUT_MAX
         doorbell.acquire(timeout=min(max(left, 0), longest))
 
 
@@ -131,6 +133,8 @@ class Context:
         self._reasons: tuple[list[str], ...] = ([],)
         self._doorbells: set[threading.Lock] = set()
         self._held: Mapping[Hashable, threading.Lock] = {}
+        #: One entry for each `interruptible` block that the main thread is in.
+        self._interruptible: list[None] = []
         #: The deadline, with its timeout for the message.
         self._limit = _ENDLESS
         self._limit = self._earlier_limit(timeout)
@@ -145,7 +149,7 @@ class Context:
 
     def shielded(self) -> Context:
         """Return a context without an end, for work that must finish after this one has ended."""
-        return self._derive(_reasons=([],), _limit=_ENDLESS)
+        return self._derive(_reasons=([],), _limit=_ENDLESS, _interruptible=[])
 
     def holding(self, resource: Hashable) -> Context:
         """Return the same context, for code that runs while the caller holds a resource, such as a lock file."""
@@ -219,6 +223,31 @@ class Context:
             raise CancelledError(reason)
         if self.remaining() == 0:
             raise DeadlineExceededError(self._limit[1])
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Let a signal end the block at once: for a long computation that changes nothing and cannot call `check`.
+
+        If a handled signal (see `cancel_on_signals`) cancels the context while the main thread is in the block,
+        CancelledError is raised there in the middle of the work, as KeyboardInterrupt would be. So nothing that the
+        block leaves half done may be used afterwards. In any other thread the block ends as it would without this.
+
+        >>> with Context().interruptible():
+        ...     found = sorted(range(1000))
+        """
+        self.check()
+        blocks = self._interruptible if threading.current_thread() is threading.main_thread() else []
+        blocks.append(None)
+        try:
+            yield
+        finally:
+            blocks.pop()
+
+    def cancel_by_signal(self, reason: str) -> None:
+        """Do the part of a signal handler: cancel, and end the `interruptible` block that the main thread is in."""
+        self.cancel(reason)
+        if self._interruptible:
+            self.check()
 
     def skips(self, task: Named) -> bool:
         """Return True if `run(skip=...)` leaves the task out; False outside a run.

@@ -119,7 +119,7 @@ class Record(NamedTuple):
 class Step(NamedTuple):
     """A task's place in a run, and the account that its context has, see `phases.context.Account`.
 
-    All steps of a run share what follows the report: above all the records, in the order of the changes.
+    All steps of a run share the fields after `report`: above all the records, in the order of the changes.
     """
 
     report: Report

@@ -300,7 +300,7 @@ def _summarise(whole: Report, failed_before: Collection[Report]) -> None:
 def cancel_on_signals(ctx: Context) -> Iterator[Context]:
     """Let SIGINT and SIGTERM cancel `ctx`, the value of the `with`; a second signal has its usual effect.
 
-    This does nothing outside the main thread.
+    A signal ends a block of `Context.interruptible` at once. This does nothing outside the main thread.
     """
     import signal  # only programs handle signals
 
@@ -310,7 +310,7 @@ def cancel_on_signals(ctx: Context) -> Iterator[Context]:
 
     def cancel(number: int, _frame: FrameType | None) -> None:
         restore()
-        ctx.cancel(signal.Signals(number).name)
+        ctx.cancel_by_signal(signal.Signals(number).name)
 
     numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
     # Python cannot restore a handler that was not installed from Python; it has None for it.

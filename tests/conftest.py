@@ -13,6 +13,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from support.needs import require
 
+from phases import Context
+from phases.testing import ManualClock
+
 if TYPE_CHECKING:
     from collections.abc import Generator
 
@@ -42,6 +45,12 @@ settings.load_profile(PROFILE)
 def needs_kernel() -> None:
     """Skip a test unless it can have network namespaces: root, the tools, and a kernel that permits them."""
     require("kernel")
+
+
+@pytest.fixture
+def ctx() -> Context:
+    """A context whose clock needs no waiting."""
+    return Context(clock=ManualClock(auto=True))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

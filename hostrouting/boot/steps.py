@@ -221,7 +221,7 @@ class Steps:
         return [self._remove_one(path) for path in dict.fromkeys(paths) if self._disk.has(path)]
 
     def _remove_one(self, path: str) -> Step:
-        # A drop-in may have a folder of its own.
+        # A drop-in may be alone in its folder.
         is_drop_in = path.endswith(f"/{DROP_IN_NAME}")
         return self._remove_with_folder(path) if is_drop_in else Step((Change("-", path),), {path: None})
 

@@ -24,7 +24,7 @@ __all__ = ["NodeTask", "PairTask"]
 class NodeTask:
     """A task made of a config, a host (this machine) and a logger (that of its module)."""
 
-    #: The runner reverses what a run recorded; it does not call `undo`, which also reverses earlier runs.
+    #: The runner reverses the changes that a run recorded; it does not call `undo`, which also reverses earlier runs.
     records = True
 
     def __init__(

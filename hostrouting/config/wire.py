@@ -1,9 +1,9 @@
 """Between JSON and frozen values: strict reading, every error with its path, and the way back.
 
-A `WireValue` is a frozen attrs class whose fields each have a *rule*: a function that returns the normalised
-value or raises ValueError. A field names its rule, unless it holds a boolean or a section. The same rules run whether a
-value is built in Python or read from JSON, so there is one truth about what is valid, and a bad value cannot exist.
-That is all the structuring that a config of six sections needs; a library for it would cost 14 ms of start-up.
+A `WireValue` is a frozen attrs class whose fields each have a *rule*: a function that returns the normalised value or
+raises ValueError. A field names its rule, unless it holds a boolean or a section. The same rules run whether a value is
+built in Python or read from JSON, so a value is valid in both cases or in none, and a bad value cannot exist. That is
+all the structuring that a config of six sections needs; a library for it would cost 14 ms of start-up.
 """
 
 from __future__ import annotations

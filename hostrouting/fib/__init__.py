@@ -1,6 +1,7 @@
 """The model of a node's routing: the kernel's decisions, without a kernel.
 
 packed    routes in little memory
+buckets   the routes to one network, and their changes
 tables    routing tables; a copy shares all unchanged routes
 rules     packets, and the policy rules that select them
 sources   the source address that the kernel chooses

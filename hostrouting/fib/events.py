@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from hostrouting.fib.tables import deleted, inserted, key_of
+from hostrouting.fib.buckets import deleted, inserted
+from hostrouting.fib.tables import key_of
 from hostrouting.net.addresses import netmask
 from hostrouting.net.routes import (
     FLAG_DEAD,

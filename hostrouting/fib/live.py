@@ -1,18 +1,18 @@
-"""A model that follows a node: the events of the kernel change it, and it tells what each of them may have decided."""
+"""A model that follows a node: the events of the kernel change it, and it names the parts that they changed."""
 
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import attrs
 
 from hostrouting.fib import events
+from hostrouting.fib.buckets import after
 from hostrouting.fib.events import with_state
 from hostrouting.fib.rules import Policy
-from hostrouting.fib.tables import Tables, inserted, key_of
+from hostrouting.fib.tables import Tables, key_of
 from hostrouting.net.events import AddressEvent, DeviceEvent, NexthopEvent, RouteEvent, RuleEvent, SettingEvent
-from hostrouting.net.routes import signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from hostrouting.net.routes import ObservedRoute
 
 __all__ = ["Effect", "LiveFib", "differences"]
-
-_rank: Final[Callable[[ObservedRoute], tuple[int, int]]] = attrgetter("tos", "metric")
 
 
 @attrs.frozen
@@ -80,7 +78,7 @@ class LiveFib:
         self._unknown = ""
         for event in announced:
             if isinstance(event, RouteEvent):
-                keys |= self._route(event)
+                self._route(event)
                 continue
             keys |= self._flush()
             before = self.fib.tables
@@ -110,16 +108,15 @@ class LiveFib:
             self.fib = attrs.evolve(self.fib, tables=self.fib.tables.with_buckets(changed))
         return set(changed)
 
-    def _route(self, event: RouteEvent) -> set[Key]:
+    def _route(self, event: RouteEvent) -> None:
         route = event.route
         if self._keeps is not None and not self._keeps(route):
-            return set()
+            return
         key = key_of(route)
         bucket = self._buckets[key] if key in self._buckets else self.fib.tables.bucket(key)
-        self._buckets[key] = _after(bucket, event.verb, route)
+        self._buckets[key] = after(bucket, event.verb, route)
         if self._objects is not None and route.nexthop_id:
             self._objects.add(route.nexthop_id)
-        return {key}
 
     def _nexthop(self, event: NexthopEvent) -> None:
         if self._objects is None:
@@ -192,7 +189,7 @@ class LiveFib:
 
 
 def differences(model: Fib, reading: Fib) -> Iterator[str]:
-    """Yield what a reading of the node shows otherwise than the model that followed it, as text."""
+    """Yield the differences between a reading of the node and the model that followed it, as text."""
     for key in sorted(model.tables.differing(reading.tables)):
         expected, found = ([*map(str, fib.tables.bucket(key))] for fib in (model, reading))
         yield f"routes {expected or 'none'}, read {found or 'none'}"
@@ -208,25 +205,3 @@ def differences(model: Fib, reading: Fib) -> Iterator[str]:
 def _announced_part(device: Device | None) -> Device | None:
     """Return a device without that which the kernel does not announce: the group while it is down, and neighbours."""
     return device and device._replace(neighbours=(), group=device.group if device.up else 0)
-
-
-def _after(bucket: Bucket, verb: str, route: ObservedRoute) -> Bucket:
-    """Return a bucket after an event; one that tells what a later reading has seen already changes nothing."""
-    its_own = signature(route)
-    others = tuple(other for other in bucket if signature(other) != its_own)
-    if verb == "remove":
-        return others
-    if verb == "add":
-        others = tuple(other for other in others if _rank(other) != _rank(route))
-    elif verb == "replace":
-        return _replaced(others, route)
-    return inserted(others, route, last=verb == "append")
-
-
-def _replaced(others: Bucket, route: ObservedRoute) -> Bucket:
-    same = [position for position, other in enumerate(others) if _rank(other) == _rank(route)]
-    # If a nexthop object changes, each of its routes is announced as a replacement, wherever the route stands.
-    by_object = [position for position in same if route.nexthop_id and others[position].nexthop_id == route.nexthop_id]
-    for position in (by_object or same)[:1]:
-        return (*others[:position], route, *others[position + 1 :])
-    return inserted(others, route, last=False)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import attrs
 
 from hostrouting.exceptions import BackendError
+from hostrouting.fib.buckets import deleted, inserted
 from hostrouting.fib.rules import TOS_BITS, Packet, Policy
 from hostrouting.fib.sources import source_by
-from hostrouting.fib.tables import Tables, deleted, inserted, key_of
+from hostrouting.fib.tables import Tables, key_of
 from hostrouting.net.routes import (
     FLAG_ONLINK,
     LOCAL_TABLE,
@@ -243,8 +244,15 @@ class Fib:
         )
 
 
+#: The flags of a route in a dump while its device is healthy.
+_RESTING: Final = frozenset({0, FLAG_ONLINK})
+
+
 def resting(route: Route | ObservedRoute) -> ObservedRoute:
     """Return a route as a dump shows it while its devices are healthy."""
+    if isinstance(route, ObservedRoute) and route.flags in _RESTING and not (route.nexthops or route.expires):
+        # As nearly each route of an event.
+        return route
     hops = tuple(hop._replace(dead=False) for hop in route.nexthops) if route.nexthops else ()
     fields = dict(zip(_KEPT, _kept(route), strict=True))
     return ObservedRoute(**fields, nexthops=hops, flags=FLAG_ONLINK if route.onlink else 0)

@@ -1,7 +1,7 @@
 """Routes in little memory: those that differ in nothing but their network share all else.
 
-A node has up to hundreds of thousands of routes, and few gateways. A route of a network of its own costs some hundred
-bytes here, and four hundred as a value.
+A node has up to hundreds of thousands of routes, and few gateways. A route that is alone in its network costs some
+hundred bytes here, and four hundred as a value.
 """
 
 from __future__ import annotations

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from hostrouting.fib.buckets import are_alike
 from hostrouting.fib.packed import Bucket, Key, Packed
-from hostrouting.net.changes import is_deleted_by
 from hostrouting.net.routes import DEVICELESS_KINDS, FLAG_DEAD
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
     from hostrouting.net.routes import ObservedRoute, Route
 
-__all__ = ["Bucket", "Key", "Tables", "are_alike", "deleted", "inserted", "is_usable", "key_of"]
+__all__ = ["Bucket", "Key", "Tables", "is_usable", "key_of"]
 
 #: The key of the bucket to which a route belongs.
 key_of: Final[Callable[[Route | ObservedRoute], Key]] = attrgetter("table", "network", "prefix_length")
@@ -132,28 +131,6 @@ def _with_lengths(lengths: Mapping[int, tuple[int, ...]], buckets: Iterable[Key]
     for table, _, length in buckets:
         found.setdefault(table, set()).add(length)
     return {table: tuple(sorted(known, reverse=True)) for table, known in found.items()}
-
-
-def inserted(bucket: Bucket, route: ObservedRoute, *, last: bool) -> Bucket:
-    """Return a bucket with one more route: the first of its tos and metric, or the last."""
-    ranks = [(-other.tos, other.metric) for other in bucket]
-    position = (bisect_right if last else bisect_left)(ranks, (-route.tos, route.metric))
-    return (*bucket[:position], route, *bucket[position:])
-
-
-def deleted(bucket: Bucket, named: Route | ObservedRoute) -> Bucket:
-    """Return a bucket without the route that the kernel's deletion of `named` takes, which is the first that fits."""
-    gone = next((route for route in bucket if is_deleted_by(named, route)), None)
-    return bucket if gone is None else tuple(route for route in bucket if route is not gone)
-
-
-def are_alike(bucket: Bucket, other: Bucket) -> bool:
-    """Return True if two buckets hold the same routes in the same order, those with dead next hops told apart."""
-    return bucket == other and all(
-        [hop.dead for hop in one.nexthops] == [hop.dead for hop in another.nexthops]
-        for one, another in zip(bucket, other, strict=True)
-        if one.nexthops
-    )
 
 
 def is_usable(route: ObservedRoute, oif: str = "") -> bool:

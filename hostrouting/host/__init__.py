@@ -1,7 +1,8 @@
 """The machine as tasks see it: its ports, their values, and `Host`, which holds them together.
 
     Host            routes, services, files and lock in one value: Host.live(), Host.offline(root)
-    ports           RouteBackend, ServiceManager, FileStore, RunLock, ...: their docstrings are the contract
+    ports           RouteBackend, LinkLayer, NetworkEvents, ...: their docstrings are the contract
+    machine_ports   FileStore, ServiceManager, RunLock, ...: likewise
     netlink/        the kernel's routes, devices, neighbours and bridges, and its events, by packed messages
     pyroute         the same routes over pyroute2
     packets/        nft and ebtables, with EbtablesRule and EbtablesReading
@@ -20,21 +21,10 @@ from typing import TYPE_CHECKING
 import attrs
 
 from hostrouting.exceptions import HostFileError
+from hostrouting.host.machine_ports import FileStore, InstanceMetadata, RunLock, ServiceManager, Supervisor
 from hostrouting.host.offline import NoSupervisor, absent, offline_routes
 from hostrouting.host.packets.ebtables_rules import EbtablesReading, EbtablesRule
-from hostrouting.host.ports import (
-    Ebtables,
-    FileStore,
-    InstanceMetadata,
-    LinkLayer,
-    Listener,
-    NetworkEvents,
-    Nftables,
-    RouteBackend,
-    RunLock,
-    ServiceManager,
-    Supervisor,
-)
+from hostrouting.host.ports import Ebtables, LinkLayer, Listener, NetworkEvents, Nftables, RouteBackend
 from hostrouting.host.units import UnitState
 from hostrouting.net.addresses import Address
 from hostrouting.net.changes import RouteChange

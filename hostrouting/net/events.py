@@ -81,14 +81,14 @@ class NeighbourEvent(NamedTuple):
 
 
 class NexthopEvent(NamedTuple):
-    """A nexthop object that is new, changed or gone: its routes go or lose a next hop without an event of their own."""
+    """A nexthop object that is new, changed or gone: its routes go or lose a next hop, and no event names them."""
 
     verb: Literal["set", "remove"]
     nexthop_id: int
 
 
 class SettingEvent(NamedTuple):
-    """A setting of a device, or of all, that changed: its routes may live or die without an event of their own."""
+    """A setting of a device, or of all, that changed: its routes may live or die, and no event names them."""
 
     verb: Literal["set"]
     name: Literal["ignore_routes_with_linkdown"]

@@ -1,4 +1,4 @@
-"""The table of a live node: what it has now, how that differs from other rules, and its repair in `Watch`."""
+"""The table of a live node: its present rules, their differences from other rules, and its repair in `Watch`."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import SCRIPT_DIRECTORY, Intent, NodeTask, RecordedFiles, has_program
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
-from hostrouting.findings import NodeFinding, refused
+from hostrouting.findings import NodeFinding, of_optional, refused
 from hostrouting.probe_snat.detect import (
     NotWanted,
     Obstacle,
@@ -34,7 +34,7 @@ from hostrouting.probe_snat.table import Standing, change_to, drift_of, standing
 from phases import Change, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from hostrouting.boot import Part
+    from hostrouting.boot import BootUnit
     from phases import Context
 
 __all__ = ["ConfigureProbeSNAT"]
@@ -59,7 +59,7 @@ class ConfigureProbeSNAT(NodeTask):
 
     name = "configure-probe-snat"
 
-    def _parts(self, rules: ProbeRules) -> tuple[Part, Part]:
+    def _parts(self, rules: ProbeRules) -> tuple[BootUnit, Intent]:
         unit = boot_unit(rules, required=self._config.probe_snat.required)
         return unit, self._intent_with(unit)
 
@@ -104,7 +104,10 @@ class ConfigureProbeSNAT(NodeTask):
         if isinstance(outcome, Obstacle):
             missing = [Change("+", path) for path in DEPARTURE.paths if not self._host.files.exists(path)]
             return [Change("~" if self._has_table(ctx) else "+", TABLE, self._foreseen(outcome)), *missing]
-        files = self._boot.plan_install(ctx, *self._parts(outcome))
+        unit, intent = self._parts(outcome)
+        files = self._boot.plan_install(ctx, unit, intent)
+        if not self._config.probe_snat.required:
+            files = of_optional(files, [file.path for file in unit.files])
         if not self._host.is_live:
             return files
         self._warn_of_cilium(outcome)

@@ -2,7 +2,7 @@
 
 proof       prove_egress: the parts of each CIDR, the kernel's answer for each, and the findings
 parts       the snapshot of a node, the parts of a CIDR with their answers, and the route or rule that decides each
-live        the findings of a node whose routing changes, by what an event touches
+live        the findings of a node whose routing changes, event by event
 fabric      the networks that the cloud's agent will connect, read from its files
 assumed     the routing of the node once they are connected
 suggest     the fewest routes that resolve the findings

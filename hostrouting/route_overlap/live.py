@@ -129,7 +129,10 @@ class LiveProof:
     def concerns(self, network: int, length: int) -> bool:
         """Return True if a network and an expected CIDR have addresses in common."""
         last = network + (1 << 32 - length) - 1
-        return any(network <= high and low <= last for low, high in self._ranges)
+        for low, high in self._ranges:  # noqa: SIM110 - each event of a storm asks, and `any` takes twice the time
+            if network <= high and low <= last:
+                return True
+        return False
 
     def forget(self) -> None:
         """Let the next findings be those of a whole proof."""

@@ -18,7 +18,7 @@ __all__ = ["CidrReport", "Finding", "Kind", "OverlapReport", "SuggestedRoute"]
 
 Kind: TypeAlias = Literal["overlap", "no-route", "blocked", "local", "dead-end", "announced"]
 
-#: What a finding says about its addresses.
+#: The words of a finding about its addresses.
 _SENTENCES: Final[dict[Kind, str]] = {
     "overlap": "overlap, leaves by {dev}{among}",
     "no-route": "no route",

@@ -20,7 +20,7 @@ __all__ = ["routers", "silent_routers"]
 
 
 def routers(routes: Sequence[ObservedRoute], devs: Sequence[str]) -> list[tuple[str, str]]:
-    """Return each (device, gateway) of the default routes and of ours, by these devices; each once."""
+    """Return each (device, gateway) of the default routes and of our routes, by these devices; each once."""
     ours = (route for route in routes if route.protocol == OUR_PROTOCOL)
     hops = [hop for route in (*default_routes(routes), *ours) for hop in route.hops]
     return [

@@ -131,8 +131,11 @@ def leave_marker(files: RecordedFiles, report: OverlapReport) -> None:
     lines = [report.verdict] if report.ok else report.lines()
     marker, other = (MARKER_OK, MARKER_DETECTED) if report.ok else (MARKER_DETECTED, MARKER_OK)
     # The new one first: a run that is killed in between leaves both, and then the bad one counts.
-    files.write(marker, "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape"), mode=_MARKER_MODE)
-    files.remove(other)
+    try:
+        files.write(marker, "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape"), mode=_MARKER_MODE)
+    finally:
+        # On a full disk, no marker is better than a wrong one.
+        files.remove(other)
 
 
 def check_now(

@@ -281,7 +281,7 @@ class CleanStaleCNI(NodeTask):
                 raise StaleCNIError(f"{error}\nthe objects that were removed before that are back") from error
             raise
         except BaseException:
-            # An interrupt: only a reading shows what is gone; `undo` restores no more than that.
+            # An interrupt: only a reading shows which objects are gone; `undo` restores no others.
             gone = [*record.objects]
             with suppress(HostRoutingError):
                 gone = compare(gone, self._look(ctx.shielded())).gone

@@ -18,7 +18,7 @@ from hostrouting.journal import Record, read_record, set_aside, to_json
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.routes import ObservedRoute, place, signature
 from hostrouting.static_routes.account import RouteAccount, explain, forecast, ours_by_place, with_routes
-from hostrouting.static_routes.reconcile import GivenUp, reconcile
+from hostrouting.static_routes.reconcile import GivenUp, hidden_in, reconcile
 from hostrouting.static_routes.resolve import place_of
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ class Convergence:
     _undecided: Container[Place] = ()
     #: `unrestored` of the run before, which is not logged again.
     _known: Mapping[str, str] = attrs.field(factory=dict)
+    #: See `Reconciliation.behind`: a run for an undo has it from the beginning, any other for its rollback.
+    _behind: Container[Place] | None = None
     #: The routes that were displaced before the run.
     _recorded: Routes = ()
     #: The routes that are displaced after the changes made so far.
@@ -85,8 +87,9 @@ class Convergence:
     #: The content of the journal, if it is known.
     _written: tuple[ObservedRoute, ...] | None = None
     _changed: int = 0
-    #: Our routes before the run, for a rollback.
+    #: Our routes before the run, for a rollback, and the places in which they came after others.
     _ours: Mapping[Place, ObservedRoute] | None = None
+    _hidden: frozenset[Place] = frozenset()
 
     def run(self, ctx: Context, desired: Sequence[Route]) -> int:
         """Make our routes exactly these, restore displaced routes whose place is free again, and record the changes.
@@ -117,7 +120,7 @@ class Convergence:
                 raise with_routes(error, desired) from error
             raise
         except BaseException:
-            # An interrupt: only another reading shows what stands.
+            # An interrupt: only another reading shows which routes there are.
             self._record_rest(ctx)
             raise
         after = {place(route): route for route in desired}
@@ -155,7 +158,7 @@ class Convergence:
                 wanted, altered = account.reversed(self._host.routes.routes())
                 for route in altered:
                     self._logger.warning("route '%s' changed since this run; it stays as it is now", route)
-                Convergence(self._host, self._logger).run(held, wanted)
+                Convergence(self._host, self._logger, behind=self._hidden).run(held, wanted)
 
         for change in account.changes():
             ctx.record(change, undo=undo)
@@ -165,7 +168,7 @@ class Convergence:
         for reading in range(_READINGS):
             observed = self._host.routes.routes()
             if self._ours is None:
-                self._ours = ours_by_place(observed)
+                self._ours, self._hidden = ours_by_place(observed), hidden_in(observed)
             outcome = self._reconciled(desired, observed)
             if reading and not outcome.all_changes:
                 self._accept(outcome)
@@ -201,6 +204,7 @@ class Convergence:
             undecided=self._undecided,
             prepended=self._prepended,
             stale=self._stale,
+            behind=self._behind,
         )
 
     def _accept(self, outcome: Reconciliation) -> None:
@@ -288,8 +292,10 @@ class Convergence:
         """Make our routes as they were; if that fails, `error` says so, and the records stay."""
         # Routes that this run has restored are displaced again.
         self._prepended = {**self._prepended, **{place(route): (route,) for route in self._returned}}
+        self._behind = self._hidden
+        ours = {spot: route for spot, route in (self._ours or {}).items() if spot not in self._undecided}
         try:
-            self._converge([route.to_route() for route in (self._ours or {}).values()])
+            self._converge([route.to_route() for route in ours.values()])
             self._keep([*self._records, *self._waiting])
         except (BackendError, HostFileError) as second:
             self._logger.warning("the changes before the refusal could not be rolled back: %s", second)

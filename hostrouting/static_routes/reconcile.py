@@ -21,7 +21,7 @@ from hostrouting.net.routes import FLAG_ONLINK, OUR_PROTOCOL, ObservedRoute, Pla
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
 
-__all__ = ["GivenUp", "Reconciliation", "Routes", "WayBack", "held_in", "reconcile"]
+__all__ = ["GivenUp", "Reconciliation", "Routes", "WayBack", "held_in", "hidden_in", "reconcile"]
 
 _KERNEL: Final = 2
 _network: Final = itemgetter(0, 1)
@@ -68,6 +68,8 @@ class Reconciliation:
 
     #: The `prepended` of the previous reading, if its changes were made.
     before: Mapping[Place, Routes]
+    #: None if a config wants our routes. Otherwise they are to be as they were, and came after others in these places.
+    behind: Container[Place] | None = None
     #: Additions and replacements first, on-link routes before the routes via them; then removals.
     changes: list[RouteChange] = attrs.field(factory=list)
     #: Our routes that `changes` remove at their end.
@@ -114,7 +116,7 @@ class Reconciliation:
     def settle(self, route: Route, standing: Routes, recorded: Routes) -> None:
         """Decide how `route` gets its place."""
         own = _kernels_own(standing)
-        if own is not None or not standing:
+        if not standing or (own is not None and self.behind is None):
             change = RouteChange.add(route)
             self.changes.append(change)
             self.keep(recorded)
@@ -124,12 +126,23 @@ class Reconciliation:
                 self.in_the_way[change] = own
         elif standing[0].fulfils(route):
             self.remove_ours(standing[1:])
-            self._hide(_foreign(standing), recorded)
+            self._hide([] if own is not None else _foreign(standing), recorded)
         elif standing[0].protocol == OUR_PROTOCOL:
             self._replace_ours(route, standing)
             self.keep(recorded)
+        elif self.behind is not None and (own is not None or place(route) in self.behind):
+            self._return_among(route, standing, is_behind=place(route) in self.behind)
+            self.keep(recorded)
         else:
             self._put_before(route, standing, recorded)
+
+    def _return_among(self, route: Route, standing: Routes, *, is_behind: bool) -> None:
+        """Let a route of ours be again among others that stay.
+
+        No config can have the place of a kernel's own route. But an address may have brought that after ours.
+        """
+        if not any(other.fulfils(route) for other in standing):
+            self.changes.append(RouteChange.append(route) if is_behind else RouteChange.prepend(route))
 
     def _hide(self, foreign: Routes, recorded: Routes) -> None:
         """Ours is first: remove the routes that it hides, if this run has added ours."""
@@ -259,12 +272,13 @@ def reconcile(
     undecided: Container[Place] = (),
     prepended: Mapping[Place, Routes] | None = None,
     stale: Routes = (),
+    behind: Container[Place] | None = None,
 ) -> Reconciliation:
     """Compare the desired routes with the observed ones.
 
     `displaced` are the routes that were displaced earlier, those of one place in their order. `undecided` places are
     left as they are. `prepended` comes from the previous reconciliation if its changes were made, and `stale` comes
-    from it if they were not.
+    from it if they were not. With `behind`, our routes are to be as they were, and came after others in these places.
 
     >>> from hostrouting.host import Route
     >>> route = Route.parse("172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
@@ -272,7 +286,7 @@ def reconcile(
     ['+ 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142']
     """
     wanted = {place(route): route for route in sorted(desired, key=_nearest_first)}
-    made = Reconciliation(before=prepended or {})
+    made = Reconciliation(before=prepended or {}, behind=behind)
     records: dict[Place, list[ObservedRoute]] = {spot: [] for spot in (*made.before, *map(place, stale))}
     for record in displaced:
         records.setdefault(place(record), []).append(resting(record))
@@ -311,6 +325,18 @@ def held_in(observed: Routes, places: Iterable[Place]) -> dict[Place, list[Obser
         if _network(route) in networks:
             held[place(route)].append(route if route.flags in _RESTING else resting(route))
     return dict(held)
+
+
+def hidden_in(observed: Routes) -> frozenset[Place]:
+    """Return the places in which a route of ours comes after one of another program or of the kernel."""
+    ours = _ours(observed)
+    networks = set(map(_network, ours))
+    near = [route for route in observed if _network(route) in networks]
+    if len(near) == len(ours):
+        # As usual, each has its network for itself.
+        return frozenset()
+    held = held_in(near, ())
+    return frozenset(spot for spot, standing in held.items() if _ours(standing) and _foreign(standing[:1]))
 
 
 def _foreign(standing: Iterable[ObservedRoute]) -> list[ObservedRoute]:

@@ -75,13 +75,9 @@ def repair(
         convergence = Convergence(host, logger, {*waiting, *spared}, known=known)
         try:
             convergence.run(ctx, desired)
-        except LinkNotFoundError as error:
-            refused = {place(route): "there is no such device" for route in desired if route.dev == error.dev}
-            if not refused:
-                raise
-        except RouteRejectedError as error:
+        except (LinkNotFoundError, RouteRejectedError) as error:
             refused = _refused(error, desired)
-            if not refused or not error.rolled_back:
+            if not refused:
                 raise
         except HostFileError as error:
             # Foreign routes are displaced only once they are on record; the other routes need no record.
@@ -111,19 +107,30 @@ def repair_places(
 ) -> Repair:
     """Make our routes in these places those that `last` found to be wanted, all or none, under the run lock.
 
-    `host` needs to show the routes of these places only.
+    A route that waits goes on to wait if the kernel refuses it again. `host` needs to show the routes of these places
+    only.
     """
     wanted = {spot: last.wanted[spot] for spot in places if spot in last.wanted}
     intruders = _intruders(host.routes.routes(), wanted)
     spared = {spot: foreign for spot, foreign in intruders.items() if spot in spare}
-    desired = [route for spot, route in wanted.items() if spot not in spared]
-    convergence = Convergence(host, logger, _Outside(places, spared), known=last.unrestored)
-    convergence.run(ctx, desired)
+    left = set(spared)
+    while True:
+        desired = [route for spot, route in wanted.items() if spot not in left]
+        convergence = Convergence(host, logger, _Outside(places, left), known=last.unrestored)
+        try:
+            convergence.run(ctx, desired)
+        except (LinkNotFoundError, RouteRejectedError) as error:
+            refused = _refused(error, desired)
+            if not refused or any(str(wanted[spot]) not in last.waiting for spot in refused):
+                raise
+            left |= refused.keys()
+        else:
+            break
     in_force = {str(route) for route in desired}
     return attrs.evolve(
         last,
         waiting={route: reason for route, reason in last.waiting.items() if route not in in_force},
-        displaced=tuple(foreign for spot, foreign in intruders.items() if spot not in spared),
+        displaced=tuple(foreign for spot, foreign in intruders.items() if spot not in left),
         spared=(*(foreign for foreign in last.spared if place(foreign) not in places), *spared.values()),
         unrestored={**last.unrestored, **convergence.unrestored},
     )
@@ -152,7 +159,11 @@ def _intruders(observed: Sequence[ObservedRoute], wanted: Collection[Place]) -> 
     return {spot: route for spot, route in first.items() if route.protocol != OUR_PROTOCOL}
 
 
-def _refused(error: RouteRejectedError, desired: Sequence[Route]) -> dict[Place, str]:
-    """Return the places of the refused routes, with the kernel's reasons."""
+def _refused(error: LinkNotFoundError | RouteRejectedError, desired: Sequence[Route]) -> dict[Place, str]:
+    """Return the places of the refused routes, with the reasons; nothing if the other routes are not as before."""
+    if isinstance(error, LinkNotFoundError):
+        return {place(route): "there is no such device" for route in desired if route.dev == error.dev}
+    if not error.rolled_back:
+        return {}
     reasons = {change.partition(" -> ")[2] or change[2:]: reason for change, _, reason in error.refusals}
     return {place(route): reasons[str(route)] for route in desired if str(route) in reasons}

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from hostrouting.fib.buckets import deleted, inserted
 from hostrouting.fib.events import with_state
 from hostrouting.fib.model import Decision, resting
 from hostrouting.fib.rules import Packet
-from hostrouting.fib.tables import deleted, inserted, key_of
+from hostrouting.fib.tables import key_of
 from hostrouting.host.netlink.frames import attribute, attributes
 from hostrouting.net.routes import (
     DEVICELESS_KINDS,

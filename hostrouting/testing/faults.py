@@ -59,7 +59,7 @@ class Operations:
         self.plan(number, fault)
 
     def record(self, *call: str) -> None:
-        """Record an operation, and do what was planned for it."""
+        """Record an operation, and run the fault that was planned for it."""
         self.calls.append(call)
         fault = self._planned.pop(len(self.calls), None)
         if fault is not None:

@@ -35,7 +35,7 @@ class MemoryBackend(MemoryNode):
     default via 10.224.0.1 dev eth0
     10.224.0.0/16 dev eth0 proto kernel scope link src 10.224.0.4
 
-    It refuses what the kernel refuses, with the kernel's errno and words. `fail_at` lets a change fail, and
+    It refuses each change that the kernel refuses, with the kernel's errno and words. `fail_at` lets a change fail, and
     `steps.plan` lets another program act within a batch. `events` announces every change. A feature that it does not
     model (nexthop objects, for example) raises ValueError.
     """

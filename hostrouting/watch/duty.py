@@ -11,6 +11,7 @@ import attrs
 
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
 from hostrouting.watch.pace import Pace
+from hostrouting.watch.trouble import Trouble
 from phases import CancelledError, DeadlineExceededError
 
 if TYPE_CHECKING:
@@ -20,10 +21,7 @@ if TYPE_CHECKING:
     from hostrouting.host import NetworkEvent
     from phases import Context
 
-__all__ = ["TASK", "Duty", "Keeper"]
-
-#: The name of the task in the fields of log lines.
-TASK: Final = "watch-routes"
+__all__ = ["Duty", "Keeper"]
 
 _SECONDS_AFTER_A_FAILURE: Final = 5.0
 
@@ -61,17 +59,20 @@ class Duty:
     #: On the monotonic clock of the context.
     due: float = -inf
     _pace: Pace = attrs.field(init=False)
-    #: The trouble that was logged last.
-    _trouble: str = ""
+    _trouble: Trouble = attrs.field(init=False)
 
     @_pace.default
     def _new_pace(self) -> Pace:
         return Pace(time.monotonic())
 
+    @_trouble.default
+    def _no_trouble(self) -> Trouble:
+        return Trouble(self._logger, self._keeper.failure)
+
     @property
     def trouble(self) -> str:
         """The failure of the last `act`; empty if there was none."""
-        return f"{self._keeper.failure}: {self._trouble}" if self._trouble else ""
+        return str(self._trouble)
 
     def hear(self, events: Sequence[NetworkEvent], *, now: float) -> None:
         """Tell the keeper of events."""
@@ -99,22 +100,17 @@ class Duty:
             seconds = self._keeper.act(ctx)
             if seconds:
                 # One that goes on at once may fail next, and would then be told again and again.
-                self._trouble = ""
+                self._trouble.end()
         except (CancelledError, DeadlineExceededError):
             if not ctx.over:
                 raise
         except HostRoutingError as error:
             if _is_for_ever(error):
                 raise
-            self._tell_once(error)
+            self._trouble.tell(str(error))
         self._pace = self._pace.after(time.thread_time() - started, now=time.monotonic())
         now = ctx.clock.monotonic()
         self.due = max(min(self.due, now + seconds), now + self._pace.pause)
-
-    def _tell_once(self, error: HostRoutingError) -> None:
-        if self._trouble != str(error):
-            self._logger.error("%s: %s", self._keeper.failure, error)
-        self._trouble = str(error)
 
 
 def _is_for_ever(error: HostRoutingError) -> bool:

@@ -2,21 +2,60 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from hostrouting.boot import INTENT_PATH, read_intent
+from hostrouting.config import WatchMode
 from hostrouting.exceptions import HostFileError, InvalidConfigError
+from hostrouting.watch.trouble import TASK, Trouble
+from hostrouting.watch.unit import keeps_something
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Callable
 
     from hostrouting.config import HostRoutingConfig
-    from hostrouting.host import FileStore
+    from hostrouting.host import FileStore, Host
+    from phases import Context
 
-__all__ = ["InstalledConfig"]
+__all__ = ["InstalledConfig", "wait_for_installed"]
+
+_SECONDS_BETWEEN_LOOKS: Final = 1.0
+
+
+def wait_for_installed(ctx: Context, host: Host, logger: logging.Logger) -> HostRoutingConfig | None:
+    """Return the installed config, as soon as it can be read; None if there is none, or if the context ends before.
+
+    For a service: one that ended because of a damaged file would be started again every few seconds. Its manager hears
+    that it is ready, as after a first look that failed, with the trouble as its state.
+    """
+    trouble = Trouble(logger, "the installed config cannot be read, so nothing is kept")
+    while not ctx.over:
+        before = str(trouble)
+        try:
+            config = read_intent(host.files)
+        except (HostFileError, InvalidConfigError) as error:
+            trouble.tell(_with_step(error))
+        else:
+            trouble.end()
+            return config
+        if str(trouble) != before:
+            host.supervisor.ready(str(trouble))
+        # No event tells of a file.
+        next_look = ctx.clock.monotonic() + _SECONDS_BETWEEN_LOOKS
+        ctx.wait(lambda: ctx.cancelled, until=min(next_look, inf if ctx.deadline is None else ctx.deadline))
+    host.supervisor.stopping()
+    return None
+
+
+def _with_step(error: Exception) -> str:
+    """Return the reason in one line, with the next step: hostrouting owns the file, and an apply writes it again."""
+    first, *more = (line.strip() for line in str(error).splitlines())
+    reason = " ".join(filter(None, [first, "; ".join(more)]))
+    return f"{reason}; run: hostrouting apply CONFIG, which writes {INTENT_PATH} again"
 
 
 @attrs.define(eq=False)
@@ -29,43 +68,54 @@ class InstalledConfig:
     #: A reset removed it while this ran: there is nothing to keep any more.
     is_reset: bool = False
     _is_there: bool = attrs.field(init=False)
-    #: The trouble that was logged last.
-    _trouble: str = ""
+    _trouble: Trouble = attrs.field(init=False)
+    #: The config about which the log says that there is nothing to keep.
+    _idle: HostRoutingConfig | None = None
 
     @_is_there.default
     def _look(self) -> bool:
         # Before the first `read` has the lock, a reset may have come and gone.
         return self._files.exists(INTENT_PATH)
 
+    @_trouble.default
+    def _no_trouble(self) -> Trouble:
+        return Trouble(self._logger, "the installed config cannot be read, and the one before it stays in force")
+
     def read(self) -> HostRoutingConfig:
         """Return the config in force, under the run lock; the one before it if the file is damaged or unreadable."""
+        self._read()
+        self._tell_idle()
+        return self.config
+
+    def _read(self) -> None:
         try:
             intent = read_intent(self._files)
         except (HostFileError, InvalidConfigError) as error:
             # A file is there: it may have been damaged before this began, and a reset removes it.
             self._is_there = True
-            self._tell_once(error)
-            return self.config
-        self._trouble = ""
+            self._trouble.tell(_with_step(error))
+            return
+        self._trouble.end()
         self.is_reset = intent is None and self._is_there
         if intent is not None:
             self._is_there = True
             self.config = intent
-        return self.config
+
+    def _tell_idle(self) -> None:
+        """Log once that a config has nothing to keep."""
+        is_idle = not self.is_reset and not keeps_something(self.config, WatchMode.SERVICE)
+        if is_idle and self._idle is not self.config:
+            message = (
+                "there is nothing to keep: the config has no static routes, no expected CIDRs, no probeSnat and no "
+                "staleCni; add one of them, and run: hostrouting apply CONFIG"
+            )
+            self._logger.info(message, extra={"task": TASK})
+        self._idle = self.config if is_idle else None
 
     def replace(self, read: Callable[[], HostRoutingConfig]) -> None:
         """Keep the config that `read` returns, unless there is an installed one; if it fails, the one before it."""
         try:
             self.config = read()
         except (HostFileError, InvalidConfigError) as error:
-            self._logger.error("the config cannot be read, and the one before it stays in force: %s", error)  # noqa: TRY400 - a message for the operator
-
-    def _tell_once(self, error: Exception) -> None:
-        if self._trouble != str(error):
-            # hostrouting owns the file: an apply writes it again.
-            message = (
-                "the installed config cannot be read, and the one before it stays in force; run: hostrouting apply "
-                "CONFIG, which writes %s again; the reason: %s"
-            )
-            self._logger.error(message, INTENT_PATH, error)
-        self._trouble = str(error)
+            message = "the config cannot be read, and the one before it stays in force: %s"
+            self._logger.error(message, error, extra={"task": TASK})  # noqa: TRY400 - a message for the operator

@@ -3,51 +3,44 @@
 The kernel shows all routes of a node or none, and 500,000 of them take seconds. But it announces each change of a
 route, so the routes of a few places are known without another reading: `NearRoutes` are as true as a dump at that
 moment. Changes that it does not announce go with an event of a device or an address; then everything is read.
+
+A `LiveFib` would follow those, too. But it makes the best of an event that does not fit its routes, because a later
+reading corrects it; a repair changes the node at once, so here such an event leaves the place in doubt.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from hostrouting.exceptions import BackendError
+from hostrouting.fib.buckets import after, fits
 from hostrouting.fib.model import resting
 from hostrouting.net.routes import OUR_PROTOCOL, place
 from hostrouting.static_routes.reconcile import held_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from hostrouting.fib.packed import Bucket
     from hostrouting.host import Lookup, ObservedRoute, RouteBackend, RouteChange, RouteEvent
     from hostrouting.net.links import Device
     from hostrouting.net.routes import Place
     from hostrouting.net.rules import Rule
+    from phases import Context
 
-__all__ = ["KnownRoutes", "NearRoutes", "WholeRoutes", "after"]
+__all__ = ["KnownRoutes", "NearRoutes", "WholeRoutes"]
 
-
-def after(standing: Sequence[ObservedRoute], event: RouteEvent) -> tuple[ObservedRoute, ...] | None:
-    """Return the routes of a place after an event, in their order; None if they cannot have been as `standing`."""
-    route = resting(event.route)
-    others = tuple(other for other in standing if not other.fulfils(route))
-    is_there = len(others) < len(standing)
-    if event.verb == "remove":
-        return others if is_there else None
-    if is_there or (event.verb == "add") == bool(standing):
-        return None
-    if event.verb == "append":
-        return (*standing, route)
-    if event.verb == "replace":
-        # A changed nexthop object replaces its routes wherever they stand.
-        return None if route.nexthop_id and len(standing) > 1 else (route, *standing[1:])
-    return (route, *standing)
+#: How many routes an event adds, by its verb; 1 if it is not here.
+_MORE: Final = {"remove": -1, "replace": 0}
 
 
 @attrs.define(eq=False)
 class KnownRoutes:
-    """The routes in the places of a config, and in all places with a route of ours.
+    """The routes in the places of a config, and in all places that have one of our routes.
 
     `catch_up` lets `hear` have all events of the kernel by now.
     """
@@ -56,7 +49,7 @@ class KnownRoutes:
     catch_up: Callable[[], None]
     _places: Collection[Place] = ()
     #: None if all is to be read anew.
-    _held: dict[Place, tuple[ObservedRoute, ...]] | None = None
+    _held: dict[Place, Bucket] | None = None
     #: Places in which events and reading do not fit together.
     _doubtful: set[Place] = attrs.field(factory=set)
     #: An event that comes while the routes are read may be in the reading, or not.
@@ -66,6 +59,8 @@ class KnownRoutes:
     sources: set[int] = attrs.field(factory=set)
     #: Their nexthop objects: routes go with these, too.
     objects: set[int] = attrs.field(factory=set)
+    #: How many routes there are in all tables, of any program; too many if some went in silence.
+    count: int = 0
 
     def forget(self, places: Collection[Place] | None = None) -> None:
         """Forget all routes; with `places`, those are the places of the config from now on."""
@@ -79,6 +74,7 @@ class KnownRoutes:
         self._is_reading = True
         try:
             observed = self.backend.routes()
+            self.count = len(observed)
             held = held_in(observed, self._places)
             self._held = {spot: tuple(routes) for spot, routes in held.items()}
             self._doubtful.clear()
@@ -93,15 +89,17 @@ class KnownRoutes:
         return observed
 
     def hear(self, event: RouteEvent) -> Place | None:
-        """Take note of an event; return its place, if that is of the config or has a route of ours."""
+        """Take note of an event; return its place, if that is of the config or has one of our routes."""
+        self.count += _MORE.get(event.verb, 1)
         spot = place(event.route)
         held = {} if self._held is None else self._held
         if spot not in self._places and spot not in held and event.route.protocol != OUR_PROTOCOL:
             return None
-        now = None if self._is_reading or self._held is None else after(held.get(spot, ()), event)
-        if now is None:
+        standing, route = held.get(spot, ()), resting(event.route)
+        if self._is_reading or self._held is None or not fits(standing, event.verb, route):
             self._doubtful.add(spot)
             return spot
+        now = after(standing, event.verb, route)
         self._note(now)
         if now:
             held[spot] = now
@@ -109,14 +107,14 @@ class KnownRoutes:
             held.pop(spot, None)
         return spot
 
-    def at(self, spot: Place) -> tuple[ObservedRoute, ...] | None:
+    def at(self, spot: Place) -> Bucket | None:
         """Return the routes of a place in their order; None if they are not known."""
         if self._held is None or spot in self._doubtful:
             return None
         return self._held.get(spot, ())
 
     def confirmed_by(self, ours: Iterable[ObservedRoute]) -> bool:
-        """Return True if these are all routes of ours, place by place in their order."""
+        """Return True if these are all of our routes, place by place in their order."""
         if self._held is None or self._doubtful:
             return False
         found: defaultdict[Place, list[ObservedRoute]] = defaultdict(list)
@@ -124,6 +122,16 @@ class KnownRoutes:
             found[place(route)].append(resting(route))
         known = {spot: _ours(routes) for spot, routes in self._held.items()}
         return found == {spot: routes for spot, routes in known.items() if routes}
+
+    def agrees_with(self, observed: Sequence[ObservedRoute]) -> bool:
+        """Return True if a reading of all routes shows what is known, in the same order."""
+        self.count = len(observed)
+        if self._held is None or self._doubtful:
+            return False
+        return self._of_interest(held_in(observed, self._places)) == self._of_interest(self._held)
+
+    def _of_interest(self, held: Mapping[Place, Sequence[ObservedRoute]]) -> dict[Place, tuple[ObservedRoute, ...]]:
+        return {spot: tuple(routes) for spot, routes in held.items() if spot in self._places or _ours(routes)}
 
     def _note(self, routes: Iterable[ObservedRoute]) -> None:
         for route in routes:
@@ -157,11 +165,20 @@ class _Reading:
 
 
 class WholeRoutes(_Reading):
-    """The backend itself; what it reads is known from then on."""
+    """The backend itself; the routes that it reads are known from then on.
+
+    A signal that cancels the context ends a reading at once, but never one between two changes of a repair.
+    """
+
+    def __init__(self, known: KnownRoutes, ctx: Context) -> None:
+        super().__init__(known)
+        self._ctx = ctx
+        self._has_changed = False
 
     def routes(self) -> list[ObservedRoute]:
         """Return the routes of every table."""
-        return self._known.read()
+        with nullcontext() if self._has_changed else self._ctx.interruptible():
+            return self._known.read()
 
     def apply(
         self,
@@ -171,6 +188,7 @@ class WholeRoutes(_Reading):
         standing: Sequence[ObservedRoute] | None = None,
     ) -> None:
         """See `RouteBackend.apply`."""
+        self._has_changed = True
         self._backend.apply(changes, verify=verify, standing=standing)
 
 

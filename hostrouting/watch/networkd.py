@@ -1,7 +1,7 @@
 """systemd-networkd, which removes foreign routes of the devices that it manages; the drop-in that tells it not to.
 
-Foreign to networkd are the routes of hostrouting, too. docs/kernel-facts.md says when it removes them, and what the
-drop-in changes.
+Foreign to networkd are the routes of hostrouting, too. docs/kernel-facts.md says when it removes them, with and without
+the drop-in.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 import attrs
 
 from hostrouting.probe_snat import NotWanted, repair, to_repair
+from hostrouting.watch.trouble import TASK
 
 if TYPE_CHECKING:
     import logging
@@ -52,7 +53,7 @@ class ProbeKeeper:
         if change is not None and not isinstance(change, NotWanted):
             change = self._repair(ctx)
         if change is not None and not isinstance(change, NotWanted):
-            self._logger.warning("repaired: %s", change, extra={"change": str(change)})
+            self._logger.warning("repaired: %s", change, extra={"task": TASK, "change": str(change)})
         self._tell_left(change)
         return config.watch.interval
 
@@ -67,5 +68,6 @@ class ProbeKeeper:
     def _tell_left(self, outcome: Change | NotWanted | None) -> None:
         reason = outcome.reason if isinstance(outcome, NotWanted) else ""
         if reason and reason != self._left:
-            self._logger.warning("the rules for IPv6 probes are not loaded again: %s", reason)
+            message = "the rules for IPv6 probes are not loaded again: %s"
+            self._logger.warning(message, reason, extra={"task": TASK})
         self._left = reason

@@ -18,14 +18,13 @@ from hostrouting.route_overlap.live import LiveProof
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from hostrouting.route_overlap.task import (
     announced_fabric,
-    check_now,
     leave_marker,
     prove_now,
     tell_findings,
     tell_notes,
 )
 from hostrouting.watch.account import Account
-from hostrouting.watch.duty import TASK
+from hostrouting.watch.trouble import TASK, Trouble
 from hostrouting.watch.view import Reading, View
 
 if TYPE_CHECKING:
@@ -43,8 +42,15 @@ __all__ = ["ProofKeeper"]
 
 #: The time between two readings that count: a change that ends within it makes no alarm.
 _WINDOW: Final = 1.0
+#: Before a marker that cannot be written is tried again.
+_SECONDS_AFTER_A_FAILURE: Final = 5.0
+#: Other findings wait for a second for each of those that were told, at most for so long: the routes of a daemon may
+#: change all the time. The end of an alarm does not wait.
+_LONGEST_SILENCE: Final = 600.0
 #: The share of a core that readings without an event may take: one of 500,000 routes takes seconds.
 _SHARE: Final = 0.005
+#: The state names so many CIDRs.
+_MOST_NAMED: Final = 3
 
 
 @attrs.define(eq=False)
@@ -52,7 +58,8 @@ class ProofKeeper:
     """The expected CIDRs of the config in force.
 
     The kernel proves them now and then, and its routing is then compared with a model. In between the model follows the
-    events and answers for what they touch. Whatever is told or written was proven by the kernel, under the run lock.
+    events and answers for the addresses that they touch. All that is told or written was proven by the kernel, under
+    the run lock.
     """
 
     failure: ClassVar[str] = "the expected CIDRs cannot be proven now"
@@ -64,6 +71,8 @@ class ProofKeeper:
     _proof: LiveProof = attrs.field(init=False)
     _view: View = attrs.field(init=False)
     _fabric: Fabric = attrs.field(factory=Fabric)
+    #: Since when the files announce no fabric any more; None if they announce one, or never did.
+    _gone_since: float | None = None
     #: When the files of the fabric changed last.
     _stamps: tuple[float | None, ...] = ()
     #: When the kernel is to prove everything again.
@@ -78,6 +87,12 @@ class ProofKeeper:
     #: How many readings in a row showed other findings, and when the next one may.
     _bad_readings: int = 0
     _next_count: float = -inf
+    #: The marker cannot be written.
+    _trouble: Trouble = attrs.field(init=False)
+
+    @_trouble.default
+    def _no_trouble(self) -> Trouble:
+        return Trouble(self._logger, "the marker of the expected CIDRs is not right now")
 
     def __attrs_post_init__(self) -> None:
         self._begin(self._section)
@@ -87,7 +102,20 @@ class ProofKeeper:
         self._section = section
         self._proof = LiveProof(section)
         self._view = View(self._proof.concerns)
+        self._fabric, self._gone_since = Fabric(), None
         self._told, self._bad_readings, self._next_count = None, 0, -inf
+
+    @property
+    def state(self) -> str:
+        """The alarm and the trouble with its marker, in a few words; empty if there is none."""
+        return "; ".join(filter(None, [self._alarm(), str(self._trouble)]))
+
+    def _alarm(self) -> str:
+        bad = [cidr for cidr, findings in zip(self._section.cidrs, self._told or (), strict=False) if findings]
+        if not bad:
+            return ""
+        more = f" and {len(bad) - _MOST_NAMED} more" if len(bad) > _MOST_NAMED else ""
+        return f"alarm: {', '.join(bad[:_MOST_NAMED])}{more}"
 
     def hear(self, events: Sequence[NetworkEvent]) -> float:
         """See `Keeper`."""
@@ -116,14 +144,22 @@ class ProofKeeper:
         if not self._section.cidrs:
             return config.watch.interval
         now = ctx.clock.monotonic()
-        if self._view.is_read:
-            self._compare(now)
-        elif self._must_read(now):
-            self._read(ctx, config)
-            # The events from before it are heard next.
-            return 0
-        seconds = self._judge(ctx, config, self._findings(), now)
-        return max(0, min(seconds, self._next_reading - now))
+        difference = ""
+        # On a node with many routes each of these takes seconds.
+        with ctx.interruptible():
+            if self._view.is_read:
+                difference = self._compare(now)
+            elif self._must_read(now):
+                self._read(ctx, config)
+                # The events from before it are heard next.
+                return 0
+            found = self._findings()
+        if difference:
+            message = "the model of the routing differs from the kernel, which counts: %s"
+            self._logger.error(message, difference, extra={"task": TASK})
+        seconds = self._judge(ctx, config, found, now)
+        # The dates of the files are looked at every interval, also where readings are rarer.
+        return max(0, min(seconds, self._next_reading - now, config.watch.interval))
 
     # --- the findings, by the model and by the kernel
 
@@ -137,15 +173,30 @@ class ProofKeeper:
         started = time.thread_time()
         reading = Reading.of(self._host.routes)
         self._stamps = self._stamps_now()
-        fabric = announced_fabric(ctx.child(timeout=0), self._section.fabric, self._host)
+        fabric = self._announced_fabric(ctx)
         if fabric != self._fabric:
             self._fabric = fabric
             self._proof.forget()
         self._kernels = _found(prove_now(reading, config, fabric, self._host))
         self._view.read(reading)
         self._is_stale = False
-        pause = max(config.watch.interval, (time.thread_time() - started) / _SHARE)
+        is_doubtful = self._gone_since is not None
+        pause = _WINDOW if is_doubtful else max(config.watch.interval, (time.thread_time() - started) / _SHARE)
         self._next_reading = ctx.clock.monotonic() + pause
+
+    def _announced_fabric(self, ctx: Context) -> Fabric:
+        """Return the announced fabric, also for a while after it has gone: its pool may be being written anew."""
+        fabric = announced_fabric(ctx.child(timeout=0), self._section.fabric, self._host)
+        if fabric.addresses or not self._fabric.addresses:
+            self._gone_since = None
+            return fabric
+        now = ctx.clock.monotonic()
+        if self._gone_since is None:
+            self._gone_since = now
+        if now < self._gone_since + _WINDOW:
+            return self._fabric
+        self._gone_since = None
+        return fabric
 
     def _stamps_now(self) -> tuple[float | None, ...]:
         return tuple(map(self._modified, (CONFIGURATION, POOL))) if self._section.fabric == "auto" else ()
@@ -157,14 +208,14 @@ class ProofKeeper:
             # The proof tells of a file that cannot be read.
             return None
 
-    def _compare(self, now: float) -> None:
-        """Hold the model to the kernel: first its routing, then its findings."""
+    def _compare(self, now: float) -> str:
+        """Hold the model to the kernel: first its routing, then its findings; return the difference, if any."""
         is_first = self._view.fib is None
         difference = self._view.compare()
         if difference is None:
             if is_first or self._view.is_early:
                 self._next_reading = now + 2 * _WINDOW
-            return
+            return ""
         if is_first or difference:
             self._proof.forget()
         self._is_model_trusted = True
@@ -173,9 +224,7 @@ class ProofKeeper:
             if found not in {None, self._kernels}:
                 self._is_model_trusted = False
                 difference = f"it finds {_lines(found)}, and the kernel {_lines(self._kernels)}"
-        if difference:
-            message = "the model of the routing differs from the kernel, which counts: %s"
-            self._logger.error(message, difference, extra={"task": TASK})
+        return difference
 
     def _by_model(self) -> Found | None:
         """Return the findings of the model; None if it does not know them."""
@@ -217,7 +266,8 @@ class ProofKeeper:
             config = self._installed.read()
             if self._installed.is_reset or config.route_overlap != self._section:
                 return 0
-            report = check_now(held, config, self._host, seconds=0)
+            with held.interruptible():
+                report = prove_now(self._host.routes, config, self._fabric, self._host)
             found = _found(report)
             if found != expected:
                 # A change is under way, or the model is wrong.
@@ -225,11 +275,23 @@ class ProofKeeper:
             if any(found) and not any(expected):
                 return _WINDOW
             was_bad = any(self._told or ()) or self._host.files.exists(MARKER_DETECTED)
-            leave_marker(RecordedFiles(held.within(Account()), self._host), report)
-        self._bad_readings = 0
-        if found != self._told:
-            self._told = found
-            self._tell(report, was_bad=was_bad)
+            self._bad_readings = 0
+            if found != self._told:
+                # An alarm is told even if its marker cannot be written.
+                self._told = found
+                self._tell(report, was_bad=was_bad)
+                self._next_count = now + min(_LONGEST_SILENCE, sum(map(len, found)))
+            return self._leave_marker(held, report)
+
+    def _leave_marker(self, ctx: Context, report: OverlapReport) -> float:
+        """Write the marker; return when to judge again."""
+        try:
+            leave_marker(RecordedFiles(ctx.within(Account()), self._host), report)
+        except HostFileError as error:
+            # No failure of the proof: that goes on, and counts readings meanwhile.
+            self._trouble.tell(str(error))
+            return _SECONDS_AFTER_A_FAILURE
+        self._trouble.end()
         return inf
 
     def _tell(self, report: OverlapReport, *, was_bad: bool) -> None:

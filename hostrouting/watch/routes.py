@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from bisect import bisect_left
+from collections import defaultdict
 from contextlib import suppress
 from logging import ERROR, INFO, WARNING
 from math import inf
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 import attrs
 
+from hostrouting.collector import collector_paused
 from hostrouting.exceptions import BackendError, HostFileError
-from hostrouting.host import OUR_PROTOCOL, AddressEvent, DeviceEvent, Host, NexthopEvent, RouteEvent
-from hostrouting.net.routes import MAIN_TABLE, place
+from hostrouting.host import OUR_PROTOCOL, AddressEvent, DeviceEvent, Host, NexthopEvent, RouteEvent, RuleEvent
+from hostrouting.net.routes import MAIN_TABLE, SCOPE_LINK, place
 from hostrouting.static_routes.repair import Repair, repair, repair_places
 from hostrouting.static_routes.resolve import place_of
 from hostrouting.watch.account import Account
 from hostrouting.watch.known import KnownRoutes, NearRoutes, WholeRoutes
+from hostrouting.watch.lines import Lines
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from hostrouting.config import HostRoutingConfig, StaticRoute
     from hostrouting.host import Lookup, NetworkEvent, ObservedRoute, Route, RouteBackend
@@ -33,51 +36,27 @@ __all__ = ["RouteKeeper"]
 #: A foreign route is left in a place of the config after so many displacements within the time: its owner insists.
 _MOST_DISPLACEMENTS: Final = 3
 _SECONDS_OF_A_CONTEST: Final = 3600.0
+#: In the time of one question about a route of ours, the kernel shows so many routes; a first question takes longer.
+_OTHERS_READ_FOR_EACH: Final = 3
+_OTHERS_READ: Final = 1000
 #: Each change has a separate line, if there are no more than these.
 _MOST_LINES: Final = 8
-#: A program that changes a route without end fills no log: ten repairs a second are made for it, for ever.
-_MOST_LINES_A_MINUTE: Final = 60
 
-
-class _Lines:
-    """The lines of a log, of which a minute has only so many of one message; the number of the others follows.
-
-    Each message is counted by itself: repairs without end do not keep an error from the log.
-    """
-
-    def __init__(self, logger: logging.Logger) -> None:
-        self._logger = logger
-        self._since = -inf
-        self._asked: Counter[str] = Counter()
-
-    def at(self, now: float) -> None:
-        """Begin another minute if the last one is over."""
-        if now - self._since < 60:
-            return
-        left_out = sum(max(0, count - _MOST_LINES_A_MINUTE) for count in self._asked.values())
-        if left_out:
-            message = "%d lines were left out: another program changes routes of the config all the time"
-            self._logger.warning(message, left_out)
-        self._since, self._asked = now, Counter()
-
-    def write(self, level: int, message: str, *values: object, **extra: object) -> None:
-        """Write a line if the minute has one left for this message."""
-        self._asked[message] += 1
-        if self._asked[message] <= _MOST_LINES_A_MINUTE:
-            self._logger.log(level, message, *values, extra=extra)
+#: All routes; or ours, and the answer about each of their places.
+_Answers: TypeAlias = "tuple[list[ObservedRoute], list[Lookup] | None]"
 
 
 @attrs.define(eq=False)
 class RouteKeeper:
     """The static routes of a config, with all that is to be known between two repairs.
 
-    After an event of a route, only the places of such events are repaired, by what the events tell (`NearRoutes`). All
+    After an event of a route, only the places of such events are repaired, and no route is read (`NearRoutes`). All
     routes are read at first, after a loss, for another config, after an event with which routes may have gone that no
     event names, and if a small repair is refused.
 
-    Every `interval` the routes of ours alone are read, and the kernel is asked which route decides the first address of
-    each place. If both are as the events told, nothing else is read. The second question finds a foreign route ahead of
-    ours, but not where a longer prefix, or a rule, decides that address: there only an event can tell of one.
+    Every `interval` the routes are compared with what the events told. On a node with many foreign routes, only ours
+    are read, and the kernel is asked which route decides the first address of each place. That finds a foreign route
+    ahead of ours, but not where a longer prefix, or a rule, decides the address: there only an event can tell of one.
     """
 
     failure: ClassVar[str] = "the routes cannot be repaired now"
@@ -86,7 +65,7 @@ class RouteKeeper:
     _installed: InstalledConfig
     #: Lets `hear` have all events by now.
     _catch_up: Callable[[], None]
-    _lines: _Lines = attrs.field(init=False, default=attrs.Factory(lambda self: _Lines(self._logger), takes_self=True))
+    _lines: Lines = attrs.field(init=False, default=attrs.Factory(lambda self: Lines(self._logger), takes_self=True))
     _known: KnownRoutes = attrs.field(
         init=False, default=attrs.Factory(lambda self: KnownRoutes(self._host.routes, self._catch_up), takes_self=True)
     )
@@ -100,6 +79,8 @@ class RouteKeeper:
     _looks_up: bool = False
     #: True if all routes are to be read.
     _is_whole: bool = True
+    #: The routes that the kernel may accept once their gateway is found otherwise: the gateways, in order, and places.
+    _awaited: Sequence[tuple[int, Place]] = ()
     #: The places of events since the last repair.
     _touched: set[Place] = attrs.field(factory=set)
     #: True while it repairs: it hears its own changes.
@@ -107,7 +88,7 @@ class RouteKeeper:
     #: When to compare the routes without an event, on the monotonic clock.
     _compare_at: float = inf
     #: The answers of the kernel that were as the events told.
-    _confirmed: tuple[list[ObservedRoute], list[Lookup]] | None = None
+    _confirmed: _Answers | None = None
     #: When foreign routes were displaced from a place.
     _displacements: defaultdict[Place, list[float]] = attrs.field(factory=lambda: defaultdict(list))
 
@@ -135,7 +116,7 @@ class RouteKeeper:
         """Repair the routes of the installed config, under the run lock."""
         self._is_acting = True
         try:
-            with self._host.lock.hold(ctx) as held:
+            with self._host.lock.hold(ctx) as held, collector_paused():
                 config = self._installed.read()
                 if not self._installed.is_reset:
                     self._keep(held, config)
@@ -149,17 +130,21 @@ class RouteKeeper:
     # --- events
 
     def _hear(self, event: NetworkEvent) -> None:
-        """Take note of the place of a route's event; or that everything is to be read.
+        """Take note of the places that an event concerns; or that everything is to be read.
 
         The kernel announces no removal of the routes that go with a device or an address, so these events count.
         """
-        if not isinstance(event, RouteEvent):
+        if isinstance(event, RouteEvent):
+            spot = self._known.hear(event)
+            if spot is not None:
+                self._touched.add(spot)
+            if self._awaited:
+                self._touched.update(self._gateways_found_by(event.route))
+            self._is_whole = self._is_whole or self._completes(event.route)
+        elif isinstance(event, RuleEvent):
+            self._touched.update(spot for _, spot in self._awaited)
+        else:
             self._is_whole = self._is_whole or self._takes_routes_along(event)
-            return
-        spot = self._known.hear(event)
-        if spot is not None:
-            self._touched.add(spot)
-        self._is_whole = self._is_whole or self._lets_return(event.route)
 
     def _takes_routes_along(self, event: NetworkEvent) -> bool:
         if isinstance(event, DeviceEvent):
@@ -173,14 +158,21 @@ class RouteKeeper:
     def _is_used(self, dev: str | None) -> bool:
         return dev in self._devices or dev in self._known.devices
 
-    def _lets_return(self, route: ObservedRoute) -> bool:
-        """Return True if an event of this foreign route may let a waiting one return, or complete it in another way."""
-        if route.protocol == OUR_PROTOCOL:
-            return False
-        if self._looks_up and not route.prefix_length and route.table == MAIN_TABLE:
-            return True
-        # The kernel finds a gateway by a route without one.
-        return bool(self._last.waiting) and route.gateway is None and route.dev in self._devices
+    def _gateways_found_by(self, route: ObservedRoute) -> Iterator[Place]:
+        """Yield the places of waiting routes that may return once this route came or went, in whatever table.
+
+        The kernel accepts a gateway by a lookup that passes over routes of a wider scope than a link. A route to
+        nowhere of that scope hides a shorter one, as a rule may.
+        """
+        if route.scope >= SCOPE_LINK:
+            first, end = (route.network,), (route.network + (1 << 32 - route.prefix_length),)
+            for at in range(bisect_left(self._awaited, first), bisect_left(self._awaited, end)):
+                yield self._awaited[at][1]
+
+    def _completes(self, route: ObservedRoute) -> bool:
+        """Return True if a change of this foreign route may complete a route of the config in another way."""
+        is_default = not route.prefix_length and route.table == MAIN_TABLE
+        return self._looks_up and is_default and route.protocol != OUR_PROTOCOL
 
     def _is_done(self) -> bool:
         """Return True if nothing is to be repaired; forget the events that changed nothing."""
@@ -230,15 +222,26 @@ class RouteKeeper:
         if last.waiting or last.spared or last.unrestored:
             # It may be time for them.
             return False
-        ours = self._host.routes.routes_of(OUR_PROTOCOL)
-        deciding = self._host.routes.lookup([route.network for route in last.wanted.values()])
-        if (ours, deciding) == self._confirmed:
+        answers = self._asked()
+        if answers == self._confirmed:
             return True
-        in_our_places = (found.route for found in deciding if found.route and place(found.route) in last.wanted)
-        are_first = all(route.fulfils(last.wanted[place(route)]) for route in in_our_places)
-        is_confirmed = are_first and self._known.confirmed_by(ours)
-        self._confirmed = (ours, deciding) if is_confirmed else None
+        is_confirmed = self._agree(*answers)
+        self._confirmed = answers if is_confirmed else None
         return is_confirmed
+
+    def _asked(self) -> _Answers:
+        """Return all routes; if there are many others, only ours, and the answers that decide in their places."""
+        wanted, routes = self._last.wanted, self._host.routes
+        if self._known.count <= _OTHERS_READ + _OTHERS_READ_FOR_EACH * len(wanted):
+            return routes.routes(), None
+        return routes.routes_of(OUR_PROTOCOL), routes.lookup([route.network for route in wanted.values()])
+
+    def _agree(self, routes: list[ObservedRoute], deciding: list[Lookup] | None) -> bool:
+        wanted = self._last.wanted
+        if deciding is None:
+            return self._known.agrees_with(routes) and all(map(self._is_right, wanted))
+        in_our_places = (found.route for found in deciding if found.route and place(found.route) in wanted)
+        return all(route.fulfils(wanted[place(route)]) for route in in_our_places) and self._known.confirmed_by(routes)
 
     def _repair(self, ctx: Context, routes: Sequence[StaticRoute], now: float) -> None:
         """Make the routes right, and log each difference to the state before."""
@@ -246,6 +249,7 @@ class RouteKeeper:
         self._last = self._repaired(ctx.within(account), routes, self._contested(now))
         for route in self._last.displaced:
             self._displacements[place(route)].append(now)
+        self._awaited = _awaited(self._last)
         # Its own changes are events, too.
         self._catch_up()
         self._tell_changes(account.changes)
@@ -259,7 +263,7 @@ class RouteKeeper:
                 near = self._host_with(NearRoutes(self._known, places))
                 return repair_places(ctx, places, self._last, near, self._logger, spare=contested)
         self._is_whole = False
-        whole = self._host_with(WholeRoutes(self._known))
+        whole = self._host_with(WholeRoutes(self._known, ctx))
         made = repair(ctx, routes, whole, self._logger, before=self._last, spare=contested)
         left_by = {route.dev for route in routes} | {route.dev for route in made.wanted.values()}
         self._devices = left_by | made.completed_by
@@ -313,3 +317,10 @@ class RouteKeeper:
 
 def _is_first(wanted: Route, standing: Sequence[ObservedRoute]) -> bool:
     return bool(standing) and standing[0].fulfils(wanted)
+
+
+def _awaited(made: Repair) -> Sequence[tuple[int, Place]]:
+    if not made.waiting:
+        return ()
+    waiting = {spot: route.gateway for spot, route in made.wanted.items() if str(route) in made.waiting}
+    return sorted((gateway.number, spot) for spot, gateway in waiting.items() if gateway)

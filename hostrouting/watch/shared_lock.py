@@ -1,8 +1,8 @@
 """The run lock of all threads of a watch: one of them takes it, and the others join.
 
 A sibling holds the lock while it runs programs (nft, ebtables), and any of them may hang. Another run must wait for
-that, since it would change what the sibling changes. The repair of routes must not wait: the two change different
-objects. So the threads of a watch exclude other runs together, and never each other.
+that, since it would change the same objects. The repair of routes must not wait: the two change different objects. So
+the threads of a watch exclude other runs together, and never each other.
 """
 
 from __future__ import annotations

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+from contextlib import contextmanager
 from math import inf
 from typing import TYPE_CHECKING
 
 import attrs
 
 from hostrouting.watch.loop import Rounds
-from phases.context import SystemClock
+from phases.context import SystemClock, ring
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Supervisor
@@ -31,17 +34,55 @@ class LivingClock(SystemClock):
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
         self._due = -inf
+        #: That of the last wait of the main thread.
+        self._doorbell = threading.Lock()
+
+    @contextmanager
+    def woken_by_signals(self) -> Iterator[None]:
+        """Let a handled signal end the wait of the main thread at once, so that it need not look for signals meanwhile.
+
+        The system alone does not: it may hand a signal to another thread, or just before the wait begins. Call this in
+        the main thread.
+        """
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        thread = threading.Thread(target=self._ring, args=(reader,), name="hostrouting-signals", daemon=True)
+        thread.start()
+        before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        self.longest = threading.TIMEOUT_MAX
+        try:
+            yield
+        finally:
+            del self.longest
+            signal.set_wakeup_fd(before)
+            os.close(writer)
+            thread.join()
+            os.close(reader)
+
+    def _ring(self, reader: int) -> None:
+        """Ring at each signal, which the interpreter writes to a pipe, until the pipe is closed."""
+        while os.read(reader, 1):
+            ring(self._doorbell)
 
     def wait(self, doorbell: threading.Lock, until: float | None) -> None:
         """See `phases.Clock`."""
-        seconds = self._supervisor.seconds_between_signs
-        # In the main thread no wait is long: see `SystemClock`.
-        if seconds is not None and threading.current_thread() is threading.main_thread():
-            now = self.monotonic()
-            if now >= self._due:
-                self._supervisor.alive()
-                self._due = now + seconds
+        if threading.current_thread() is threading.main_thread():
+            until = self._sign_before(until)
+            self._doorbell = doorbell
+            # From here on a signal rings. This handles one from before, as each change of the mask does.
+            signal.pthread_sigmask(signal.SIG_BLOCK, ())
         super().wait(doorbell, until)
+
+    def _sign_before(self, until: float | None) -> float | None:
+        """Give a sign if it is due, and return the end of the wait: that of the caller, or the time of the next one."""
+        seconds = self._supervisor.seconds_between_signs
+        if seconds is None:
+            return until
+        now = self.monotonic()
+        if now >= self._due:
+            self._supervisor.alive()
+            self._due = now + seconds
+        return self._due if until is None else min(until, self._due)
 
 
 class Calls:
@@ -85,7 +126,8 @@ class WatchRounds(Rounds):
     @property
     def is_called(self) -> bool:
         """See `Rounds`."""
-        return bool(self._calls)
+        # A thread of the siblings may have changed the state.
+        return bool(self._calls) or (self._is_ready and self._state() != self._told)
 
     def begin(self, duties: Sequence[Duty]) -> None:
         """Reload, if that was asked for."""

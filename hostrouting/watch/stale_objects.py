@@ -16,6 +16,7 @@ import attrs
 from hostrouting.host import DeviceEvent, NeighbourEvent
 from hostrouting.stale_cni import POD_DEVICE, CleanStaleCNI, last_changes
 from hostrouting.watch.account import Account
+from hostrouting.watch.trouble import TASK
 
 if TYPE_CHECKING:
     import logging
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["StaleObjectKeeper"]
 
 #: Between two looks, also those that agree on an object before it is reported: a pod that goes leaves its objects to
-#: azure-vnet for a moment.
+#: azure-vnet for a moment. A sweep holds the run lock for seconds, and another run, which tries it every tenth of a
+#: second, gets it in between.
 _SECONDS_BETWEEN_LOOKS: Final = 1.0
 #: Between two looks at the dates of files, each of which takes about 0.15 ms.
 _SECONDS_BETWEEN_SIGNS: Final = 5.0
@@ -51,7 +53,7 @@ class StaleObjectKeeper:
     _installed: InstalledConfig
     #: The sweep of a config. One for all looks, since it logs each thing once.
     _sweep: tuple[HostRoutingConfig, CleanStaleCNI] | None = None
-    #: When to look, and when it last looked, on the monotonic clock.
+    #: When to look, and when the last look began or ended, on the monotonic clock.
     _due: float = -inf
     _looked: float = -inf
     #: An event may have made an object stale.
@@ -89,7 +91,11 @@ class StaleObjectKeeper:
             self._looked = now()
             # Before the look: one that fails is not repeated at once.
             self._due = self._looked + config.watch.interval
-            self._look(ctx, config)
+            try:
+                self._look(ctx, config)
+            finally:
+                self._looked = now()
+                self._due = max(self._due, self._looked + _SECONDS_BETWEEN_LOOKS)
         return max(0.0, min(_SECONDS_BETWEEN_SIGNS, self._due - now()))
 
     def _notice_changes(self) -> None:
@@ -142,9 +148,9 @@ class StaleObjectKeeper:
 
     def _log(self, level: int, lines: Sequence[str]) -> None:
         for line in lines[:_MOST_LINES]:
-            self._logger.log(level, "%s", line)
+            self._logger.log(level, "%s", line, extra={"task": TASK})
         if len(lines) > _MOST_LINES:
-            self._logger.log(level, "and %d more", len(lines) - _MOST_LINES)
+            self._logger.log(level, "and %d more", len(lines) - _MOST_LINES, extra={"task": TASK})
 
     # --- sweep: clean
 
@@ -176,7 +182,7 @@ class StaleObjectKeeper:
                 "nothing stale is removed for now: '%s' came back after %d sweeps within an hour; find the program "
                 "that adds it (azure-vnet, its monitor, a script?), and stop it"
             )
-            self._logger.log(ERROR, message, name, _MOST_SWEEPS, extra={"object": name})
+            self._logger.log(ERROR, message, name, _MOST_SWEEPS, extra={"task": TASK, "object": name})
         self._contested = contested
         return bool(contested)
 

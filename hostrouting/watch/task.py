@@ -9,7 +9,7 @@ import attrs
 
 from hostrouting.boot import NodeTask
 from hostrouting.host import Host
-from hostrouting.watch.duty import TASK, Duty
+from hostrouting.watch.duty import Duty
 from hostrouting.watch.installed import InstalledConfig
 from hostrouting.watch.loop import catch_up, keep
 from hostrouting.watch.proof import ProofKeeper
@@ -17,6 +17,7 @@ from hostrouting.watch.routes import RouteKeeper
 from hostrouting.watch.shared_lock import SharedLock
 from hostrouting.watch.siblings import siblings
 from hostrouting.watch.signs import Calls, WatchRounds
+from hostrouting.watch.trouble import TASK
 from phases import CancelledError, DeadlineExceededError
 
 if TYPE_CHECKING:
@@ -90,19 +91,26 @@ class Watch(NodeTask):
         duties: list[Duty] = []
         # It listens before the first look: no change after it is missed.
         with (
-            siblings(host, self._logger, installed, clock=ctx.clock) as relay,
+            siblings(ctx, host, self._logger, installed) as others,
             host.events.listen(ctx) as listener,
         ):
             keeper = RouteKeeper(host, self._logger, installed, partial(catch_up, ctx, duties, listener))
             routes = Duty(keeper, self._logger)
             # The routes first: a route that they restore is no finding.
-            proof = Duty(ProofKeeper(host, self._logger, installed), self._logger)
-            duties += [routes, proof, Duty(relay, self._logger)]
-            rounds = WatchRounds(host.supervisor, installed, self._calls, lambda: routes.trouble or keeper.state)
+            prover = ProofKeeper(host, self._logger, installed)
+            proof = Duty(prover, self._logger)
+            duties += [routes, proof, Duty(others.relay, self._logger)]
+
+            def state() -> str:
+                parts = (routes.trouble or keeper.state, proof.trouble or prover.state, others.trouble)
+                return "; ".join(filter(None, parts))
+
+            rounds = WatchRounds(host.supervisor, installed, self._calls, state)
             self._calls.wake = ctx.notify
             keep(ctx, duties, listener, rounds)
         if installed.is_reset:
-            self._logger.info("hostrouting was reset, so there is nothing to keep any more")
+            message = "hostrouting was reset, so there is nothing to keep any more"
+            self._logger.info(message, extra={"task": TASK})
 
 
 def _with_shared_lock(host: Host) -> Host:

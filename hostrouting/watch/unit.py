@@ -17,10 +17,10 @@ from hostrouting.boot import (
     program_path,
     read_asset,
 )
-from hostrouting.config import WatchMode
+from hostrouting.config import WatchConfig, WatchMode
 from hostrouting.config.rules import write_duration
 from hostrouting.exceptions import UnitError
-from hostrouting.findings import NodeFinding, is_refused, refused
+from hostrouting.findings import OPTIONAL, NodeFinding, is_refused, of_optional, refused
 from hostrouting.watch.networkd import DROP_IN_PATH, drop_in
 from phases import Change
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hostrouting.host import FileStore
     from phases import Context
 
-__all__ = ["UNIT_OF", "ConfigureWatch", "boot_unit", "command_path", "has_duties"]
+__all__ = ["UNIT_OF", "ConfigureWatch", "boot_unit", "command_path", "has_duties", "keeps_something"]
 
 #: The unit of each mode.
 UNIT_OF: Final = {WatchMode.TIMER: "hostrouting-watch.timer", WatchMode.SERVICE: "hostrouting-watch.service"}
@@ -46,14 +46,22 @@ _IDLE: Final = (
 _NO_SWEEP: Final = (
     "nothing is swept after an apply, because the timer does not sweep; set hostRouting.watch.mode to 'service'"
 )
+_NO_COUNT: Final = (
+    "each run of the timer gives its verdict at once, and only mode 'service' counts bad readings; set "
+    "hostRouting.watch.mode to 'service', or take this one out"
+)
 _NO_COMMAND: Final = "install hostrouting there, or set hostRouting.watch.mode to 'timer', which needs no command"
 
 
 def has_duties(config: HostRoutingConfig) -> bool:
     """Return True if the section is enabled, and its unit has something to keep right."""
+    return config.watch.enabled and keeps_something(config, config.watch.mode)
+
+
+def keeps_something(config: HostRoutingConfig, mode: WatchMode) -> bool:
+    """Return True if a watch of this mode has something to keep right."""
     keeps_boot = bool(config.static_routes.routes or config.route_overlap.cidrs or config.probe_snat.enabled)
-    keeps_more = config.watch.mode is WatchMode.SERVICE and config.stale_cni.enabled
-    return config.watch.enabled and (keeps_boot or keeps_more)
+    return keeps_boot or (mode is WatchMode.SERVICE and config.stale_cni.enabled)
 
 
 def command_path(files: FileStore) -> str:
@@ -155,11 +163,13 @@ class ConfigureWatch(NodeTask):
         parts, unit = self._parts()
         obstacle = self._obstacle()
         if unit is not None and obstacle:
-            return [Change("~", unit.name, f"{obstacle}: {refused('it is optional, and the rest goes on')}")]
+            return [Change("~", unit.name, f"{obstacle}: {refused(OPTIONAL)}")]
         planned = self._boot.plan_install(ctx, *parts)
-        # A masked unit is not installed, so it is not started either.
-        if unit is None or any(is_refused(change.detail) for change in planned):
+        if unit is None:
             return planned
+        # A masked unit is not installed, so it is not started either.
+        if any(is_refused(change.detail) for change in planned):
+            return of_optional(planned, [file.path for file in unit.files])
         return [*planned, *self._plan_start(ctx, unit.name, is_outdated=bool(planned))]
 
     def undo(self, ctx: Context) -> None:
@@ -179,6 +189,8 @@ class ConfigureWatch(NodeTask):
             found.append(NodeFinding("watch", "hostRouting.watch", _IDLE, "warning"))
         elif _asks_a_timer_to_sweep(self._config):
             found.append(NodeFinding("watch", "hostRouting.staleCni.sweep", _NO_SWEEP, "warning"))
+        if _asks_a_timer_to_count(self._config):
+            found.append(NodeFinding("watch", "hostRouting.watch.readings", _NO_COUNT, "note"))
         return found
 
     def _parts(self) -> tuple[list[Part], BootUnit | None]:
@@ -215,10 +227,16 @@ class ConfigureWatch(NodeTask):
             ctx.record(change, undo=lambda _: None)
 
 
+def _has_timer(config: HostRoutingConfig) -> bool:
+    return config.watch.enabled and config.watch.mode is WatchMode.TIMER
+
+
 def _asks_a_timer_to_sweep(config: HostRoutingConfig) -> bool:
-    section = config.stale_cni
-    by_timer = config.watch.enabled and config.watch.mode is WatchMode.TIMER
-    return by_timer and section.enabled and section.sweep == "clean"
+    return _has_timer(config) and config.stale_cni.enabled and config.stale_cni.sweep == "clean"
+
+
+def _asks_a_timer_to_count(config: HostRoutingConfig) -> bool:
+    return _has_timer(config) and config.watch.readings != WatchConfig().readings
 
 
 def _told(change: Change) -> str:

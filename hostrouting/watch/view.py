@@ -1,7 +1,7 @@
-"""The view of a node's routing: a model that follows the events, and is held to what the kernel shows.
+"""The view of a node's routing: a model that follows the events, and is compared with readings.
 
 A reading takes some milliseconds, and events that came before it may be heard after it. They are applied to it, too:
-for a network with one route, which is nearly every one, that ends in what the kernel has. Where that is not sure, the
+for a network with one route, which is nearly every one, that ends in the kernel's routes. Where that is not sure, the
 reading does not count, and another one is made.
 """
 
@@ -105,7 +105,7 @@ class View:
         self._is_sure, self.was_disturbed = True, False
 
     def hear(self, events: Sequence[NetworkEvent]) -> Effect:
-        """Apply events to the model, and return what they changed."""
+        """Apply events to the model, and return the parts that they changed."""
         if self._reading is not None and events:
             self.was_disturbed = True
             tables = self._reading.fib.tables

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,6 +108,15 @@ def test_memory_imports_machine_and_targets_are_reported(findings: dict[str, Any
     assert verdicts["lookup, to C"] == "not measured"
     assert verdicts["import phases, over bare Python"] in {"ok", "MISSED"}
     assert all(promise in findings["text"] for promise in verdicts)
+
+
+def test_the_processor_time_of_a_process_is_finer_than_a_tick() -> None:
+    """It is the process's own clock, and not the ticks of /proc: an idle minute of watch has two or three of those."""
+    ended = sum(os.times()[2:4])
+    before = time.process_time()
+    measured = watch.cpu(os.getpid()) - ended
+    assert before <= measured + 1e-6
+    assert measured - 1e-6 <= time.process_time()
 
 
 @needs_kernel

@@ -322,6 +322,20 @@ def test_lines_for_the_journal_have_their_priority(tmp_path: Path) -> None:
     assert redirected.stderr.splitlines() == [line.removeprefix("<3>") for line in lines]
 
 
+@needs("kernel")
+def test_lines_for_the_journal_have_one_name(tmp_path: Path) -> None:
+    """The journal has the name of a unit before the lines of its process, and no name of a program that this runs."""
+    log = tmp_path / "log"
+    for starting in (), ("unshare", "--pid", "--fork", "sh", "-c", '"$@"; exit $?', "sh"):
+        with log.open("w") as stream:
+            journal = os.fstat(stream.fileno())
+            told = {**os.environ, "JOURNAL_STREAM": f"{journal.st_dev}:{journal.st_ino}"}
+            command = [*starting, *COMMAND, "plan", str(tmp_path / "absent.json")]
+            subprocess.run(command, check=False, stderr=stream, env=told)
+        name = "" if starting else "hostrouting: "
+        assert log.read_text().startswith(f"<3>{name}cannot read "), starting
+
+
 def test_an_answer_that_cannot_be_written_is_a_failure(config: Path) -> None:
     """A full disk: exit 3 in every form, one line that says so, no traceback."""
     for options in ([], ["--json"]):

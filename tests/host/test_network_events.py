@@ -6,6 +6,7 @@ import errno
 import socket
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import TYPE_CHECKING
@@ -184,6 +185,25 @@ class TestInTheKernel:
             change.after.network for change in storm if change.after
         ]
         assert {event.verb for event in events} == {"add"}
+
+    def test_a_storm_wakes_the_caller_once_a_millisecond(self, node: KernelNode, backend: NetlinkBackend) -> None:
+        """Announcements that follow each other at once are received together."""
+
+        class Counted(Context):
+            calls = 0
+
+            def notify(self) -> None:
+                self.calls += 1
+                super().notify()
+
+        ctx = Counted()
+        with NetlinkEvents(netns=node.name).listen(ctx) as listener:
+            started = time.monotonic()
+            for change in many(1000):
+                backend.apply([change], verify=False)
+            listener.take()
+            milliseconds = 1000 * (time.monotonic() - started)
+        assert 0 < ctx.calls <= milliseconds + 1
 
     def test_a_storm_while_its_events_are_not_read_fits_the_socket(
         self, backend: NetlinkBackend, listener: NetlinkListener

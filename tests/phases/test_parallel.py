@@ -27,26 +27,33 @@ def _discard(_: object) -> None:
     pass
 
 
-def test_first_failure_cancels_the_siblings() -> None:
-    """A sibling is woken with the reason, and is not reported as a failure."""
-    reasons: list[str | None] = []
-    asleep = threading.Event()
+class Sleeper:
+    """Sleeps until it is cancelled, and remembers the reason."""
 
-    def sleep(ctx: Context) -> None:
-        asleep.set()
+    def __init__(self) -> None:
+        self.asleep = threading.Event()
+        self.reasons: list[str | None] = []
+
+    def sleep(self, ctx: Context) -> None:
+        self.asleep.set()
         try:
             ctx.sleep(3600)
         finally:
-            reasons.append(ctx.reason)
+            self.reasons.append(ctx.reason)
+
+
+def test_first_failure_cancels_the_siblings() -> None:
+    """A sibling is woken with the reason, and is not reported as a failure."""
+    sleeper = Sleeper()
 
     def fail(_: Context) -> None:
-        asleep.wait(10)
+        sleeper.asleep.wait(10)
         raise OSError("x")
 
     ctx = Context()
     with pytest.raises(TaskFailedError, match=r"^fail: x$") as caught:
-        execute(Parallel(task("sleep")(sleep), task("fail")(fail)), ctx)
-    assert reasons == ["fail failed"]
+        execute(Parallel(task("sleep")(sleeper.sleep), task("fail")(fail)), ctx)
+    assert sleeper.reasons == ["fail failed"]
     assert len(caught.value.failures) == 1
     assert not ctx.cancelled
 
@@ -116,15 +123,7 @@ def test_a_task_that_ignores_its_context_is_named_and_waited_for(
 
 def test_interrupt_while_waiting() -> None:
     """An interrupt of the thread that waits cancels the children, waits for them, and passes."""
-    reasons: list[str | None] = []
-    asleep = threading.Event()
-
-    def sleep(ctx: Context) -> None:
-        asleep.set()
-        try:
-            ctx.sleep(3600)
-        finally:
-            reasons.append(ctx.reason)
+    sleeper = Sleeper()
 
     class Interrupted(Parallel):
         """Ctrl-C hits while it waits for the first time."""
@@ -134,13 +133,13 @@ def test_interrupt_while_waiting() -> None:
         def _wait(self, crew: Any) -> None:
             if self.interrupts:
                 self.interrupts -= 1
-                asleep.wait(10)
+                sleeper.asleep.wait(10)
                 raise KeyboardInterrupt
             super()._wait(crew)
 
     with pytest.raises(KeyboardInterrupt):
-        execute(Interrupted(task("a")(sleep)))
-    assert reasons == ["KeyboardInterrupt"]
+        execute(Interrupted(task("a")(sleeper.sleep)))
+    assert sleeper.reasons == ["KeyboardInterrupt"]
 
 
 def test_a_thread_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:

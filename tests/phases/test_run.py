@@ -397,6 +397,52 @@ def test_a_signal_that_another_thread_caught() -> None:
     assert program.stdout == "cancelled: SIGTERM\n"
 
 
+def test_a_signal_ends_an_interruptible_block() -> None:
+    """It ends one in the middle of the work, and no work of a shielded context or of another thread."""
+    program = _program("""
+        import threading
+        with cancel_on_signals(Context()) as ctx:
+            def elsewhere():
+                with ctx.interruptible():
+                    inside.set()
+                    done.wait()
+                print("thread: ended by itself")
+            inside, done = threading.Event(), threading.Event()
+            thread = threading.Thread(target=elsewhere)
+            thread.start()
+            inside.wait()
+            child = ctx.child(timeout=3600)
+            try:
+                with child.interruptible():
+                    with ctx.shielded().interruptible():
+                        print("shielded: begun")
+                    os.kill(os.getpid(), signal.SIGTERM)
+                    while True:
+                        pass
+            except CancelledError as error:
+                print(error)
+            done.set()
+            thread.join()
+            try:
+                with ctx.interruptible():
+                    print("begun although it is over")
+            except CancelledError as error:
+                print(error)
+        with cancel_on_signals(Context()) as ctx:
+            with ctx.shielded().interruptible():
+                os.kill(os.getpid(), signal.SIGTERM)
+            print("shielded: ended by itself")
+        """)
+    assert program.stderr == ""
+    assert program.stdout.splitlines() == [
+        "shielded: begun",
+        "cancelled: SIGTERM",
+        "thread: ended by itself",
+        "cancelled: SIGTERM",
+        "shielded: ended by itself",
+    ]
+
+
 def test_second_sigterm_kills() -> None:
     """A second SIGTERM ends the process as if it had no handler."""
     program = _program("""

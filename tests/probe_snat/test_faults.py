@@ -25,11 +25,6 @@ pytestmark = pytest.mark.thorough
 UNIT_PATH = DEPARTURE.paths[1]
 
 
-@pytest.fixture
-def ctx() -> Context:
-    return Context(clock=ManualClock(auto=True))
-
-
 PORTS = ["files", "services", "nftables", "link_layer", "metadata"]
 
 

@@ -39,6 +39,8 @@ from phases import Context
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from hostrouting.testing import KernelNode
+
 pytestmark = needs("kernel", "nft")
 
 #: One header of each protocol, with the payload after it; the rules leave both alone but for checksums.
@@ -188,24 +190,23 @@ class TestOthers:
 
     def test_another_link_local_source_stays_one(self, world: ProbeWorld) -> None:
         """It is not rewritten and so not forwarded; on the link it still reaches the node."""
-        server = world.bound(world.node, SOCK_DGRAM, "::")
-        client = world.bound(world.cloud, SOCK_DGRAM, CLOUD_LOCAL, dev="wire")
-        client.sendto(b"x", (NODE_LOCAL, server.getsockname()[1]))
-        received, peer = server.recvfrom(9)
-        assert peer[0].partition("%")[0] == CLOUD_LOCAL
-        server.sendto(received, peer)
-        assert client.recv(9) == b"x"
+        assert self.seen_from(world, world.cloud, CLOUD_LOCAL, dev="wire") == CLOUD_LOCAL
 
     def test_another_device_is_left_alone(self, world: ProbeWorld) -> None:
         """The same address at another device, as the pods' gateway of some CNIs, is left alone."""
         world.pod.ip("address", "add", f"{PROBE}/64", "dev", "eth0", "nodad")
+        assert self.seen_from(world, world.pod, PROBE, dev="eth0") == PROBE
+
+    @staticmethod
+    def seen_from(world: ProbeWorld, there: KernelNode, source: str, *, dev: str) -> str:
+        """Send a datagram to the node and back; return the source that the node saw."""
         server = world.bound(world.node, SOCK_DGRAM, "::")
-        client = world.bound(world.pod, SOCK_DGRAM, PROBE, dev="eth0")
+        client = world.bound(there, SOCK_DGRAM, source, dev=dev)
         client.sendto(b"x", (NODE_LOCAL, server.getsockname()[1]))
         received, peer = server.recvfrom(9)
-        assert peer[0].partition("%")[0] == PROBE
         server.sendto(received, peer)
         assert client.recv(9) == b"x"
+        return str(peer[0]).partition("%")[0]
 
 
 class TestNeighbourDiscovery:

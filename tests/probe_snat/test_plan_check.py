@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 import attrs
 import pytest
@@ -17,7 +18,6 @@ from support.probe_nodes import (
     THEIRS,
     check,
     lead,
-    made_host,
     says,
     state,
     takes_no_part,
@@ -31,20 +31,11 @@ from hostrouting.findings import is_refused
 from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.probe_snat.ruleset import AGAIN_PATH, DEPARTURE, RULESET_PATH, ProbeRules, render
 from hostrouting.testing import FakeHost
-from phases import Context
-from phases.testing import ManualClock
+
+if TYPE_CHECKING:
+    from phases import Context
 
 UNIT_PATH = DEPARTURE.paths[1]
-
-
-@pytest.fixture
-def host() -> FakeHost:
-    return made_host()
-
-
-@pytest.fixture
-def ctx() -> Context:
-    return Context(clock=ManualClock(auto=True))
 
 
 class TestPlan:

@@ -50,16 +50,6 @@ UNIT_PATH = DEPARTURE.paths[1]
 UNREADABLE = [{"table": {"family": OURS[0], "name": OURS[1], "unreadable": True}}]
 
 
-@pytest.fixture
-def host() -> FakeHost:
-    return made_host()
-
-
-@pytest.fixture
-def ctx() -> Context:
-    return Context(clock=ManualClock(auto=True))
-
-
 class LaterClock(ManualClock):
     """After 10 s something happens, once."""
 

@@ -1,10 +1,15 @@
-"""A node whose ib0 shadows part of the cluster's addresses."""
+"""A node whose ib0 shadows part of the cluster's addresses, and a path for the files of a fabric."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hostrouting.testing import MemoryBackend
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -15,3 +20,9 @@ def node() -> MemoryBackend:
         made.add_address(dev, address)
     made.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)
     return made
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A path for the files."""
+    return tmp_path / "node"

@@ -67,17 +67,27 @@ def test_a_rule_for_other_packets_blocks_nothing(node: MemoryBackend, rule: Rule
     assert (finding.kind, finding.route) == ("blocked", "prohibit 10.96.0.0/16")
 
 
-def test_a_rule_on_more_than_addresses_does_not_count_as_blocking() -> None:
-    """The rule may or may not select a packet: it is counted, and the route is named."""
+@pytest.mark.parametrize(
+    "rule",
+    [
+        # It may or may not select a packet: it is counted.
+        pytest.param(Rule(50, action="blackhole", mark=1, mark_mask=1), id="on-more-than-addresses"),
+        # It may have a table in its description, and never looks into it.
+        pytest.param(Rule(50, action="goto", table=88, goto=32766), id="goto"),
+    ],
+)
+def test_rules_that_do_not_count_as_blocking(rule: Rule) -> None:
+    """The route is named that blocks, and no rule that may not."""
 
-    class Marked(MemoryBackend):
+    class Ruled(MemoryBackend):
         def rules(self) -> list[Rule]:
-            return [Rule(50, action="blackhole", mark=1, mark_mask=1), *super().rules()]
+            return [rule, *super().rules()]
 
-    node = Marked()
+    node = Ruled()
     node.add_link("eth0")
     node.add_address("eth0", "10.224.0.4/16")
     node.add_route("default", gateway="10.224.0.1", dev="eth0")
+    node.add_route("10.96.0.0/24", kind="blackhole", table=88)
     node.add_route("10.96.0.0/16", kind="prohibit")
     [finding] = prove(node, "10.96.0.0/24").findings
     assert finding.route == "prohibit 10.96.0.0/16"
@@ -131,23 +141,6 @@ def test_the_source_that_the_kernel_chooses_is_asked_about(node: MemoryBackend) 
     [finding] = prove(node, "10.96.0.0/12").findings
     assert (finding.kind, finding.first, finding.last) == ("overlap", "10.96.0.0", "10.96.255.255")
     assert finding.route == "10.96.0.0/16 dev ib0 table 88 scope link"
-
-
-def test_a_rule_that_looks_nothing_up_blocks_nothing() -> None:
-    """`goto` may have a table in its description, and never looks into it."""
-
-    class Going(MemoryBackend):
-        def rules(self) -> list[Rule]:
-            return [Rule(50, action="goto", table=88, goto=32766), *super().rules()]
-
-    node = Going()
-    node.add_link("eth0")
-    node.add_address("eth0", "10.224.0.4/16")
-    node.add_route("default", gateway="10.224.0.1", dev="eth0")
-    node.add_route("10.96.0.0/24", kind="blackhole", table=88)
-    node.add_route("10.96.0.0/16", kind="prohibit")
-    [finding] = prove(node, "10.96.0.0/24").findings
-    assert finding.route == "prohibit 10.96.0.0/16"
 
 
 def test_rules_on_more_than_addresses_are_counted() -> None:

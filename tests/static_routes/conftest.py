@@ -1,4 +1,4 @@
-"""A GPU node in memory, and a context whose clock needs no waiting."""
+"""A GPU node in memory."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 from support.static_route_nodes import made_host
 
-from phases import Context
-from phases.testing import ManualClock
-
 if TYPE_CHECKING:
     from hostrouting.testing import FakeHost
 
@@ -17,8 +14,3 @@ if TYPE_CHECKING:
 @pytest.fixture
 def host() -> FakeHost:
     return made_host()
-
-
-@pytest.fixture
-def ctx() -> Context:
-    return Context(clock=ManualClock(auto=True))

@@ -193,6 +193,33 @@ class TestRunning:
         assert said["now"][1] == said[""][1][1:]
         assert said[""][1][0].startswith("waiting up to 1 s: ")
 
+    def test_a_repair_is_told_in_one_line(self, node: KernelNode, tmp_path: Path) -> None:
+        """For the journal: the first run gives its verdict, and a later one only the routes that it had to add."""
+        first, second, refused = (
+            StaticRoute(destination=f"172.20.{n}.0/24", gateway=gateway, dev="eth0")
+            for n, gateway in enumerate(["10.224.0.1", "10.224.0.1", "10.9.9.9"])
+        )
+
+        def said(*routes: StaticRoute) -> list[str]:
+            argv = ["nsenter", f"--net=/run/netns/{node.name}", "env", "JOURNAL_STREAM=8:4711", "bash"]
+            script = impatient(config_of(routes), folder=str(tmp_path))
+            done = subprocess.run(argv, input=script, capture_output=True, check=False)
+            assert done.stderr == b""
+            return done.stdout.decode().splitlines()
+
+        assert (said(first, second), said(first, second)) == (["<5>routes in force: 2"], [])
+        node.ip("route", "del", "172.20.1.0/24")
+        assert said(first, second) == ["<4>repaired: + 172.20.1.0/24 via 10.224.0.1 dev eth0"]
+        node.ip("route", "del", "172.20.1.0/24")
+        node.ip("route", "replace", "172.20.0.0/24", "via", "10.224.0.9", "dev", "eth0", "proto", "142")
+        several = "<4>2 routes were repaired, the first is: + 172.20.0.0/24 via 10.224.0.1 dev eth0"
+        assert (said(first, second), said(first, second)) == ([several], [])
+        # Beside a refusal that stays.
+        assert [line.partition(": ")[0] for line in said(first, refused)] == ["<3>refused"]
+        node.ip("route", "del", "172.20.0.0/24")
+        assert said(first, refused) == ["<4>repaired: + 172.20.0.0/24 via 10.224.0.1 dev eth0"]
+        assert said(first, refused) == []
+
     def test_without_routes_ours_go(self, node: KernelNode) -> None:
         """The script of a config without routes removes all routes with our protocol, and succeeds."""
         node.add_route("172.20.0.0/16", gateway="10.224.0.1", dev="eth0", protocol=142)

@@ -57,6 +57,11 @@ class SystemdBox:
         """The prefix of a command that runs in the machine."""
         return ("nsenter", f"--target={self.pid}", "--all")
 
+    @property
+    def version(self) -> int:
+        """The version of its systemd."""
+        return int(self.run("systemctl", "--version").stdout.split()[1])
+
     def run(self, *argv: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a command in the machine; by default a failure is an error that shows its stderr."""
         result = subprocess.run([*self.enter, *argv], capture_output=True, text=True, check=False)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hostrouting.testing import KernelNode
     from hostrouting.testing.node import Node
 
-__all__ = ["CONFIG", "OURS", "SECONDS", "Watched", "arrange", "kernel_host", "watching"]
+__all__ = ["CONFIG", "OURS", "SECONDS", "Running", "Watched", "arrange", "kernel_host", "running", "watching"]
 
 CONFIG = HostRoutingConfig.from_mapping(
     {
@@ -40,22 +40,63 @@ SECONDS = 60
 
 
 @attrs.frozen
-class Watched:
-    """A node on which a Watch runs."""
+class Running:
+    """A Watch that runs in a thread."""
 
-    host: Host
-    node: Node
     ctx: Context
-
-    def ours(self) -> list[str]:
-        return sorted(str(route) for route in self.host.routes.routes() if route.protocol == OUR_PROTOCOL)
+    thread: Thread
+    errors: list[BaseException]
 
     def until(self, done: Callable[[], bool]) -> None:
         """Wait until something holds. Events wake this; a line in the log has none, so it looks again by itself."""
         now = self.ctx.clock.monotonic
         end = now() + SECONDS
         while not self.ctx.wait(done, until=now() + 0.05):
-            assert now() < end, f"not within {SECONDS} s; ours are {self.ours()}"
+            assert now() < end, f"not within {SECONDS} s"
+            assert self.errors == []
+
+    def ends(self, *, within: float = SECONDS) -> bool:
+        """Return True if the Watch ends by itself."""
+        self.thread.join(within)
+        return not self.thread.is_alive()
+
+
+@contextmanager
+def running(watch: Watch) -> Iterator[Running]:
+    """Run a Watch in a thread until the end of the block; it must end with its context, without an error."""
+    ctx = Context()
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            watch.do(ctx)
+        except BaseException as error:  # noqa: BLE001
+            errors.append(error)
+
+    thread = Thread(target=run)
+    thread.start()
+    try:
+        yield Running(ctx, thread, errors)
+    finally:
+        ctx.cancel("the test ends")
+        thread.join(SECONDS)
+    assert not thread.is_alive()
+    assert errors == []
+
+
+@attrs.frozen
+class Watched:
+    """A node on which a Watch runs."""
+
+    host: Host
+    node: Node
+    _running: Running
+
+    def ours(self) -> list[str]:
+        return sorted(str(route) for route in self.host.routes.routes() if route.protocol == OUR_PROTOCOL)
+
+    def until(self, done: Callable[[], bool]) -> None:
+        self._running.until(done)
 
     def until_repaired(self, ours: list[str] | None = None) -> None:
         self.until(lambda: self.ours() == (OURS if ours is None else ours))
@@ -63,27 +104,11 @@ class Watched:
 
 @contextmanager
 def watching(host: Host, node: Node, config: HostRoutingConfig = CONFIG) -> Iterator[Watched]:
-    """Run a Watch in a thread until the end of the block; it must end with its context, without an error."""
-    ctx = Context()
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            Watch(config, host=host).do(ctx)
-        except BaseException as error:  # noqa: BLE001
-            errors.append(error)
-
-    thread = Thread(target=run)
-    thread.start()
-    watched = Watched(host, node, ctx)
-    try:
-        watched.until(lambda: bool(errors) or watched.ours() == OURS)
+    """Run a Watch as `running` does; in the block its routes are in force."""
+    with running(Watch(config, host=host)) as watch:
+        watched = Watched(host, node, watch)
+        watched.until_repaired()
         yield watched
-    finally:
-        ctx.cancel("the test ends")
-        thread.join(SECONDS)
-    assert not thread.is_alive()
-    assert errors == []
 
 
 def arrange(node: Node) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 from support.systemd_box import BOX_ROOT, SystemdBox, require_systemd_box
@@ -19,6 +19,11 @@ from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.watch.networkd import DROP_IN_PATH
 from phases import Context, execute
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Managed = TypeVar("Managed", bound="Machine")
 
 #: With its broadcast address, or networkd of systemd 252 takes the address for another one, and removes it with all
 #: routes of the device.
@@ -41,16 +46,30 @@ mount -o remount,rw /sys
 mkdir -p /run/udev/data
 echo I:1 > /run/udev/data/n$(cat /sys/class/net/eth0/ifindex)
 """
-PREPARE = f"""
-ip link add eth0 type veth peer name wire && ip link set wire up
+#: It tells when it has configured a device: 247 only so.
+WITH_DETAILS = "[Service]\nEnvironment=SYSTEMD_LOG_LEVEL=debug\n"
+WIRE = "ip link add eth0 type veth peer name wire && ip link set wire up"
+
+
+def prepare(*, network: str = NETWORK, wire: str = WIRE, conf: str = "") -> str:
+    """Return bash that makes eth0, by `wire`, and has networkd manage it."""
+    return f"""
+{wire}
 rm /etc/systemd/system/systemd-networkd.service
-mkdir -p /etc/systemd/network /etc/systemd/networkd.conf.d /etc/systemd/system/multi-user.target.wants
-ln -s /lib/systemd/system/systemd-networkd.service /etc/systemd/system/multi-user.target.wants/
-cat > /etc/systemd/network/10-eth0.network <<'END'
-{NETWORK}
+cd /etc/systemd
+mkdir -p network networkd.conf.d system/systemd-networkd.service.d system/multi-user.target.wants
+ln -s /lib/systemd/system/systemd-networkd.service system/multi-user.target.wants/
+cat > network/10-eth0.network <<'END'
+{network}
 END
+cat > networkd.conf <<'END'
+{conf}END
+cat > system/systemd-networkd.service.d/details.conf <<'END'
+{WITH_DETAILS}END
 {WITH_UDEV}
 """
+
+
 ROUTE: dict[str, Any] = {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.20.0.0/16"}]}}
 KEPT = {**ROUTE, "watch": {"enabled": True, "interval": "1h", "keepForeignRoutes": True}}
 OURS = ["172.20.0.0/16 via 10.224.0.1 dev eth0 proto 142"]
@@ -68,11 +87,10 @@ def config(sections: dict[str, Any]) -> HostRoutingConfig:
 class Machine(SystemdBox):
     """A machine whose eth0 is managed by networkd."""
 
-    def __init__(self, *, conf: str = "", image: Path | None = None) -> None:
-        prepare = f"{PREPARE}\ncat > /etc/systemd/networkd.conf <<'END'\n{conf}END\n"
-        super().__init__(prepare=prepare, image=image)
+    def __init__(self, prepared: str = "", *, image: Path | None = None) -> None:
+        super().__init__(prepare=prepared or prepare(), image=image)
 
-    def __enter__(self) -> Machine:
+    def __enter__(self: Managed) -> Managed:
         super().__enter__()
         self.ctx = Context(timeout=300)
         self.host = Host(
@@ -112,12 +130,39 @@ class Machine(SystemdBox):
 
     def wait_until_done(self, cursor: str) -> None:
         heard = 'journalctl --quiet --after-cursor="$1" --output=cat'
-        script = f"until {heard} | grep --quiet 'eth0: .*onfiguring with'; do :; done"
+        script = f"until {heard} | grep --quiet 'eth0: State changed: .* -> configured'; do :; done"
         self.run("timeout", "60", "bash", "-c", script, "bash", cursor)
         self.until_configured()
 
     def ours(self) -> list[str]:
         return [str(route) for route in self.host.routes.routes() if route.protocol == 142]
+
+    def watch(self) -> None:
+        """Apply the config with the service of watch, and wait until that is ready."""
+        self.apply({**ROUTE, "watch": {"enabled": True, "mode": "service"}})
+        self.bash("until systemctl --quiet is-active hostrouting-watch.service; do :; done")
+
+    def until_repaired(self, disturb: Callable[[], None]) -> None:
+        """Do something that takes the route away, and wait until watch has repaired it."""
+        cursor = self.cursor()
+        disturb()
+        self.bash("until [[ $(ip route show proto 142) == 172.20* ]]; do :; done")
+        heard = f"journalctl --quiet --after-cursor='{cursor}' --output=cat"
+        self.bash(f"until {heard} | grep --quiet 'repaired: + 172.20'; do :; done")
+
+
+def require_watch() -> None:
+    """Skip the test where a machine cannot run the command."""
+    if Path("/") != BOX_ROOT or any(PYTHON.is_relative_to(folder) for folder in ("/run", "/tmp")):  # noqa: S108
+        pytest.skip("needs a Python that is not below /tmp or /run, in a machine with the files of this one")
+
+
+def with_command(folder: Path) -> Path:
+    """Make an image that has the command, and return its folder."""
+    image = folder / "image"
+    copy_program(image)
+    RootedFiles(str(image)).write(str(COMMAND), PROGRAM_TEXT.encode(), mode=0o755)
+    return image
 
 
 def test_it_removes_our_routes() -> None:
@@ -162,7 +207,7 @@ def test_a_restart_is_survived_with_the_drop_in() -> None:
 )
 def test_the_reader_agrees_with_networkd(main: str, later: str, *, survives: bool) -> None:
     """It removes the routes exactly if the reader says so."""
-    with Machine(conf=main) as machine:
+    with Machine(prepare(conf=main)) as machine:
         machine.apply(ROUTE)
         machine.host.files.write("/etc/systemd/networkd.conf.d/50-later.conf", later.encode(), mode=0o644)
         told = check_node(machine.ctx, config(ROUTE), machine.host).findings
@@ -176,20 +221,9 @@ def test_watch_repairs(tmp_path: Path) -> None:
 
     Neither is prevented here: the drop-in is not installed.
     """
-    if Path("/") != BOX_ROOT or any(PYTHON.is_relative_to(folder) for folder in ("/run", "/tmp")):  # noqa: S108
-        pytest.skip("needs a Python that is not below /tmp or /run, in a machine with the files of this one")
-    image = tmp_path / "image"
-    copy_program(image)
-    RootedFiles(str(image)).write(str(COMMAND), PROGRAM_TEXT.encode(), mode=0o755)
-    with Machine(image=image) as machine:
-        machine.apply({**ROUTE, "watch": {"enabled": True, "mode": "service"}})
-        machine.bash("until systemctl --quiet is-active hostrouting-watch.service; do :; done")
+    require_watch()
+    with Machine(image=with_command(tmp_path)) as machine:
+        machine.watch()
         for disturb in (machine.reconfigure, machine.restart):
-            cursor = machine.cursor()
-            disturb()
-            machine.bash("until [[ $(ip route show proto 142) == 172.20* ]]; do :; done")
-            machine.bash(
-                f"until journalctl --quiet --after-cursor='{cursor}' --output=cat | "
-                "grep --quiet 'repaired: + 172.20'; do :; done"
-            )
+            machine.until_repaired(disturb)
         assert machine.ours() == OURS

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from threading import Thread
 from typing import TYPE_CHECKING
 
 import attrs
 from support.gated_machine import GATES, KUBE, KUBELET, GatedMachine, require_nspawn
+from support.watched_nodes import running
 
 from hostrouting import Configure, HostRoutingConfig
 from hostrouting.host.netlink.events import NetlinkEvents
@@ -15,7 +15,6 @@ from hostrouting.watch import Watch
 from phases import Context
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from hostrouting.host import Host
@@ -32,18 +31,10 @@ ip link set eth0 up && ip address add 10.224.0.4/24 dev eth0
 ip link add ib0 type veth peer name fabric && ip link set fabric up && ip link set ib0 up
 ip route add default via 10.224.0.1 dev eth0
 """
-SECONDS = 60
 
 
 def arrange(host: Host) -> None:
     Configure(CONFIG, host=host).do(Context(timeout=60))
-
-
-def until(ctx: Context, done: Callable[[], bool]) -> None:
-    now = ctx.clock.monotonic
-    end = now() + SECONDS
-    while not ctx.wait(done, until=now() + 0.05):
-        assert now() < end
 
 
 def test_an_alarm_holds_the_next_start_and_stops_nothing(tmp_path: Path) -> None:
@@ -56,20 +47,14 @@ def test_an_alarm_holds_the_next_start_and_stops_nothing(tmp_path: Path) -> None
     with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS) as machine:
         assert sorted(machine.payloads()) == ["kube1", "kubelet"]
         pids = machine.pids()
-        ctx = Context()
         host = attrs.evolve(machine.host, events=NetlinkEvents(netns=f"/proc/{machine.pid}/ns/net"))
-        thread = Thread(target=Watch(CONFIG, host=host).do, args=(ctx,))
-        thread.start()
-        try:
+        with running(Watch(CONFIG, host=host)) as watch:
             machine.run("ip", "address", "add", "172.16.1.4/16", "dev", "ib0")
-            until(ctx, lambda: machine.files.exists(MARKER_DETECTED) and not machine.files.exists(MARKER_OK))
+            watch.until(lambda: machine.files.exists(MARKER_DETECTED) and not machine.files.exists(MARKER_OK))
             assert machine.pids() == pids
             assert machine.systemctl("restart", KUBE) == 1
             assert machine.pids() == (0, pids[1])
             machine.run("ip", "address", "delete", "172.16.1.4/16", "dev", "ib0")
-            until(ctx, lambda: machine.files.exists(MARKER_OK) and not machine.files.exists(MARKER_DETECTED))
-            until(ctx, lambda: machine.state(KUBE).main_pid != 0)
+            watch.until(lambda: machine.files.exists(MARKER_OK) and not machine.files.exists(MARKER_DETECTED))
+            watch.until(lambda: machine.state(KUBE).main_pid != 0)
             assert machine.state(KUBELET).main_pid == pids[1]
-        finally:
-            ctx.cancel("the test ends")
-            thread.join(SECONDS)

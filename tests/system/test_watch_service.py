@@ -142,6 +142,23 @@ def test_systemctl_reload(machine: WatchedMachine) -> None:
     assert machine.state(UNIT).active_state == "active"
 
 
+def test_a_config_that_is_damaged_at_the_start(machine: WatchedMachine) -> None:
+    """The service waits for another one, in the same process, with one line; an apply takes it out of that."""
+    machine.files.write(IN_FORCE, b"{", mode=0o644)
+    cursor = machine.cursor()
+    machine.run("systemctl", "restart", UNIT)
+    pid = machine.until_it_runs()
+    machine.until(f"[[ $(systemctl show --property=StatusText --value {UNIT}) == *'so nothing is kept'* ]]")
+    apply(machine.host)
+    machine.until_status("routes in force: 1")
+    assert machine.state(UNIT).main_pid == pid
+    said = machine.journal(f"--unit={UNIT}", f"--after-cursor={cursor}")
+    [damage] = [line for line in said if "the installed config cannot be read" in line and "over" not in line]
+    assert "run: hostrouting apply CONFIG" in damage
+    # The name of the unit is enough.
+    assert "hostrouting: " not in damage
+
+
 def test_a_process_that_hangs_or_ends_is_replaced(machine: WatchedMachine) -> None:
     """The watchdog replaces one that was stopped by a signal, and Restart= one that was killed."""
     first = machine.until_it_runs()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -33,6 +35,7 @@ SECTIONS: dict[str, Any] = {
     "gates": list(GATES),
 }
 TIMER = "hostrouting-watch.timer"
+CHECK = "check-route-overlap"
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +56,8 @@ def until(machine: GatedMachine, condition: str) -> None:
 def test_a_deleted_route_and_a_late_overlap(tmp_path: Path) -> None:
     """Without Python, a deleted route is back after one interval, and a late overlap sets the marker.
 
-    Each of many runs leaves the machine that runs alone, those that fail under STRICT included.
+    Each of many runs leaves the machine that runs alone, those that fail under STRICT included. The log has a line for
+    each change, and no other of ours; each run that fails adds three lines of systemd.
     """
     arrange = configured()
     with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + NO_PYTHON) as machine:
@@ -63,11 +67,22 @@ def test_a_deleted_route_and_a_late_overlap(tmp_path: Path) -> None:
         until(machine, "[[ $(ip route show proto 142) == 172.20* ]]")
         machine.run("ip", "address", "add", "172.16.1.4/16", "dev", "ib0")
         until(machine, "[[ -e /run/aks-flex-node/route-overlap.detected ]]")
+        failures = f"$(journalctl --quiet --output=cat --unit={CHECK} | grep --count 'Failed with result')"
+        until(machine, f"(({failures} > 0))")
+        found = machine.journal(f"--identifier={CHECK}")
         # It goes on after a run that failed.
         machine.run("ip", "route", "delete", "172.20.0.0/16")
         until(machine, "[[ $(ip route show proto 142) == 172.20* ]]")
         assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
+        until(machine, f"(({failures} > 3))")
+        assert machine.journal(f"--identifier={CHECK}") == found
         machine.run("ip", "address", "delete", "172.16.1.4/16", "dev", "ib0")
         until(machine, "[[ -e /run/aks-flex-node/route-overlap.ok ]]")
         machine.wait_until_up("systemd-nspawn@late.service")
         assert machine.pids() == before
+        repaired = "repaired: + 172.20.0.0/16 via 10.224.0.1 dev eth0"
+        assert machine.journal("--identifier=static-routes") == ["routes in force: 1", repaired, repaired]
+        of_systemd = Counter(machine.journal(f"--unit={CHECK}", "--identifier=systemd"))
+        of_failures = {count for line, count in of_systemd.items() if re.search(r"process exited|Failed", line)}
+        # 247 tells each start and each success, too, whatever LogLevelMax= says.
+        assert (len(of_systemd), len(of_failures)) == (6 if machine.version == 247 else 3, 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -29,40 +29,14 @@ class ForgetsSelectors(MemoryBackend):
         return [Rule(*rule[:7]) for rule in super().rules()]
 
 
-class NeverVerifies(MemoryBackend):
-    def apply(
-        self,
-        changes: Sequence[RouteChange],
-        *,
-        verify: bool = True,
-        standing: Sequence[ObservedRoute] | None = None,
-    ) -> None:
-        """Drop `verify`, as a wrapper may."""
-        super().apply(changes, verify=False, standing=standing)
+def applying(**fixed: bool | None) -> type[MemoryBackend]:
+    """Return a backend that applies changes with these options, whatever the caller gives, as a wrapper may."""
 
+    class Fixed(MemoryBackend):
+        def apply(self, changes: Sequence[RouteChange], **options: Any) -> None:
+            super().apply(changes, **{**options, **fixed})
 
-class AlwaysVerifies(MemoryBackend):
-    def apply(
-        self,
-        changes: Sequence[RouteChange],
-        *,
-        verify: bool = True,
-        standing: Sequence[ObservedRoute] | None = None,
-    ) -> None:
-        """Drop `verify` in the other way."""
-        super().apply(changes, standing=standing)
-
-
-class ForgetsWhatStands(MemoryBackend):
-    def apply(
-        self,
-        changes: Sequence[RouteChange],
-        *,
-        verify: bool = True,
-        standing: Sequence[ObservedRoute] | None = None,
-    ) -> None:
-        """Read what the caller knows."""
-        super().apply(changes, verify=verify)
+    return Fixed
 
 
 class ShowsEveryProtocol(MemoryBackend):
@@ -79,9 +53,9 @@ LASTING = "test_verification_finds_a_route_that_did_not_last"
     [
         (ForgetsSelectors, "test_rules_come_in_the_order_of_their_priority", AssertionError),
         (ForgetsAttributes, "test_unknown_attributes_are_kept", RouteRejectedError),
-        (NeverVerifies, LASTING, pytest.fail.Exception),
-        (AlwaysVerifies, LASTING, RouteRejectedError),
-        (ForgetsWhatStands, "test_known_routes_are_not_read", pytest.fail.Exception),
+        (applying(verify=False), LASTING, pytest.fail.Exception),
+        (applying(verify=True), LASTING, RouteRejectedError),
+        (applying(standing=None), "test_known_routes_are_not_read", pytest.fail.Exception),
         (ShowsEveryProtocol, "test_the_routes_of_a_protocol", AssertionError),
     ],
 )

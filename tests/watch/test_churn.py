@@ -10,13 +10,12 @@ import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 from random import Random
-from threading import Thread
 from typing import TYPE_CHECKING
 
 import attrs
 import pytest
 from support.kernel import needs_kernel
-from support.watched_nodes import CONFIG, OURS, SECONDS, arrange, kernel_host, watching
+from support.watched_nodes import CONFIG, OURS, SECONDS, arrange, kernel_host, running, watching
 
 from hostrouting import Configure, HostRoutingConfig, Reset
 from hostrouting.exceptions import BackendError
@@ -28,7 +27,7 @@ from phases import Context, execute
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from support.watched_nodes import Watched
+    from support.watched_nodes import Running, Watched
 
     from hostrouting.host import Host, Listener
 
@@ -83,11 +82,10 @@ class WatchedRuns:
         assert [event for event in told if event.route.protocol == OUR_PROTOCOL] == []
         assert self._ours() == ours
 
-    def reset(self, watching: Thread) -> None:
+    def reset(self, it: Running) -> None:
         """Reset the node: the watch ends, and no route is left."""
         execute(Reset(HostRoutingConfig(), host=self._host))
-        watching.join(SECONDS)
-        assert not watching.is_alive()
+        assert it.ends()
         assert self._ours() == []
 
     def _ours(self) -> list[str]:
@@ -100,18 +98,12 @@ def run_beside(rounds: int, node: KernelNode) -> None:
     with host.events.listen(Context()) as listener:
         runs = WatchedRuns(host, listener)
         for _ in range(rounds):
-            ctx = Context()
             watch = Watch(CONFIG, host=host)
-            thread = Thread(target=watch.do, args=(ctx,))
             execute(Configure(CONFIG, host=host))
-            thread.start()
-            try:
+            with running(watch) as it:
                 for config, ours in (CONFIG, OURS), (OTHER, OTHERS), (CONFIG, OURS):
                     runs.apply(config, ours, watch)
-                runs.reset(thread)
-            finally:
-                ctx.cancel("the test ends")
-                thread.join(SECONDS)
+                runs.reset(it)
 
 
 def test_watch_beside_runs(node: KernelNode) -> None:

@@ -50,7 +50,11 @@ def refused() -> HostFileError:
 
 
 def test_a_failure_after_half_of_the_work_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    """A look that goes on at once, as the proof does after its reading, is no end of the trouble; a whole one is."""
+    """A look that goes on at once, as the proof does after its reading, is no end of the trouble; a whole one is.
+
+    The end is told, too.
+    """
+    caplog.set_level(logging.INFO)
     ctx = Context(clock=ManualClock(auto=True))
     duty = Duty(Player(0, HostFileError("full"), 0, HostFileError("full"), 0, 60, HostFileError("full")), LOGGER)
     for _ in range(5):
@@ -60,7 +64,9 @@ def test_a_failure_after_half_of_the_work_is_told_once(caplog: pytest.LogCapture
     duty.act(ctx)
     assert not duty.trouble
     duty.act(ctx)
-    assert caplog.messages == ["nothing can be kept: full"] * 2
+    told, over = "nothing can be kept: full", "this is over: nothing can be kept"
+    assert caplog.messages == [told, over, told]
+    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO", "ERROR"]
 
 
 def test_without_root_it_fails(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

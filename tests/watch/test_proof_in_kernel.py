@@ -6,27 +6,24 @@ import logging
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
-from threading import Thread
 from typing import TYPE_CHECKING
 
 import attrs
 import pytest
 from support.kernel import needs_kernel
 from support.kernel_links import KernelLinks
+from support.watched_nodes import kernel_host, running
 
 from hostrouting import HostRoutingConfig
-from hostrouting.host import Host
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
-from hostrouting.testing import FakeHost, KernelNode
+from hostrouting.testing import KernelNode
 from hostrouting.watch import Watch
-from phases import Context
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hostrouting.host import ObservedRoute
+    from hostrouting.host import Host, ObservedRoute
 
 pytestmark = needs_kernel
 
@@ -45,7 +42,6 @@ ROUTED = HostRoutingConfig.from_mapping(
         "watch": {"enabled": True, "readings": 10},
     }
 )
-SECONDS = 60
 
 
 class CountedBackend(NetlinkBackend):
@@ -65,13 +61,7 @@ class Watched:
     host: Host
     routes: CountedBackend
     node: KernelNode
-    ctx: Context
-
-    def until(self, done: Callable[[], bool]) -> None:
-        now = self.ctx.clock.monotonic
-        end = now() + SECONDS
-        while not self.ctx.wait(done, until=now() + 0.05):
-            assert now() < end, f"not within {SECONDS} s"
+    until: Callable[[Callable[[], bool]], None]
 
     def until_marked(self, text: str) -> None:
         """Wait for a marker with this text; that of a good proof is `ok`."""
@@ -89,28 +79,15 @@ def watched(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) ->
         links.add_device("eth0", addresses=["10.224.0.4/16"])
         links.add_device("ib0")
         node.add_route("default", gateway="10.224.0.1", dev="eth0")
-        fake, routes = FakeHost(), CountedBackend(netns=node.name)
-        host = Host(
-            routes=routes,
-            events=NetlinkEvents(netns=node.name),
-            files=fake.files,
-            lock=fake.lock,
-            services=fake.services,
-        )
+        routes = CountedBackend(netns=node.name)
+        host = attrs.evolve(kernel_host(node), routes=routes)
         config = getattr(request, "param", CONFIG)
         if config is ROUTED:
             node.add_address("ib0", "172.16.1.4/16")
-        ctx = Context()
-        thread = Thread(target=Watch(config, host=host).do, args=(ctx,))
-        thread.start()
-        try:
-            found = Watched(host, routes, node, ctx)
+        with running(Watch(config, host=host)) as watch:
+            found = Watched(host, routes, node, watch.until)
             found.until_marked("ok")
             yield found
-        finally:
-            ctx.cancel("the test ends")
-            thread.join(SECONDS)
-        assert not thread.is_alive()
     assert not [message for message in caplog.messages if "model" in message]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from contextlib import ExitStack, contextmanager
-from threading import Event, Thread
+from contextlib import ExitStack
+from threading import Event
 from typing import TYPE_CHECKING
 
 import attrs
@@ -15,6 +15,7 @@ from support.probe_nodes import made_host
 from support.stale_cni_nodes import LIVE, REUSED, SOON, World, add_link
 from support.stale_cni_sweeps import CONFLIST
 from support.stale_cni_worlds import POD_CIDRS, arp_reply, config_of, dnat
+from support.watched_nodes import SECONDS, running
 
 from hostrouting import HostRoutingConfig, Watch
 from hostrouting.config import ProbeSNATConfig, StaleCNIConfig, StaticRoute, StaticRoutesConfig, WatchConfig
@@ -23,16 +24,15 @@ from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.host.packets.ebtables import EbtablesCommand
 from hostrouting.host.packets.nft import NftCommand
 from hostrouting.probe_snat.ruleset import RULESET_PATH, ProbeRules, delete_script, render
-from hostrouting.testing import FakeHost, KernelNode, MemoryLinkLayer
+from hostrouting.testing import FakeHost, KernelNode, MemoryLinkLayer, MemorySupervisor
 from phases import Context
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from hostrouting.host import Device
 
-SECONDS = 60
 OURS = "172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"
 RULES = ProbeRules(dev="eth0", source="fe80::1234:5678:9abc", address="2603:1062:0:1:fe80:1234:5678:9abc")
 CONFIG = HostRoutingConfig(
@@ -43,37 +43,6 @@ CONFIG = HostRoutingConfig(
     stale_cni=StaleCNIConfig(enabled=True, pod_cidrs=POD_CIDRS, sweep="clean"),
     watch=WatchConfig(enabled=True, interval=1.0),
 )
-
-
-@contextmanager
-def watching(host: Host, config: HostRoutingConfig) -> Iterator[Context]:
-    """Run a Watch in a thread until the end of the block; it must end with its context, without an error."""
-    ctx = Context()
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            Watch(config, host=host).do(ctx)
-        except BaseException as error:  # noqa: BLE001
-            errors.append(error)
-
-    thread = Thread(target=run)
-    thread.start()
-    try:
-        yield ctx
-    finally:
-        ctx.cancel("the test ends")
-        thread.join(SECONDS)
-    assert not thread.is_alive()
-    assert errors == []
-
-
-def until(done: Callable[[], bool]) -> None:
-    """Wait until something holds, looking again and again: a line in the log, or a file, wakes nothing."""
-    ctx = Context()
-    end = ctx.clock.monotonic() + SECONDS
-    while not ctx.wait(done, until=ctx.clock.monotonic() + 0.02):
-        assert ctx.clock.monotonic() < end, f"not within {SECONDS} s"
 
 
 def ours(host: Host) -> list[str]:
@@ -108,15 +77,16 @@ def test_a_program_hangs_while_routes_are_deleted(host: FakeHost, tmp_path: Path
         hanging = Host(**{**ports, "ebtables": EbtablesCommand(command)})
     else:
         hanging = Host(**{**ports, "nftables": NftCommand(command)})
-    with watching(hanging, CONFIG):
-        until((tmp_path / "hanging").exists)
-        until(lambda: ours(host) == [OURS])
+    with running(Watch(CONFIG, host=hanging)) as watch:
+        watch.until((tmp_path / "hanging").exists)
+        watch.until(lambda: ours(host) == [OURS])
         for _ in range(20):
             host.routes.delete_route(next(route for route in host.routes.routes() if str(route) == OURS))
-            until(lambda: ours(host) == [OURS])
+            watch.until(lambda: ours(host) == [OURS])
         # The first one still hangs: nothing of the above waited for it.
         assert len((tmp_path / "hanging").read_text().split()) == 1
-        assert host.lock.is_held == (moment == "nft loads")
+        # A repair is seen before its lock is released.
+        watch.until(lambda: host.lock.is_held == (moment == "nft loads"))
 
 
 def test_a_mistake_in_a_sibling(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
@@ -134,11 +104,43 @@ def test_a_mistake_in_a_sibling(host: FakeHost, caplog: pytest.LogCaptureFixture
     layer.add_device("eth0")
     ports = {field.name: getattr(host, field.name) for field in attrs.fields(Host)}
     broken = Host(**{**ports, "link_layer": layer})
-    with watching(broken, CONFIG):
-        until(lambda: len([call for call in host.ebtables.operations.calls if call[0] == "read"]) >= 3)
+    with running(Watch(CONFIG, host=broken)) as watch:
+        watch.until(lambda: len([call for call in host.ebtables.operations.calls if call[0] == "read"]) >= 3)
         assert ours(host) == [OURS]
         told = [message for message in caplog.messages if "cannot be looked for now" in message]
         assert told == ["stale objects of azure-vnet cannot be looked for now: ZeroDivisionError()"]
+
+
+def test_the_trouble_of_a_sibling_is_part_of_the_state(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+    """The manager hears of it, and of its end, which the log has, too."""
+
+    class Broken(MemoryLinkLayer):
+        is_broken = True
+
+        def devices(self) -> list[Device]:
+            if self.is_broken:
+                raise ZeroDivisionError
+            return super().devices()
+
+    caplog.set_level(logging.INFO)
+    layer, supervisor = Broken(), MemorySupervisor()
+    layer.add_device("eth0")
+    ports = {field.name: getattr(host, field.name) for field in attrs.fields(Host)}
+    broken = Host(**{**ports, "link_layer": layer, "supervisor": supervisor})
+    troubles = [
+        "the rules for IPv6 probes cannot be kept now",
+        "stale objects of azure-vnet cannot be looked for now",
+    ]
+
+    def state() -> str:
+        return next((sign["STATUS"] for sign in reversed(supervisor.heard) if "STATUS" in sign), "")
+
+    with running(Watch(CONFIG, host=broken)) as watch:
+        told = [f"{trouble}: ZeroDivisionError()" for trouble in troubles]
+        watch.until(lambda: state() == "; ".join(["routes in force: 1", *told]))
+        layer.is_broken = False
+        watch.until(lambda: state() == "routes in force: 1")
+    assert {f"this is over: {trouble}" for trouble in troubles} <= set(caplog.messages)
 
 
 def test_the_end_does_not_wait_for_a_sibling(host: FakeHost) -> None:
@@ -153,7 +155,7 @@ def test_the_end_does_not_wait_for_a_sibling(host: FakeHost) -> None:
             return super().devices()
 
     ports = {field.name: getattr(host, field.name) for field in attrs.fields(Host)}
-    with watching(Host(**{**ports, "link_layer": Stuck()}), CONFIG):
+    with running(Watch(CONFIG, host=Host(**{**ports, "link_layer": Stuck()}))):
         assert stuck.wait(SECONDS)
     # The block is left: the watch has ended.
     released.set()
@@ -162,12 +164,12 @@ def test_the_end_does_not_wait_for_a_sibling(host: FakeHost) -> None:
 
 def test_the_rules_for_probes_are_kept(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
     """A running Watch loads the table that is missing, and again after another program deleted it."""
-    with watching(host, CONFIG):
+    with running(Watch(CONFIG, host=host)) as watch:
         for _ in range(2):
-            until(lambda: ("ip6", "azureSLBProbe") in host.nftables.tables)
+            watch.until(lambda: ("ip6", "azureSLBProbe") in host.nftables.tables)
             host.nftables.load(Context(), delete_script())
-        until(lambda: ("ip6", "azureSLBProbe") in host.nftables.tables)
-        until(lambda: caplog.messages.count("repaired: + nft table ip6 azureSLBProbe") == 3)
+        watch.until(lambda: ("ip6", "azureSLBProbe") in host.nftables.tables)
+        watch.until(lambda: caplog.messages.count("repaired: + nft table ip6 azureSLBProbe") == 3)
 
 
 class Story(World):
@@ -239,36 +241,36 @@ class TestStory:
 
     def test_clean(self, world: Story, caplog: pytest.LogCaptureFixture) -> None:
         """Each new pod is reachable once its predecessor is gone; the pods that live lose no packet meanwhile."""
-        with watching(self.host_of(world), config_of(sweep="clean")), ExitStack() as streams:
-            until(lambda: any("azure-vnet is still in use" in message for message in caplog.messages))
+        with running(Watch(config_of(sweep="clean"), host=self.host_of(world))) as watch, ExitStack() as streams:
+            watch.until(lambda: any("azure-vnet is still in use" in message for message in caplog.messages))
             assert not world.asks(REUSED, patience=SOON)
             lost = [streams.enter_context(world.stream(address)) for address in (LIVE, world.pod(2))]
             (world.root / CONFLIST[1:]).unlink()
-            until(lambda: world.asks(REUSED, patience=SOON))
+            watch.until(lambda: world.asks(REUSED, patience=SOON))
             streams.close()
             assert lost == [[], []]
             live = streams.enter_context(world.stream(LIVE))
             for number in 1, 2:
                 world.recreate(number)
-                until(lambda number=number: world.asks(world.pod(number), patience=SOON))  # type: ignore[misc]
+                watch.until(lambda number=number: world.asks(world.pod(number), patience=SOON))  # type: ignore[misc]
             streams.close()
             assert live == []
             # The end of a sweep that a pod could be reached in the middle of.
-            until(lambda: any(f"removed: {world.pod(2)}" in message for message in caplog.messages))
+            watch.until(lambda: any(f"removed: {world.pod(2)}" in message for message in caplog.messages))
         assert not any("10.240.0.2" in line or REUSED in line for line in world.shown()["ebtables"])
         assert len([line for line in world.shown()["ebtables"] if LIVE in line]) == 2
 
     def test_report(self, world: Story, caplog: pytest.LogCaptureFixture) -> None:
         """Nothing is changed, and the log names each object once."""
         (world.root / CONFLIST[1:]).unlink()
-        with watching(self.host_of(world), config_of()):
-            until(lambda: any(dnat(REUSED, "aa:bb:cc:00:00:09") in message for message in caplog.messages))
+        with running(Watch(config_of(), host=self.host_of(world))) as watch:
+            watch.until(lambda: any(dnat(REUSED, "aa:bb:cc:00:00:09") in message for message in caplog.messages))
             world.recreate(1)
             before = world.shown()
-            until(lambda: any(world.pod(1) in message for message in caplog.messages))
+            watch.until(lambda: any(world.pod(1) in message for message in caplog.messages))
             # Another look, after which nothing is named again.
             world.node.ip("link", "delete", "azv22")
-            until(lambda: any(world.pod(2) in message for message in caplog.messages))
+            watch.until(lambda: any(world.pod(2) in message for message in caplog.messages))
             assert not world.asks(world.pod(1), patience=SOON)
             after = world.shown()
         assert (after["ebtables"], after["neigh"]) == (before["ebtables"], before["neigh"])

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import signal
+import sys
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 from hostrouting import HostRoutingConfig
+from hostrouting.boot import INTENT_PATH, Intent
 from hostrouting.exceptions import InvalidConfigError
+from hostrouting.host import Route
 from hostrouting.testing import FakeHost, MemorySupervisor
-from hostrouting.watch import LivingClock, Watch
-from phases import Context
+from hostrouting.watch import LivingClock, Watch, wait_for_installed
+from phases import CancelledError, Context, cancel_on_signals
+from phases.context import SystemClock
+from phases.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,6 +116,84 @@ def test_a_failure_is_the_state(host: FakeHost) -> None:
     assert stopping == {"STOPPING": "1"}
 
 
+def test_an_alarm_is_part_of_the_state(host: FakeHost) -> None:
+    """It names the expected CIDRs, and goes with the alarm."""
+    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
+    host.routes.add_link("ib0")
+    cidrs = [f"172.{number}.0.0/16" for number in range(16, 21)]
+    proven = HostRoutingConfig.from_mapping(
+        {"routeOverlap": {"expectedCidrs": cidrs}, "watch": {"enabled": True, "readings": 1}}
+    )
+    one, all_of_them = (Route.parse(network, dev="ib0", protocol=16) for network in ("172.17.4.0/24", "172.16.0.0/12"))
+    signs = watch(
+        host,
+        Watch(proven, host=host),
+        lambda: host.routes.insert_route(one),
+        lambda: host.routes.insert_route(all_of_them),
+        lambda: host.routes.set_up("ib0", up=False),
+    )
+    assert signs[:-1] == [
+        {"READY": "1", "STATUS": "routes in force: 0"},
+        {"STATUS": "routes in force: 0; alarm: 172.17.0.0/16"},
+        {"STATUS": "routes in force: 0; alarm: 172.16.0.0/16, 172.17.0.0/16, 172.18.0.0/16 and 2 more"},
+        {"STATUS": "routes in force: 0"},
+    ]
+
+
+def test_a_config_with_nothing_to_keep(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+    """One line says so, with the next step, for each config that is like that; no other config has such a line."""
+    caplog.set_level(logging.INFO)
+    watching = Watch(config(), host=host)
+    reload = [lambda each=each: watching.reload(lambda: each) for each in (config("172.16.1.0/24"), config())]
+    watch(host, watching, *reload)
+    told = [message for message in caplog.messages if message.startswith("there is nothing to keep")]
+    assert len(told) == 2
+    assert told[0].endswith("add one of them, and run: hostrouting apply CONFIG")
+
+
+class TestADamagedConfigAtTheStart:
+    """The service waits for another one; it is ready meanwhile, with the trouble as its state."""
+
+    @pytest.fixture
+    def host(self, host: FakeHost) -> FakeHost:
+        host.files.write(INTENT_PATH, b'{"hostRouting": {"staticRoutes": {"enabled": 1, "routes": 2}}}', mode=0o644)
+        return host
+
+    def waited(self, host: FakeHost, *steps: Callable[[], object]) -> tuple[HostRoutingConfig | None, Told]:
+        told = Told(*steps)
+        told.ctx = Context(timeout=SECONDS, clock=ManualClock(auto=True))
+        object.__setattr__(host, "supervisor", told)
+        return wait_for_installed(told.ctx, host, logging.getLogger("service")), told
+
+    def test_until_it_is_written_again(self, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+        """One line has the file, the reasons and the next step; another one says that it is over."""
+        caplog.set_level(logging.INFO)
+        wanted = config("172.16.1.0/24")
+        new = Intent(config=wanted).file.content
+        found, told = self.waited(host, lambda: host.files.write(INTENT_PATH, new, mode=0o644))
+        assert found == wanted
+        trouble = "the installed config cannot be read, so nothing is kept"
+        told_once = (
+            f"{trouble}: 2 errors in the config: hostRouting.staticRoutes.enabled: expected true or false, found the "
+            "number 1; hostRouting.staticRoutes.routes: expected a list, found the number 2; "
+            f"run: hostrouting apply CONFIG, which writes {INTENT_PATH} again"
+        )
+        assert caplog.messages == [told_once, f"this is over: {trouble}"]
+        assert told.heard == [{"READY": "1", "STATUS": told_once}]
+
+    def test_until_other_damage(self, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+        """Each trouble is told once, however long it lasts; the end of the context ends the wait."""
+        found, told = self.waited(host, lambda: host.files.write(INTENT_PATH, b"{", mode=0o644))
+        assert found is None
+        assert [message.keys() for message in told.heard] == [{"READY", "STATUS"}, {"READY", "STATUS"}, {"STOPPING"}]
+        assert len(caplog.messages) == 2
+
+    def test_until_a_reset(self, host: FakeHost) -> None:
+        """Then there is nothing to keep."""
+        found, _ = self.waited(host, lambda: host.files.remove(INTENT_PATH))
+        assert found is None
+
+
 class TestLivingClock:
     @pytest.fixture
     def supervisor(self) -> MemorySupervisor:
@@ -133,6 +219,36 @@ class TestLivingClock:
         thread.start()
         thread.join()
         assert supervisor.heard == []
+
+    def test_a_signal_that_another_thread_caught(self) -> None:
+        """It ends the wait of the main thread, which looks for no signals by itself; nothing is left behind."""
+        clock = LivingClock(MemorySupervisor())
+        main, code = threading.get_ident(), SystemClock.wait.__code__
+        last_line = max(line for _, _, line in code.co_lines() if line)
+
+        def kill() -> None:
+            # The main thread is inside of `acquire`: it has given up the interpreter at that line.
+            while not ((frame := sys._current_frames()[main]).f_code is code and frame.f_lineno == last_line):
+                pass
+            signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+        before = sorted(os.listdir("/proc/self/fd")), threading.active_count()  # noqa: PTH208
+        with cancel_on_signals(Context(timeout=SECONDS, clock=clock)) as ctx, clock.woken_by_signals():
+            thread = threading.Thread(target=kill)
+            thread.start()
+            with pytest.raises(CancelledError, match="SIGTERM"):
+                ctx.shielded().wait(lambda: bool(ctx.check()), until=clock.monotonic() + SECONDS)  # type: ignore[func-returns-value]
+            thread.join()
+        assert (sorted(os.listdir("/proc/self/fd")), threading.active_count()) == before  # noqa: PTH208
+        assert signal.set_wakeup_fd(-1) == -1
+
+    def test_a_long_wait_gives_signs(self, supervisor: MemorySupervisor) -> None:
+        """It ends for each of them, although nothing else wakes it."""
+        supervisor.seconds_between_signs = 0.001
+        clock = LivingClock(supervisor)
+        with clock.woken_by_signals():
+            ctx = Context(clock=clock)
+            assert ctx.wait(lambda: len(supervisor.heard) >= 3, until=clock.monotonic() + SECONDS)
 
     def test_no_sign_is_due_without_a_manager(self) -> None:
         """A watch that a person started gives none."""

@@ -137,6 +137,21 @@ class TestClean:
         assert node.looks() == before + 1
         assert node.host.lock.operations.calls == []
 
+    def test_another_run_gets_the_lock(self) -> None:
+        """However soon other objects become stale, the run lock is free for a second after each sweep."""
+        node = kept(sweep="clean")
+        node.acts()
+        now, locked = node.ctx.clock.monotonic, len(node.host.lock.operations.calls)
+        ended = now()
+        node.host.ebtables.add(ANOTHER)
+        node.keeper.hear([GOING])
+        while there(node.host):
+            assert now() < ended + 60
+            node.ctx.sleep(0.1)
+            before = now()
+            node.acts()
+            assert before > ended + 0.9 or len(node.host.lock.operations.calls) == locked
+
     def test_a_silent_pod_that_answers(self, caplog: pytest.LogCaptureFixture) -> None:
         """Its objects look stale until it is asked: they stay, unnamed, and later looks hold no lock for them."""
         host = made_host()

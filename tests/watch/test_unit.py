@@ -192,6 +192,32 @@ class TestApply:
         assert "hostrouting apply" not in finding.reason
         assert not any("started" in str(change) for change in plan(Configure(wanted, host=host), in_time()).changes)
 
+    @pytest.mark.parametrize(
+        ("unit", "sections"),
+        [(TIMER, BY_TIMER), (SERVICE, BY_SERVICE), ("probe-snat.service", {**PROBES})],
+    )
+    def test_plan_and_apply_of_a_masked_optional_unit(
+        self, unit: str, sections: dict[str, Any], tmp_path: Path
+    ) -> None:
+        """The unit is optional: both say with the same words that it is refused, and neither fails."""
+        document = tmp_path / "config.json"
+        document.write_text(json.dumps({"hostRouting": config(**ROUTES, **sections).to_mapping()}))
+        mask = tmp_path / UNITS[1:] / unit
+        command = tmp_path / COMMAND[1:]
+        for folder in mask.parent, command.parent:
+            folder.mkdir(parents=True)
+        mask.symlink_to("/dev/null")
+        command.write_text("#!/usr/bin/python3\n")
+        command.chmod(0o755)
+        planned = run_here("plan", document, "--root", tmp_path)
+        applied = run_here("apply", document, "--root", tmp_path)
+        assert (planned.returncode, applied.returncode) == (0, 0), applied.stderr
+        [told] = [line for line in planned.stdout.splitlines() if "masked" in line]
+        assert told.startswith(f"~ {UNITS}/{unit} (an administrator has masked it")
+        assert told.endswith(": will be refused: it is optional, and the rest goes on)")
+        assert "an administrator has masked it" in applied.stderr
+        assert (tmp_path / f"{UNITS[1:]}/static-routes.service").exists()
+
     def test_a_disabled_unit_that_runs(self) -> None:
         """The link is missing; that it does not run would be wrong."""
         host, wanted = with_command(), config(**ROUTES, **BY_TIMER)
@@ -211,6 +237,18 @@ class TestApply:
         assert "set hostRouting.watch.mode to 'service'" in finding.reason
         apply(host, **ROUTES, **CLEAN, **BY_SERVICE)
         assert not check_node(in_time(), config(**ROUTES, **CLEAN, **BY_SERVICE), host).findings
+
+    def test_a_timer_that_is_to_count_readings(self) -> None:
+        """Each of its runs gives a verdict: `check` notes that a number of readings has no effect."""
+        host = with_command()
+        counting: dict[str, Any] = {"enabled": True, "readings": 3}
+        apply(host, **ROUTES, watch=counting)
+        wanted = config(**ROUTES, watch=counting)
+        [finding] = check_node(in_time(), wanted, host).findings
+        assert (finding.kind, finding.subject, finding.severity) == ("watch", "hostRouting.watch.readings", "note")
+        assert "only mode 'service' counts" in finding.reason
+        apply(host, **ROUTES, watch={**counting, "mode": "service"})
+        assert not check_node(in_time(), config(**ROUTES, watch={**counting, "mode": "service"}), host).findings
 
     def test_another_interval_restarts_the_timer(self) -> None:
         """A timer counts by the interval that it was started with."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from threading import Thread
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import attrs
 import pytest
 from support.needs import require
-from support.watched_nodes import CONFIG, OURS, SECONDS, Watched, arrange, kernel_host, watching
+from support.watched_nodes import CONFIG, OURS, Watched, arrange, kernel_host, running, watching
 
 from hostrouting import Configure, HostRoutingConfig, Reset
 from hostrouting.boot import INTENT_PATH, Intent
@@ -233,32 +233,25 @@ class TestIntent:
 
     def test_a_reset_ends_it(self, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
         """After a reset no route comes back, and the task ends."""
-        ctx = Context(timeout=SECONDS)
-        thread = Thread(target=Watch(CONFIG, host=host).do, args=(ctx,))
         caplog.set_level(logging.INFO)
-        thread.start()
-        assert ctx.wait(lambda: host.events.operations.calls != [], until=ctx.deadline)
-        execute(Reset(HostRoutingConfig(), host=host))
-        thread.join(SECONDS)
-        assert not thread.is_alive()
+        with running(Watch(CONFIG, host=host)) as watch:
+            watch.until(lambda: host.events.operations.calls != [])
+            execute(Reset(HostRoutingConfig(), host=host))
+            assert watch.ends()
         assert [str(route) for route in host.routes.routes() if route.protocol == OUR_PROTOCOL] == []
         assert "hostrouting was reset, so there is nothing to keep any more" in caplog.messages
 
     def test_a_reset_before_the_first_repair(self, host: FakeHost) -> None:
         """A reset while the first repair waits for the lock ends the task, and no route comes back."""
-        ctx = Context()
-        thread = Thread(target=Watch(CONFIG, host=host).do, args=(ctx,))
-        with host.lock.hold(Context()):
-            thread.start()
-            assert ctx.wait(lambda: host.events.operations.calls != [], until=ctx.clock.monotonic() + SECONDS)
-            host.files.remove(INTENT_PATH)
-            for route in [route for route in host.routes.routes() if route.protocol == OUR_PROTOCOL]:
-                host.routes.delete_route(route)
-        thread.join(5)
-        is_over = not thread.is_alive()
-        ctx.cancel("the test ends")
-        thread.join()
-        assert is_over
+        with ExitStack() as held:
+            held.enter_context(host.lock.hold(Context()))
+            with running(Watch(CONFIG, host=host)) as watch:
+                watch.until(lambda: host.events.operations.calls != [])
+                host.files.remove(INTENT_PATH)
+                for route in [route for route in host.routes.routes() if route.protocol == OUR_PROTOCOL]:
+                    host.routes.delete_route(route)
+                held.close()
+                assert watch.ends(within=5)
         assert [str(route) for route in host.routes.routes() if route.protocol == OUR_PROTOCOL] == []
 
     @pytest.mark.parametrize("content", [b"{", b"{}"])
@@ -284,16 +277,10 @@ class TestIntent:
     def test_a_reset_after_damage(self, host: FakeHost) -> None:
         """If the file was damaged before the task began, a reset ends the task all the same."""
         host.files.write(INTENT_PATH, b"{", mode=0o644)
-        ctx = Context(timeout=SECONDS)
-        thread = Thread(target=Watch(CONFIG, host=host).do, args=(ctx,))
-        thread.start()
-        assert ctx.wait(lambda: host.events.operations.calls != [], until=ctx.deadline)
-        execute(Reset(HostRoutingConfig(), host=host))
-        thread.join(5)
-        is_over = not thread.is_alive()
-        ctx.cancel("the test ends")
-        thread.join()
-        assert is_over
+        with running(Watch(CONFIG, host=host)) as watch:
+            watch.until(lambda: host.events.operations.calls != [])
+            execute(Reset(HostRoutingConfig(), host=host))
+            assert watch.ends(within=5)
         assert [str(route) for route in host.routes.routes() if route.protocol == OUR_PROTOCOL] == []
 
 

@@ -74,26 +74,20 @@ tell() { # priority, lines: with a priority each for the journal, plain for a te
   fi
 }
 
-# Report the verdict of a run. The journal gets a new verdict in full, and an unchanged bad one at most once a minute.
+# Report the verdict of a run. The journal gets it only if it differs from the last one: the timer of watch, and the
+# starts of gates, would repeat it for ever.
 tell_verdict() { # file with the last verdict, priority, lines
   last_told "$1"
-  if [[ ! ${JOURNAL_STREAM-} || $last != "$3" ]]; then
-    tell "$2" "$3"
-  elif (($2 > 4 || 0 <= EPOCHSECONDS - last_time && EPOCHSECONDS - last_time < 60)); then
-    return 0
-  else
-    tell "$2" "still: ${3%%$'\n'*}"
-  fi
-  [[ ${JOURNAL_STREAM-} ]] && { printf '%s\n%s' "$EPOCHSECONDS" "$3" >"$1"; } 2>/dev/null
+  [[ ${JOURNAL_STREAM-} && $last == "$3" ]] && return 0
+  tell "$2" "$3"
+  [[ ${JOURNAL_STREAM-} ]] && { printf %s "$3" >"$1"; } 2>/dev/null
   return 0
 }
 
-last_told() { # file with the last verdict -> last, last_time
-  last='' last_time=0
-  [[ ${JOURNAL_STREAM-} && -r $1 ]] || return 0
-  IFS= read -rd '' last <"$1"
-  [[ $last == +([0-9])$'\n'* ]] && last_time=${last%%$'\n'*}
-  last=${last#*$'\n'}
+last_told() { # file with the last verdict -> last
+  last=''
+  [[ ${JOURNAL_STREAM-} && -r $1 ]] && IFS= read -rd '' last <"$1"
+  return 0
 }
 
 split() { # text -> lines; thirty times as fast as mapfile

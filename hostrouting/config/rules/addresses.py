@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["cidr", "destination", "gateway", "ipv4_cidr", "ipv6_address"]
 
-#: By the first byte, (first bits, how many of them, what they mean): a static route may not lead there, and no router
-#: lives there.
+#: By the first byte, (first bits, their number, their meaning): a static route may not lead there, and no router lives
+#: there.
 _NOT_UNICAST: Final = {
     0: (0, 8, "0.0.0.0/8, which means 'this network'"),
     127: (127, 8, "127.0.0.0/8, the node's own loopback"),

@@ -7,10 +7,10 @@ the steps that succeeded are rolled back, the newest first, and the things are r
 was refused or not answered, and that is not in force on reading back, is reported in the error. (If it was answered
 and is not in force, another program has changed the thing since.)
 
-The kernel does not always do what a step says. A deletion cannot express every field and takes the first thing that
-fits, so the things are read first, and a removal that would take another one is refused before anything is sent. And
-the kernel changes some values of a route that it accepts. So the rollback compares with the first reading, and removes
-an added thing in the form that the kernel gave it.
+The kernel does not always make the change of a step. A deletion cannot express every field and takes the first thing
+that fits, so the things are read first, and a removal that would take another one is refused before anything is sent.
+And the kernel changes some values of a route that it accepts. So the rollback compares with the first reading, and
+removes an added thing in the form that the kernel gave it.
 """
 
 from __future__ import annotations
@@ -150,6 +150,9 @@ class Batch(Generic[Thing]):
         )
 
     def _roll_back(self, failures: Mapping[int, Failure], done: Sequence[Step[Thing]]) -> RouteRejectedError:
+        if not done:
+            # A reading of all routes would cost seconds on some nodes.
+            return self.rejection(failures)
         back = _inverse(done, _firsts(done, self.before))
         refused = self._refused(back)
         doubtful = [step for number, step in enumerate(back) if refused is None or number in refused]

@@ -51,7 +51,7 @@ _NHA_ID, _NETCONFA_FORWARDING, _NETCONFA_IGNORE_LINKDOWN = 1, 2, 6
 _kind_and_family: Final = struct.Struct("=4xH10xB").unpack_from
 _SHORTEST: Final = HEADER_LENGTH + 1
 
-#: NLM_F_REPLACE, EXCL, CREATE and APPEND, as the kernel sets them by what it did, whatever it was asked for.
+#: NLM_F_REPLACE, EXCL, CREATE and APPEND. The kernel sets them by the place of the route, whatever it was asked for.
 _PLACING: Final = 0xF00
 _VERBS: Final[Mapping[int, Literal["add", "prepend", "append", "replace"]]] = {
     0x600: "add",
@@ -77,9 +77,9 @@ class EventReader:
         self._routes = RouteReader(self._names)
 
     def read(self, datagram: bytes) -> NetworkEvent | None:
-        """Return the event that a datagram announces; None for what concerns no route.
+        """Return the event that a datagram announces; None if it concerns no route.
 
-        That is a neighbour that never has a hardware address, or another setting.
+        Such an event is of a neighbour that never has a hardware address, or of another setting.
         """
         length, kind, flags = message_start(datagram)
         if length != len(datagram):

@@ -55,6 +55,9 @@ class NetlinkLinkLayer(Adapter):
     'lo'
     """
 
+    #: The log is to say so once.
+    _has_told_of_tcx: bool = False
+
     def devices(self) -> list[Device]:
         """Return every network device."""
         with self._open() as kernel:
@@ -141,7 +144,10 @@ class NetlinkLinkLayer(Adapter):
         try:
             return in_namespace(self._netns, lambda: classifiers.program_names(index))
         except PermissionError:
-            _logger.info("which BPF programs are attached by tcx cannot be told without CAP_SYS_ADMIN")
+            # A watch asks twice for each repair of the rules for IPv6 probes.
+            if not self._has_told_of_tcx:
+                _logger.info("which BPF programs are attached by tcx cannot be told without CAP_SYS_ADMIN")
+            self._has_told_of_tcx = True
         except OSError as error:
             raise BackendError(f"bpf: {error.strerror or error}", errno=error.errno) from error
         return frozenset()

@@ -9,8 +9,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from hostrouting.exceptions import LinkNotFoundError
+from hostrouting.fib.buckets import inserted
 from hostrouting.fib.model import resting
-from hostrouting.fib.tables import Tables, inserted, key_of
+from hostrouting.fib.tables import Tables, key_of
 from hostrouting.host.netlink.commit import Batch, Failure, taken_by
 from hostrouting.net.changes import is_deleted_by
 from hostrouting.net.routes import ObservedRoute

@@ -16,7 +16,7 @@ from hostrouting.host.offline import NoSupervisor
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hostrouting.host.ports import Supervisor
+    from hostrouting.host.machine_ports import Supervisor
 
 __all__ = ["NotifySocket", "Signs", "supervisor_of"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.host.units import MASK, reach, template_of, words
 
 if TYPE_CHECKING:
-    from hostrouting.host.ports import FileStore
+    from hostrouting.host.machine_ports import FileStore
 
 __all__ = ["UNIT_FOLDERS", "UnitFiles"]
 

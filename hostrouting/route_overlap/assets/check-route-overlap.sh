@@ -30,7 +30,7 @@ allowed=(
 expected=(
   # @EXPECTED@
 )
-# What presets call the addresses that they expect.
+# The names that presets give to the addresses that they expect.
 declare -A names=(
   # @NAMES@
 )

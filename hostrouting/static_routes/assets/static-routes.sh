@@ -21,13 +21,34 @@ routes='
 waited=$folder/static-routes.waited # The seconds waited, and ok or failed: the check waits for the rest.
 told=$folder/static-routes.told
 second=0
+absent=() # The routes that were not in force when this run began.
 
 finish() { # exit status, priority, verdict
   local outcome=ok
   (($1)) && outcome=failed
+  ((${#absent[@]})) && tell_repairs "$3"
   tell_verdict "$told" "$2" "$3"
   { printf '%s\n' "$second $outcome" >"$waited"; } 2>/dev/null
   exit "$1"
+}
+
+# Say in one line which routes are in force again, if the verdict is that of the last run, and so would not tell it.
+tell_repairs() { # verdict
+  local -A left=()
+  local line repaired=()
+  last_told "$told"
+  [[ $last == "$1" ]] || return 0
+  for line in "${todo[@]}"; do
+    left["$line"]=yes
+  done
+  for line in "${absent[@]}"; do
+    [[ ${left["$line"]-} ]] || repaired+=("$line")
+  done
+  case ${#repaired[@]} in
+    0) ;;
+    1) tell 4 "repaired: + ${repaired[0]}" ;;
+    *) tell 4 "${#repaired[@]} routes were repaired, the first is: + ${repaired[0]}" ;;
+  esac
 }
 
 cannot() {
@@ -259,6 +280,7 @@ converge() {
   why=()
   for round in 1 2 3 4; do
     compare
+    ((${#absent[@]})) || absent=("${todo[@]}")
     ((${#todo[@]} + ${#surplus[@]})) || return 0
     [[ $round == 4 || $standing == "$last" ]] && return 1
     last=$standing
@@ -283,7 +305,7 @@ reason_to_wait() {
 }
 
 while true; do
-  [[ ! $missing ]] && converge && finish 0 5 "routes in force: $count"
+  [[ ! $missing ]] && converge && todo=() && finish 0 5 "routes in force: $count"
   reason_to_wait
   [[ ! $REPLY ]] || ((second >= waits)) && break
   if ((second == 0)); then

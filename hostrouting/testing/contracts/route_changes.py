@@ -221,7 +221,7 @@ class RouteBackendContract(RouteReadingContract):
     def test_what_the_kernel_made_of_a_route_is_rolled_back(
         self, eth0: Node, backend: RouteBackend, verb: Callable[[Route], RouteChange], metric: int
     ) -> None:
-        """The kernel limits this metric, so the route is not there as wanted; what it made of the route goes."""
+        """The kernel limits this metric, so the route is not there as wanted; the one that it made goes."""
         error = self._refused(backend, verb(attrs.evolve(route(ON_LINK), extra=metrics(metric, 70_000))))
         assert [refusal.change for refusal in error.refusals] == [f"+ {ON_LINK}"]
 
@@ -280,7 +280,7 @@ class RouteBackendContract(RouteReadingContract):
         assert place(backend) == [THEIRS]
 
     def test_known_routes_are_not_read(self, eth0: Node, backend: RouteBackend) -> None:
-        """A batch counts on the routes that the caller gives as standing: it removes only what is among them."""
+        """A batch counts on the routes that the caller gives as standing: it removes no other."""
         arrange(eth0, OURS, THEIRS)
         ours, theirs = find(backend, OURS), find(backend, THEIRS)
         with pytest.raises(RouteRejectedError):

@@ -254,7 +254,7 @@ class RouteReadingContract:
     def test_the_deciding_route_answers(
         self, eth0: Node, backend: RouteBackend, texts: list[str], decided: dict[str, str]
     ) -> None:
-        """The longest prefix decides, then the lower metric, whichever came first; what sends nothing has an errno."""
+        """The longest prefix decides, then the lower metric, whichever came first; a route that blocks has an errno."""
         arrange(eth0, *texts)
         assert {address: deciding(backend, address) for address in decided} == decided
 

@@ -284,7 +284,7 @@ class LiveServiceManagerContract(ServiceManagerContract):
             units.start("ct-needs.service")
 
     def test_files_and_links_count_once_they_are_read(self, units: Units) -> None:
-        """A running unit follows what systemd read: a newer file shows, a new drop-in and link after a reload."""
+        """A newer file of a running unit shows at once; a new drop-in and link count after a reload."""
         before = units.start_daemon("ct-changed.service")
         assert not before.needs_reload
         units.install("ct-extension.service")

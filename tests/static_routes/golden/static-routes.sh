@@ -96,26 +96,20 @@ tell() { # priority, lines: with a priority each for the journal, plain for a te
   fi
 }
 
-# Report the verdict of a run. The journal gets a new verdict in full, and an unchanged bad one at most once a minute.
+# Report the verdict of a run. The journal gets it only if it differs from the last one: the timer of watch, and the
+# starts of gates, would repeat it for ever.
 tell_verdict() { # file with the last verdict, priority, lines
   last_told "$1"
-  if [[ ! ${JOURNAL_STREAM-} || $last != "$3" ]]; then
-    tell "$2" "$3"
-  elif (($2 > 4 || 0 <= EPOCHSECONDS - last_time && EPOCHSECONDS - last_time < 60)); then
-    return 0
-  else
-    tell "$2" "still: ${3%%$'\n'*}"
-  fi
-  [[ ${JOURNAL_STREAM-} ]] && { printf '%s\n%s' "$EPOCHSECONDS" "$3" >"$1"; } 2>/dev/null
+  [[ ${JOURNAL_STREAM-} && $last == "$3" ]] && return 0
+  tell "$2" "$3"
+  [[ ${JOURNAL_STREAM-} ]] && { printf %s "$3" >"$1"; } 2>/dev/null
   return 0
 }
 
-last_told() { # file with the last verdict -> last, last_time
-  last='' last_time=0
-  [[ ${JOURNAL_STREAM-} && -r $1 ]] || return 0
-  IFS= read -rd '' last <"$1"
-  [[ $last == +([0-9])$'\n'* ]] && last_time=${last%%$'\n'*}
-  last=${last#*$'\n'}
+last_told() { # file with the last verdict -> last
+  last=''
+  [[ ${JOURNAL_STREAM-} && -r $1 ]] && IFS= read -rd '' last <"$1"
+  return 0
 }
 
 split() { # text -> lines; thirty times as fast as mapfile
@@ -187,13 +181,34 @@ own_default() {
 waited=$folder/static-routes.waited # The seconds waited, and ok or failed: the check waits for the rest.
 told=$folder/static-routes.told
 second=0
+absent=() # The routes that were not in force when this run began.
 
 finish() { # exit status, priority, verdict
   local outcome=ok
   (($1)) && outcome=failed
+  ((${#absent[@]})) && tell_repairs "$3"
   tell_verdict "$told" "$2" "$3"
   { printf '%s\n' "$second $outcome" >"$waited"; } 2>/dev/null
   exit "$1"
+}
+
+# Say in one line which routes are in force again, if the verdict is that of the last run, and so would not tell it.
+tell_repairs() { # verdict
+  local -A left=()
+  local line repaired=()
+  last_told "$told"
+  [[ $last == "$1" ]] || return 0
+  for line in "${todo[@]}"; do
+    left["$line"]=yes
+  done
+  for line in "${absent[@]}"; do
+    [[ ${left["$line"]-} ]] || repaired+=("$line")
+  done
+  case ${#repaired[@]} in
+    0) ;;
+    1) tell 4 "repaired: + ${repaired[0]}" ;;
+    *) tell 4 "${#repaired[@]} routes were repaired, the first is: + ${repaired[0]}" ;;
+  esac
 }
 
 cannot() {
@@ -425,6 +440,7 @@ converge() {
   why=()
   for round in 1 2 3 4; do
     compare
+    ((${#absent[@]})) || absent=("${todo[@]}")
     ((${#todo[@]} + ${#surplus[@]})) || return 0
     [[ $round == 4 || $standing == "$last" ]] && return 1
     last=$standing
@@ -449,7 +465,7 @@ reason_to_wait() {
 }
 
 while true; do
-  [[ ! $missing ]] && converge && finish 0 5 "routes in force: $count"
+  [[ ! $missing ]] && converge && todo=() && finish 0 5 "routes in force: $count"
   reason_to_wait
   [[ ! $REPLY ]] || ((second >= waits)) && break
   if ((second == 0)); then

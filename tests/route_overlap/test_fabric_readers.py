@@ -1,0 +1,178 @@
+"""The parsers of the fabric's files, and both readers of damaged ones: any input has one answer."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.fabric_files import (
+    DATA,
+    NOW,
+    SHARED,
+    SWITCHED_ON,
+    Files,
+    answer_of_python,
+    answers_of_bash,
+    damaged,
+    damaged_pool,
+    record,
+    run_reader,
+)
+
+from hostrouting.boot import layout
+from hostrouting.host.files.store import RootedFiles
+from hostrouting.net.addresses import format_ipv4
+from hostrouting.route_overlap import fabric
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+MACS = st.text("0123456789ABCDEF", min_size=12, max_size=12)
+PAIRS = st.lists(st.tuples(MACS, st.integers(1, 2**32 - 1)), min_size=1, max_size=60)
+TEXTS = st.binary(max_size=40).map(lambda text: text.replace(b"\0", b""))
+
+
+def rendered(pairs: list[tuple[str, int]]) -> bytes:
+    """Return a value of IPoIB_Data."""
+    return b"|".join(
+        [b"NUMPAIRS:%d" % len(pairs), *(f"{mac}:{format_ipv4(address)}".encode() for mac, address in pairs)]
+    )
+
+
+@given(PAIRS)
+def test_every_pair_is_read(pairs: list[tuple[str, int]]) -> None:
+    """In its order, with its address."""
+    assert fabric.parse_pairs(rendered(pairs)) == pairs
+
+
+@given(PAIRS, st.integers(0), st.sampled_from([b"", b"x", b"00155D33FF1D", b"a:1.2.3", b":1.2.3.4", b"a:b:1.2.3.4"]))
+def test_one_bad_pair_spoils_all(pairs: list[tuple[str, int]], at: int, bad: bytes) -> None:
+    """A pair that is none is refused by its number."""
+    words = rendered(pairs).split(b"|")
+    number = at % len(pairs) + 1
+    words[number] = bad
+    with pytest.raises(ValueError, match=rf" in its pair {number}$"):
+        fabric.parse_pairs(b"|".join(words))
+
+
+@given(st.binary(max_size=400))
+def test_any_value_is_pairs_or_refused(data: bytes) -> None:
+    """Every other text is a ValueError; a value in its place is a pair."""
+    with suppress(ValueError):
+        assert len(fabric.parse_pairs(data)) == data.count(b"|")
+
+
+@given(st.lists(st.tuples(TEXTS, TEXTS), max_size=6), st.binary(max_size=2559))
+def test_of_equal_keys_the_first_counts(pairs: list[tuple[bytes, bytes]], torn: bytes) -> None:
+    """Every record is found, and a torn one at the end is none."""
+    pool = b"".join(record(key, value) for key, value in pairs)
+    assert fabric.parse_records(pool + torn) == dict(reversed(pairs))
+
+
+@given(st.binary(max_size=300))
+def test_any_configuration_is_settings(content: bytes) -> None:
+    """Only those that matter are returned, and none is missed for what precedes it."""
+    assert set(fabric.parse_configuration(content)) <= {
+        "OS.EnableRDMA", "OS.UpdateRdmaDriver", "OS.CheckRdmaDriver", "Lib.Dir"
+    }  # fmt: skip
+    assert fabric.parse_configuration(content + b"\nOS.EnableRDMA=y\n")["OS.EnableRDMA"] == "y"
+
+
+@given(st.integers(0))
+def test_a_torn_shared_config_is_never_one_without_addresses(length: int) -> None:
+    """It counts as one that cannot be read until its first Instance is whole."""
+    end = SHARED.index(b">", SHARED.index(b'<Instance id="a"'))
+    cut = SHARED[: length % len(SHARED)]
+    assert fabric.has_rdma_addresses(cut) is (True if len(cut) > end else None)
+
+
+# --- devices
+
+IPOIB = "80:00:01:48:fe:80:00:00:00:00:00:00:00:15:5d:ff:fd:33:ff:1d"
+DEVICES = [
+    ("ib0", IPOIB, "00155D33FF1D"),
+    ("ibp12s0", IPOIB, "00155D33FF1D"),
+    ("ib_fabric", IPOIB, "00155D33FF1D"),
+    ("ib0.8001", "20:00:01:48:fe:80:00:00:00:00:00:00:00:15:5d:ff:fd:33:ff:2e", "00155D33FF2E"),
+    ("ib0", "00:15:5d:33:ff:1d", ""),
+    ("ib0", "fe:80:00:15:5d:33:ff:1d", ""),
+    ("ib0", "01:fe:80:00:15:5d:33:ff:1d", "FE8000" + "33FF1D"),
+    ("ib", IPOIB, ""),
+    ("ib", "00:15:5d:33:ff:1d", "00155D33FF1D"),
+    ("ib-x", "00:15:5d:33:ff:1d", "00155D33FF1D"),
+    ("fab0", "00:15:5d:33:ff:1d", "00155D33FF1D"),
+    ("fab0", IPOIB, ""),
+    ("eth1", "00:0d:3a:ab:cd:ef", "000D3AABCDEF"),
+    ("xib0", "00:0d:3a:ab:cd:ef", "000D3AABCDEF"),
+    ("IB0", "00:0d:3a:ab:cd:ef", "000D3AABCDEF"),
+    ("tun0", "", ""),
+    ("gre0", "10.0.0.1", ""),
+]
+
+
+def test_devices_have_the_form_of_the_pool() -> None:
+    """Of an IPoIB address, which has 20 octets, both halves of the last eight; of others all six; in both languages."""
+    assert [fabric.agent_mac(name, mac) or "" for name, mac, _ in DEVICES] == [form for *_, form in DEVICES]
+    calls = "".join(f"agent_mac '{name}' '{mac}'\nprintf '%s\\n' \"$REPLY\"\n" for name, mac, _ in DEVICES)
+    assert run_reader(calls).splitlines() == [form for *_, form in DEVICES]
+
+
+# --- both readers
+
+
+def differences(folders: list[Path]) -> list[tuple[str, str]]:
+    """Return the answers that differ."""
+    answers = zip(map(answer_of_python, folders), answers_of_bash(folders, with_stat=False), strict=True)
+    return [(one, other) for one, other in answers if one != other]
+
+
+@pytest.mark.thorough
+def test_shellcheck_has_nothing_to_say(tmp_path: Path) -> None:
+    """Of the reader in bash, apart from results that a program may leave unused."""
+    program = [layout.read_asset(layout.__file__, "shared.sh"), layout.read_asset(fabric.__file__, "fabric.sh")]
+    (tmp_path / "script.sh").write_bytes(b"".join(program))
+    subprocess.run(["shellcheck", "--shell=bash", "--exclude=SC2034", tmp_path / "script.sh"], check=True)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(5))
+def test_damaged_pools_have_one_answer(tmp_path: Path, seed: int) -> None:
+    """2,000 pools each time: no reader fails, and both say the same to the letter."""
+    source = random.Random(seed)
+    folders = [Files(pool=damaged_pool(source)).write(tmp_path / str(number)) for number in range(2000)]
+    assert differences(folders) == []
+
+
+@pytest.mark.thorough
+def test_damaged_text_files_have_one_answer(tmp_path: Path) -> None:
+    """Configurations and SharedConfig.xml, 1,000 of each."""
+    source = random.Random(0)
+    configuration = SWITCHED_ON + b' OS.CheckRdmaDriver = "Y" # on\nLib.Dir=None\nOS.EnableRDMA=n\n'
+    texts = [
+        *(Files(configuration=damaged(source, configuration, source.choice((1, 2, 5)))) for _ in range(1000)),
+        *(Files(shared=damaged(source, SHARED, source.choice((1, 2, 5)))) for _ in range(1000)),
+    ]
+    assert differences([files.write(tmp_path / str(number)) for number, files in enumerate(texts)]) == []
+
+
+def test_a_few_damaged_pools(tmp_path: Path) -> None:
+    """As above, for a quick run."""
+    source = random.Random(99)
+    assert differences([Files(pool=damaged_pool(source)).write(tmp_path / str(number)) for number in range(60)]) == []
+
+
+def test_the_files_of_an_image_are_read_below_its_root(tmp_path: Path) -> None:
+    """Absolute paths have their meaning in the image."""
+    files = RootedFiles(str(tmp_path))
+    files.write(fabric.CONFIGURATION, SWITCHED_ON, mode=0o644)
+    files.write(fabric.POOL, record(b"IPoIB_Data", DATA), mode=0o644)
+    found = fabric.read_fabric(files, now=NOW, uptime=None, pause=lambda: None)
+    assert [format_ipv4(address) for _, address in found.addresses] == ["172.16.1.4", "172.17.1.4"]
+    unread = "/var/lib/waagent/SharedConfig.xml cannot be read, so its RDMA addresses count as there"
+    assert found.notes == (unread,)

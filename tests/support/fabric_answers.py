@@ -1,0 +1,49 @@
+"""The answer of both readers of the fabric, and its notes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from support.fabric_files import Files, answer_of_python, answers_of_bash, record
+
+from hostrouting.net.addresses import format_ipv4
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["HOST", "NOTHING", "NO_KEY", "OFF", "TORN", "UNREAD", "WITHOUT_ADDRESSES", "Answer", "of_data", "of_pool"]
+
+NOTHING: Final = "no fabric is announced: "
+OFF: Final = f"{NOTHING}OS.EnableRDMA, OS.UpdateRdmaDriver and OS.CheckRdmaDriver are off in DIR/waagent.conf"
+UNREAD: Final = "DIR/SharedConfig.xml cannot be read, so its RDMA addresses count as there"
+WITHOUT_ADDRESSES: Final = (
+    f"{NOTHING}DIR/SharedConfig.xml has no rdmaIPv4Address and rdmaMacAddress in its first Instance"
+)
+NO_KEY: Final = f"{NOTHING}DIR/.kvp_pool_0 has no IPoIB_Data yet"
+TORN: Final = "DIR/.kvp_pool_0 ends within a record, which does not count"
+HOST: Final = record(b"HostName", b"a host")
+
+
+class Answer:
+    """The answer of both readers for the files in a folder, after they were found to agree."""
+
+    def __init__(self, folder: Path, *, uptime: str = "300.5 9.1") -> None:
+        text = answer_of_python(folder, uptime=float(uptime.split(maxsplit=1)[0]) if uptime else None)
+        assert answers_of_bash([folder], uptime=uptime) == [text]
+        rows = [line.partition(" ") for line in text.replace(str(folder), "DIR").splitlines()]
+        values = {key: value for key, _, value in rows}
+        self.macs = values["macs"].split(",") if values["addresses"] else []
+        self.addresses = [format_ipv4(int(number)) for number in values["addresses"].split(",") if number]
+        self.source = values["source"]
+        self.awaited = values["awaited"] == "yes"
+        self.notes = [value for key, _, value in rows if key == "note"]
+
+
+def of_pool(folder: Path, *records: bytes) -> Answer:
+    """Return the answer for a pool of these records."""
+    return Answer(Files(pool=b"".join(records)).write(folder))
+
+
+def of_data(folder: Path, data: bytes) -> Answer:
+    """Return the answer for this value of IPoIB_Data."""
+    return of_pool(folder, HOST, record(b"IPoIB_Data", data))

@@ -1,0 +1,98 @@
+"""A keeper of routes on a fake node, and the changes that another program makes there."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, TypeAlias
+
+import attrs
+
+from hostrouting.config import HostRoutingConfig, StaticRoute, StaticRoutesConfig
+from hostrouting.host import OUR_PROTOCOL, Route
+from hostrouting.net.addresses import Address
+from hostrouting.testing import FakeHost, MemoryBackend
+from hostrouting.watch.installed import InstalledConfig
+from hostrouting.watch.routes import RouteKeeper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from hostrouting.host import Listener, Lookup, ObservedRoute
+
+__all__ = ["CHANGES", "FOREIGN", "OURS", "ROUTE", "Change", "CountedNode", "CountedRoutes", "Kept", "standing"]
+
+ADDRESS = Address.parse("10.224.0.4").number
+ROUTE = StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
+OURS = Route.parse("172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
+FOREIGN = attrs.evolve(OURS, gateway=Address.parse("10.224.0.9"), protocol=16)
+
+
+class CountedNode(MemoryBackend):
+    """A node that counts the readings of all routes, and the lookups."""
+
+    readings = lookups = 0
+
+    def routes(self) -> list[ObservedRoute]:
+        self.readings += 1
+        return super().routes()
+
+    def lookup(
+        self, destinations: Sequence[int], *, sources: Sequence[int | None] | None = None, resolve: bool = False
+    ) -> list[Lookup]:
+        self.lookups += len(destinations)
+        return super().lookup(destinations, sources=sources, resolve=resolve)
+
+
+def standing(node: MemoryBackend) -> list[str]:
+    """Return the routes to the destination of ours."""
+    return [str(route) for route in MemoryBackend.routes(node) if route.network == OURS.network]
+
+
+def _moved(node: MemoryBackend) -> None:
+    node.delete_route(OURS)
+    node.insert_route(attrs.evolve(OURS, metric=7))
+
+
+Change: TypeAlias = "Callable[[MemoryBackend], None]"
+#: What another program does to our route.
+CHANGES: list[tuple[str, Change]] = [
+    ("deleted", lambda node: node.delete_route(OURS)),
+    ("gateway", lambda node: node.insert_route(attrs.evolve(FOREIGN, protocol=OUR_PROTOCOL), verb="replace")),
+    ("source", lambda node: node.insert_route(attrs.evolve(OURS, source=ADDRESS), verb="replace")),
+    ("scope", lambda node: node.insert_route(attrs.evolve(OURS, scope=200), verb="replace")),
+    ("metric", _moved),
+    ("foreign instead", lambda node: node.insert_route(FOREIGN, verb="replace")),
+    ("foreign before", lambda node: node.insert_route(FOREIGN, verb="prepend")),
+    ("second of ours", lambda node: node.insert_route(attrs.evolve(FOREIGN, protocol=OUR_PROTOCOL), verb="append")),
+    ("same but foreign", lambda node: node.insert_route(attrs.evolve(OURS, protocol=16), verb="replace")),
+]
+
+
+class CountedRoutes(tuple[StaticRoute, ...]):
+    """The routes of a config; they count how often all of them are looked at."""
+
+    __slots__ = ()
+    passes = 0
+
+    def __iter__(self) -> Iterator[StaticRoute]:
+        CountedRoutes.passes += 1
+        return super().__iter__()
+
+
+class Kept:
+    """A keeper of routes that no run has installed."""
+
+    def __init__(
+        self, node: MemoryBackend, listener: Listener, *routes: StaticRoute, host: FakeHost | None = None
+    ) -> None:
+        self.host, logger = host or FakeHost(node), logging.getLogger("keeper")
+        self._listener = listener
+        config = HostRoutingConfig(static_routes=StaticRoutesConfig(enabled=True, routes=CountedRoutes(routes)))
+        self.keeper = RouteKeeper(self.host, logger, InstalledConfig(config, self.host.files, logger), self.catch_up)
+
+    def catch_up(self) -> None:
+        self.keeper.hear(self._listener.take())
+
+    def miss_events(self) -> None:
+        """Let the keeper hear nothing of what has happened."""
+        self._listener.take()

@@ -1,0 +1,113 @@
+"""Real systemd-networkd with a lease of its own DHCP server: when static routes go, and that watch restores them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support.systemd_box import require_systemd_box
+from system.test_networkd import KEPT, OURS, ROUTE, Machine, prepare, require_watch, with_command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WIRE = """
+ip netns add beyond
+ip link add eth0 type veth peer name wire netns beyond
+mkdir /etc/dhcp-server
+cat > /etc/dhcp-server/wire.network <<'END'
+[Match]
+Name=wire
+[Network]
+Address=10.224.0.1/24
+IPv6AcceptRA=no
+LinkLocalAddressing=no
+DHCPServer=yes
+[DHCPServer]
+PoolOffset=10
+PoolSize=10
+DefaultLeaseTimeSec=6
+PersistLeases=no
+END
+cat > /etc/systemd/system/dhcp-server.service <<'END'
+[Service]
+ExecStart=/lib/systemd/systemd-networkd
+NetworkNamespacePath=/run/netns/beyond
+BindPaths=/etc/dhcp-server:/etc/systemd/network
+# Neither the bus nor the state of the machine's networkd; and it takes itself for one in a container.
+TemporaryFileSystem=/run/systemd/netif:mode=777 /run/udev /run/dbus
+ReadOnlyPaths=/sys
+END
+mkdir -p /etc/systemd/system/multi-user.target.wants
+ln -s ../dhcp-server.service /etc/systemd/system/multi-user.target.wants/
+"""
+NETWORK = """
+[Match]
+Name=eth0
+[Network]
+DHCP=ipv4
+IPv6AcceptRA=no
+LinkLocalAddressing=no
+"""
+
+
+@pytest.fixture(autouse=True)
+def _possible() -> None:
+    require_systemd_box()
+
+
+class Leased(Machine):
+    """A machine whose eth0 has a lease."""
+
+    def __init__(self, *, more: str = "", image: Path | None = None) -> None:
+        super().__init__(prepare(network=NETWORK + more, wire=WIRE), image=image)
+
+    def address(self) -> str:
+        return self.run("ip", "-4", "-o", "address", "show", "eth0").stdout
+
+    def renew(self) -> None:
+        """Let it renew its lease, and wait until the server has agreed."""
+        cursor = self.cursor()
+        self.run("networkctl", "renew", "eth0")
+        heard = f"journalctl --quiet --after-cursor='{cursor}' --output=cat --unit=systemd-networkd.service"
+        self.bash(f"until {heard} | grep --quiet ' ACK$'; do :; done")
+
+    def move(self) -> None:
+        """Let its lease end, which a server with other addresses does not renew, and wait until it has another one."""
+        assert "10.224.0.1" in self.address()
+        self.bash("sed -i s/PoolOffset=10/PoolOffset=50/ /etc/dhcp-server/* && systemctl restart dhcp-server.service")
+        self.bash("until [[ $(ip address show eth0) == *10.224.0.5* && $(ip route show default) ]]; do :; done")
+
+
+def test_a_lease_takes_our_routes_along() -> None:
+    """They stay if it is renewed. They go when networkd configures the device again, and with another address."""
+    with Leased() as machine:
+        machine.apply(ROUTE)
+        machine.renew()
+        assert machine.ours() == OURS
+        machine.reconfigure()
+        assert machine.ours() == []
+        machine.apply(ROUTE)
+        machine.move()
+        assert machine.ours() == []
+
+
+@pytest.mark.parametrize("more", ["", "KeepConfiguration=yes\n"])
+def test_a_restart_with_the_drop_in(more: str) -> None:
+    """257 keeps the address of a lease, and the routes with it; 247 and 252 do so with `KeepConfiguration=yes` only."""
+    with Leased(more=more) as machine:
+        machine.apply(KEPT)
+        for _ in range(2):
+            machine.restart()
+            assert machine.ours() == (OURS if more or machine.version >= 257 else [])
+            machine.apply(KEPT)
+
+
+def test_watch_repairs(tmp_path: Path) -> None:
+    """With `hostrouting watch` in the machine, the route is back after a reconfigure, and with another address."""
+    require_watch()
+    with Leased(image=with_command(tmp_path)) as machine:
+        machine.watch()
+        for disturb in (machine.reconfigure, machine.move):
+            machine.until_repaired(disturb)
+        assert machine.ours() == OURS

@@ -1,0 +1,24 @@
+"""A rule for the log of a watch, for each test of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import hostrouting.watch
+from hostrouting.watch import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOM = Path(hostrouting.watch.__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def _records_name_their_task(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Each record that the room writes has the name of the task, as the records of a run have."""
+    yield
+    found = [record for record in caplog.get_records("call") if Path(record.pathname).parent == ROOM]
+    assert {getattr(record, "task", record.getMessage()) for record in found} <= {Watch.name}

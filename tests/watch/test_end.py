@@ -1,0 +1,90 @@
+"""The end of a watch by a signal: it waits for no reading, and never stops in the middle of a repair."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+from support.watched_nodes import CONFIG, OURS, arrange
+
+from hostrouting.config import RouteOverlapConfig
+from hostrouting.host import OUR_PROTOCOL, Route
+from hostrouting.testing import FakeHost, MemoryBackend
+from hostrouting.watch import Watch
+from phases import Context, cancel_on_signals
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hostrouting.host import ObservedRoute, RouteChange
+
+SECONDS = 60
+PROVEN = attrs.evolve(CONFIG, route_overlap=RouteOverlapConfig(expected_cidrs=("172.16.0.0/12",)))
+FOREIGN = Route.parse("172.16.1.0/24", gateway="10.224.0.9", dev="eth0", protocol=16)
+
+
+class LongReadings(MemoryBackend):
+    """A node with so many routes that one of its readings lasts; SIGTERM comes in the middle of it."""
+
+    def __init__(self, *, signalled: int) -> None:
+        super().__init__()
+        self.left = signalled
+        self.changes: list[str] = []
+        self.is_read_whole = False
+
+    def routes(self) -> list[ObservedRoute]:
+        self.left -= 1
+        if not self.left:
+            os.kill(os.getpid(), signal.SIGTERM)
+            for _ in range(100_000):
+                pass
+            self.is_read_whole = True
+        return super().routes()
+
+    def apply(
+        self, changes: Sequence[RouteChange], *, verify: bool = True, standing: Sequence[ObservedRoute] | None = None
+    ) -> None:
+        super().apply(changes, verify=verify, standing=standing)
+        self.changes += map(str, changes)
+
+
+def watched(node: LongReadings) -> None:
+    with cancel_on_signals(Context(timeout=2 * SECONDS)) as ctx:
+        Watch(PROVEN, host=FakeHost(node)).do(ctx)
+    assert ctx.reason == "SIGTERM"
+
+
+@pytest.mark.parametrize("reading", [1, 2])
+def test_the_reading_before_a_repair_is_given_up(reading: int) -> None:
+    """Nothing has been changed by then, and nothing is."""
+    node = LongReadings(signalled=reading)
+    arrange(node)
+    watched(node)
+    assert not node.is_read_whole
+    assert node.changes == []
+
+
+def test_the_reading_of_a_proof_is_given_up() -> None:
+    """The repair is done, and the proof is made anew at the next start."""
+    node = LongReadings(signalled=1)
+    arrange(node)
+    # The repair finds its routes in force and changes nothing.
+    for route in CONFIG.static_routes.routes:
+        node.insert_route(Route.parse(route.destination, gateway=route.gateway, dev=route.dev))
+    node.left = 3
+    watched(node)
+    assert not node.is_read_whole
+
+
+def test_a_repair_that_has_begun_ends() -> None:
+    """A foreign route is displaced by steps with readings between them; SIGTERM in the first one stops none."""
+    node = LongReadings(signalled=3)
+    arrange(node)
+    node.insert_route(FOREIGN)
+    watched(node)
+    assert node.is_read_whole
+    assert sorted(str(route) for route in node.routes() if route.destination[:6] == "172.16") == OURS
+    assert [str(route) for route in node.routes() if route.protocol == OUR_PROTOCOL] == OURS

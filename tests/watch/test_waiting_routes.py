@@ -1,0 +1,114 @@
+"""A route that the kernel refuses returns when an event makes its gateway acceptable, not after the interval."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+from support.kept_routes import OURS as ROUTE
+from support.kept_routes import ROUTE as WANTED
+from support.kept_routes import CountedNode, Kept, standing
+from support.needs import needs
+from support.watched_nodes import CONFIG, OURS, Watched, arrange, kernel_host, watching
+
+from hostrouting.fib.model import resting
+from hostrouting.host import Route, RouteEvent
+from hostrouting.testing import KernelNode
+from phases import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hostrouting.host import NetworkEvent
+
+#: What hides the way to the gateway 10.224.0.1, and what shows it again; both are words for `ip`.
+HIDDEN = {
+    **{
+        kind: (f"route add {kind} 10.224.0.1/32 scope link", f"route delete {kind} 10.224.0.1/32 scope link")
+        for kind in ("blackhole", "unreachable", "prohibit", "throw")
+    },
+    "broadcast": ("route add broadcast 10.224.0.1 dev eth0", "route delete broadcast 10.224.0.1 dev eth0"),
+    "rule": ("rule add to 10.224.0.1 priority 10 blackhole", "rule delete priority 10"),
+    "table of a rule": ("rule add priority 10 lookup 50", "route delete blackhole 10.224.0.1 table 50 scope link"),
+    "several devices": (
+        "address delete 10.224.0.4/16 dev eth0",
+        "route add 10.224.0.0/16 scope link nexthop dev eth0 nexthop dev eth1",
+    ),
+    "rule to a table": ("address delete 10.224.0.4/16 dev eth0", "rule add priority 10 lookup 51"),
+}
+
+
+@pytest.fixture
+def watched() -> Iterator[Watched]:
+    seldom = attrs.evolve(CONFIG, watch=attrs.evolve(CONFIG.watch, interval=3600))
+    with KernelNode.made() as node:
+        arrange(node)
+        node.ip("route", "add", "blackhole", "10.224.0.1", "table", "50", "scope", "link")
+        node.ip("route", "add", "10.224.0.1", "dev", "eth0", "table", "51")
+        with watching(kernel_host(node), node, seldom) as watched:
+            yield watched
+
+
+@needs("kernel")
+@pytest.mark.parametrize(("hide", "show"), HIDDEN.values(), ids=HIDDEN)
+def test_it_returns_with_the_way_to_its_gateway(
+    watched: Watched, hide: str, show: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The kernel looks a gateway up by all rules and tables, and passes over routes of a wider scope than a link."""
+    node = watched.node
+    assert isinstance(node, KernelNode)
+    node.ip(*hide.split())
+    if watched.ours() == OURS:
+        node.ip("route", "delete", "172.16.1.0/24")
+    if "address" in hide:
+        # With it, the kernel removed the route in the other table.
+        node.ip("route", "replace", "10.224.0.1", "dev", "eth0", "table", "51")
+    watched.until(lambda: any("waits: " in message for message in caplog.messages))
+    node.ip(*show.split())
+    watched.until_repaired()
+
+
+class TestCost:
+    """An event that may let a route return costs one small repair, and any other nothing."""
+
+    @pytest.fixture
+    def node(self) -> CountedNode:
+        node = CountedNode()
+        node.add_link("eth0")
+        node.add_link("eth1")
+        return node
+
+    @pytest.fixture
+    def kept(self, node: CountedNode) -> Iterator[Kept]:
+        with node.events.listen(Context()) as listener:
+            kept = Kept(node, listener, WANTED)
+            kept.keeper.act(Context())
+            node.readings = 0
+            yield kept
+
+    def test_it_is_refused_again(self, kept: Kept, node: CountedNode, caplog: pytest.LogCaptureFixture) -> None:
+        """The network of its gateway appears, but on another device: no routes are read, and nothing is said."""
+        node.insert_route(Route.parse("10.224.0.0/16", dev="eth1", protocol=4))
+        caplog.clear()
+        assert kept.keeper.hear(kept._listener.take()) == 0
+        kept.keeper.act(Context())
+        assert (node.readings, caplog.messages, standing(node)) == (0, [], [])
+        node.insert_route(Route.parse("10.224.0.0/16", dev="eth0", protocol=4), verb="append")
+        kept.catch_up()
+        kept.keeper.act(Context())
+        assert (node.readings, standing(node)) == (0, [str(ROUTE)])
+
+    @pytest.mark.parametrize(
+        "event",
+        [
+            RouteEvent("add", resting(Route.parse("10.225.0.0/16", dev="eth0", protocol=4))),
+            RouteEvent("add", resting(Route.parse("10.224.0.0/16", gateway="10.9.0.1", dev="eth0", protocol=4))),
+            RouteEvent("remove", resting(Route.parse("10.224.0.1/32", kind="blackhole", protocol=4))),
+        ],
+        ids=["another network", "a route by a gateway", "a route of the widest scope"],
+    )
+    def test_it_cannot_return(self, kept: Kept, event: NetworkEvent) -> None:
+        """The lookup of its gateway cannot meet such a route."""
+        assert kept.keeper.hear([event]) == inf
