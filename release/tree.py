@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import manual
 import pyz
+import sbom
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,6 +31,7 @@ def build(folder: Path, pythons: dict[str, str], *, time: int) -> None:
     documents.mkdir(parents=True)
     (documents / "changelog.gz").write_bytes(gzip.compress((pyz.ROOT / "CHANGELOG.md").read_bytes(), mtime=0))
     (documents / "copyright").write_text(_copyright())
+    (documents / sbom.OUTPUT.name).write_text(sbom.document())
     settle(folder.rglob("*"), time)
 
 

@@ -165,7 +165,10 @@ _NETWORK: Final = """
 ip link add eth0 type veth peer name peer0; ip link set peer0 up
 ip addr add 10.224.0.4/16 dev eth0; ip link set eth0 up; ip route add default via 10.224.0.1
 """
-_OVERLAP: Final = "ip link add mesh0 type veth peer name peer1; ip link set mesh0 up; ip link set peer1 up; ip route add 172.16.8.0/22 dev mesh0\n"
+_OVERLAP: Final = """
+ip link add mesh0 type veth peer name peer1; ip link set mesh0 up; ip link set peer1 up
+ip route add 172.16.8.0/22 dev mesh0
+"""
 _GATE: Final = """
 cat > /etc/systemd/system/kubelet.service <<END
 [Service]
