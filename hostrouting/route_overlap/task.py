@@ -53,6 +53,8 @@ _SECONDS_OF_A_WRITE: Final = 0.1
 _SECONDS_OF_A_BOOT: Final = 300
 _IPOIB_COLONS: Final = 19
 _MARKER_MODE: Final = 0o644
+#: A daemon may have filled an expected CIDR with routes; more lines than these help nobody.
+_MOST_LINES: Final = 100
 
 
 class CheckRouteOverlap(PairTask):
@@ -119,10 +121,13 @@ def tell_notes(report: OverlapReport, logger: logging.Logger, *, task: str) -> N
 
 
 def tell_findings(report: OverlapReport, logger: logging.Logger, *, task: str, level: int = logging.WARNING) -> None:
-    """Log a line for each finding, and one that says how to resolve them."""
-    for cidr, finding in report.findings:
+    """Log a line for each finding, and one that says how to resolve them; the marker file has the rest of very many."""
+    for cidr, finding in report.findings[:_MOST_LINES]:
         fields = {"task": task, "cidr": cidr, "kind": finding.kind, "dev": finding.dev}
         logger.log(level, "%s", finding.line(cidr), extra=fields)
+    if len(report.findings) > _MOST_LINES:
+        more = len(report.findings) - _MOST_LINES
+        logger.log(level, "%d more findings are in %s", more, MARKER_DETECTED, extra={"task": task})
     logger.log(level, "%s", report.advice, extra={"task": task})
 
 

@@ -82,6 +82,17 @@ def test_warn_logs_every_finding_and_leaves_the_marker(host: FakeHost, caplog: p
     assert (warnings[0].__dict__["kind"], warnings[0].__dict__["dev"]) == ("overlap", "ib0")
 
 
+def test_very_many_findings_are_a_hundred_lines_in_the_log(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+    """And the number of the others, which the marker file has: a daemon can fill an expected CIDR with routes."""
+    for number in range(150):
+        host.routes.add_route(f"10.96.{number}.0/25", dev="ib0")
+    CheckRouteOverlap(config("10.96.0.0/16"), host=host).do(Context())
+    told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(told) == 102
+    assert told[100] == f"50 more findings are in {DETECTED}"
+    assert markers(host)[DETECTED].count("\n") == 150
+
+
 def test_strict_raises_with_everything_in_place(host: FakeHost) -> None:
     """Everything that holds the gate at the next boot precedes the error: script, unit, link, gate and marker."""
     with pytest.raises(RouteOverlapError) as caught:
