@@ -12,7 +12,7 @@ PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test quick pythons coverage properties check lint types public-types layers scripts wheel wheel-test pyz pyz-test packages matrix matrix-table \
-	bench fuzz soak other-kernel tools-bullseye tools-bookworm tools-trixie format clean
+	bench fuzz soak kernel-bullseye kernel-bookworm kernel-trixie kernel-without-ipv6 tools-bullseye tools-bookworm tools-trixie format clean
 
 demo: $(VENV)/ready
 	@$(BIN)/python examples/demo.py
@@ -119,16 +119,20 @@ fuzz: $(VENV)/ready
 # and a quarter of an hour of fuzzing.
 soak: $(VENV)/ready
 	HYPOTHESIS_PROFILE=soak $(PYTEST)
-	$(MAKE) other-kernel tools-bullseye tools-bookworm tools-trixie
+	$(MAKE) kernel-bullseye kernel-bookworm kernel-trixie kernel-without-ipv6 tools-bullseye tools-bookworm tools-trixie
 	.ci/fresh trixie
 	$(MAKE) fuzz SECONDS=900
 
-# The tests of routes, neighbours, boot scripts and the sweep (with real legacy ebtables) under Debian's kernel; needs root.
+# The tests of routes, neighbours, boot scripts and the sweep (with real legacy ebtables) under the kernels of three Debians:
+# 5.10, 6.1 and 6.12; needs root. The last one also without IPv6.
 OTHER_KERNEL_TESTS := tests/host tests/static_routes/test_script.py tests/static_routes/test_differential.py \
 	tests/route_overlap/test_script.py tests/stale_cni/test_kernel*.py
-other-kernel: $(VENV)/ready
-	.ci/kernel env HYPOTHESIS_PROFILE=wheel HOSTROUTING_NO_SKIP=1 \
+kernel-bullseye kernel-bookworm kernel-trixie: kernel-%: $(VENV)/ready
+	KERNEL_SUITE=$* .ci/kernel env HYPOTHESIS_PROFILE=wheel HOSTROUTING_NO_SKIP=1 \
 		$(PYTEST) -p no:cacheprovider $(OTHER_KERNEL_TESTS)
+kernel-without-ipv6: $(VENV)/ready
+	KERNEL_OPTIONS=ipv6.disable=1 .ci/kernel env HYPOTHESIS_PROFILE=wheel \
+		$(PYTEST) -p no:cacheprovider tests/static_routes/test_script.py tests/route_overlap/test_script.py
 
 # The tests that call nft, ebtables or ip, with the programs of another Debian: nft 0.9.8, 1.0.6, 1.1; ebtables 1.8.7, 1.8.9,
 # 1.8.11; iproute2 5.9, 6.1, 6.15.
