@@ -235,10 +235,11 @@ class Context:
         >>> with Context().interruptible():
         ...     found = sorted(range(1000))
         """
-        self.check()
         blocks = self._interruptible if threading.current_thread() is threading.main_thread() else []
         blocks.append(None)
         try:
+            # Within the block: a signal after this ends it, too.
+            self.check()
             yield
         finally:
             blocks.pop()
