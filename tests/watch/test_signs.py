@@ -94,17 +94,19 @@ def test_a_reload_has_a_beginning_and_an_end(host: FakeHost) -> None:
     ]
 
 
-def test_a_config_that_cannot_be_read(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
-    """The one before it stays in force, and an error says so."""
+@pytest.mark.parametrize("error", [InvalidConfigError([]), FileNotFoundError("no such file"), KeyError()])
+def test_a_config_that_cannot_be_read(host: FakeHost, caplog: pytest.LogCaptureFixture, error: Exception) -> None:
+    """The one before it stays in force, and an error says so, whatever the function of the caller raises."""
 
     def read() -> HostRoutingConfig:
-        raise InvalidConfigError([])
+        raise error
 
     watching = Watch(config("172.16.1.0/24"), host=host)
     signs = watch(host, watching, lambda: watching.reload(read))
     assert signs[-2] == {"READY": "1", "STATUS": "routes in force: 1"}
     [record] = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert record.getMessage().startswith("the config cannot be read, and the one before it stays in force: ")
+    reason = str(error) or repr(error)
+    assert record.getMessage() == f"the config cannot be read, and the one before it stays in force: {reason}"
 
 
 def test_a_failure_is_the_state(host: FakeHost) -> None:
