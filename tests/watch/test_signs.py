@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
@@ -243,6 +244,19 @@ class TestLivingClock:
             thread.join()
         assert (sorted(os.listdir("/proc/self/fd")), threading.active_count()) == before  # noqa: PTH208
         assert signal.set_wakeup_fd(-1) == -1
+
+    def test_the_loop_of_a_program_hears_of_its_signals(self) -> None:
+        """A loop of asyncio is told of them by the wakeup descriptor that was there before."""
+
+        async def program() -> None:
+            heard = asyncio.Event()
+            asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, heard.set)
+            clock = LivingClock(MemorySupervisor())
+            with clock.woken_by_signals():
+                signal.raise_signal(signal.SIGUSR1)
+            await asyncio.wait_for(heard.wait(), SECONDS)
+
+        asyncio.run(program())
 
     def test_a_long_wait_gives_signs(self, supervisor: MemorySupervisor) -> None:
         """It ends for each of them, although nothing else wakes it."""
