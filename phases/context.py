@@ -133,8 +133,8 @@ class Context:
         self._reasons: tuple[list[str], ...] = ([],)
         self._doorbells: set[threading.Lock] = set()
         self._held: Mapping[Hashable, threading.Lock] = {}
-        #: One entry for each `interruptible` block that the main thread is in.
-        self._interruptible: list[None] = []
+        #: The context of each `interruptible` block that the main thread is in; parents and children share the list.
+        self._interruptible: list[Context] = []
         #: The deadline, with its timeout for the message.
         self._limit = _ENDLESS
         self._limit = self._earlier_limit(timeout)
@@ -235,19 +235,23 @@ class Context:
         >>> with Context().interruptible():
         ...     found = sorted(range(1000))
         """
-        self.check()
         blocks = self._interruptible if threading.current_thread() is threading.main_thread() else []
-        blocks.append(None)
+        blocks.append(self)
         try:
+            # Within the block: a signal after this ends it, too.
+            self.check()
             yield
         finally:
             blocks.pop()
 
     def cancel_by_signal(self, reason: str) -> None:
-        """Do the part of a signal handler: cancel, and end the `interruptible` block that the main thread is in."""
+        """Do the part of a signal handler: cancel, and end the `interruptible` block that the main thread is in.
+
+        A block of a parent goes on, because that is not cancelled.
+        """
         self.cancel(reason)
-        if self._interruptible:
-            self.check()
+        for context in self._interruptible:
+            context.check()
 
     def skips(self, task: Named) -> bool:
         """Return True if `run(skip=...)` leaves the task out; False outside a run.

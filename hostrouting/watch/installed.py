@@ -116,6 +116,6 @@ class InstalledConfig:
         """Keep the config that `read` returns, unless there is an installed one; if it fails, the one before it."""
         try:
             self.config = read()
-        except (HostFileError, InvalidConfigError) as error:
+        except Exception as error:  # noqa: BLE001 - a function of the caller, which may open a file by itself
             message = "the config cannot be read, and the one before it stays in force: %s"
-            self._logger.error(message, error, extra={"task": TASK})  # noqa: TRY400 - a message for the operator
+            self._logger.error(message, str(error) or repr(error), extra={"task": TASK})  # noqa: TRY400 - for the operator

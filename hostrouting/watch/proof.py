@@ -249,7 +249,9 @@ class ProofKeeper:
                 return inf
         elif any(found):
             if now < self._next_count:
-                return self._next_count - now
+                silence = self._next_count - now
+                # The marker of the told alarm may be missing: the disk was full.
+                return silence if self._is_marked() else min(silence, self._change(ctx, found, now, tells=False))
             self._bad_readings += 1
             self._next_count = now + _WINDOW
             if self._bad_readings < config.watch.readings:
@@ -260,8 +262,15 @@ class ProofKeeper:
         exists = self._host.files.exists
         return exists(MARKER_OK) == ok and exists(MARKER_DETECTED) != ok
 
-    def _change(self, ctx: Context, expected: Found, now: float) -> float:
-        """Let the kernel prove everything under the run lock; write its marker, and tell it."""
+    def _is_marked(self) -> bool:
+        """Return True unless the alarm that was told has no marker."""
+        return not any(self._told or ()) or self._has_marker(ok=False)
+
+    def _change(self, ctx: Context, expected: Found, now: float, *, tells: bool = True) -> float:
+        """Let the kernel prove everything under the run lock; write its marker, and tell it.
+
+        Without `tells`, only the end of an alarm is told.
+        """
         with self._host.lock.hold(ctx) as held:
             config = self._installed.read()
             if self._installed.is_reset or config.route_overlap != self._section:
@@ -274,13 +283,8 @@ class ProofKeeper:
                 self._next_reading = now + _WINDOW
             if any(found) and not any(expected):
                 return _WINDOW
-            was_bad = any(self._told or ()) or self._host.files.exists(MARKER_DETECTED)
-            self._bad_readings = 0
-            if found != self._told:
-                # An alarm is told even if its marker cannot be written.
-                self._told = found
-                self._tell(report, was_bad=was_bad)
-                self._next_count = now + min(_LONGEST_SILENCE, sum(map(len, found)))
+            if tells or not any(found):
+                self._tell(report, found, now)
             return self._leave_marker(held, report)
 
     def _leave_marker(self, ctx: Context, report: OverlapReport) -> float:
@@ -294,7 +298,15 @@ class ProofKeeper:
         self._trouble.end()
         return inf
 
-    def _tell(self, report: OverlapReport, *, was_bad: bool) -> None:
+    def _tell(self, report: OverlapReport, found: Found, now: float) -> None:
+        """Log the findings, unless they are those that were told last."""
+        self._bad_readings = 0
+        if found == self._told:
+            return
+        was_bad = any(self._told or ()) or self._host.files.exists(MARKER_DETECTED)
+        # An alarm is told even if its marker cannot be written.
+        self._told = found
+        self._next_count = now + min(_LONGEST_SILENCE, sum(map(len, found)))
         if not report.ok:
             tell_notes(report, self._logger, task=TASK)
             level = ERROR if self._section.mode is OverlapMode.STRICT else WARNING

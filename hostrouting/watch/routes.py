@@ -87,7 +87,7 @@ class RouteKeeper:
     _is_acting: bool = False
     #: When to compare the routes without an event, on the monotonic clock.
     _compare_at: float = inf
-    #: The answers of the kernel that were as the events told.
+    #: The answers of the kernel that were as the events told, about the routes that are wanted now.
     _confirmed: _Answers | None = None
     #: When foreign routes were displaced from a place.
     _displacements: defaultdict[Place, list[float]] = attrs.field(factory=lambda: defaultdict(list))
@@ -262,7 +262,7 @@ class RouteKeeper:
             with suppress(BackendError, HostFileError):
                 near = self._host_with(NearRoutes(self._known, places))
                 return repair_places(ctx, places, self._last, near, self._logger, spare=contested)
-        self._is_whole = False
+        self._is_whole, self._confirmed = False, None
         whole = self._host_with(WholeRoutes(self._known, ctx))
         made = repair(ctx, routes, whole, self._logger, before=self._last, spare=contested)
         left_by = {route.dev for route in routes} | {route.dev for route in made.wanted.values()}

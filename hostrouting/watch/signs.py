@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -42,13 +42,13 @@ class LivingClock(SystemClock):
         """Let a handled signal end the wait of the main thread at once, so that it need not look for signals meanwhile.
 
         The system alone does not: it may hand a signal to another thread, or just before the wait begins. Call this in
-        the main thread.
+        the main thread. A program that has a wakeup descriptor, such as the loop of asyncio, hears of the signals, too.
         """
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
-        thread = threading.Thread(target=self._ring, args=(reader,), name="hostrouting-signals", daemon=True)
-        thread.start()
         before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        thread = threading.Thread(target=self._ring, args=(reader, before), name="hostrouting-signals", daemon=True)
+        thread.start()
         self.longest = threading.TIMEOUT_MAX
         try:
             yield
@@ -59,10 +59,14 @@ class LivingClock(SystemClock):
             thread.join()
             os.close(reader)
 
-    def _ring(self, reader: int) -> None:
-        """Ring at each signal, which the interpreter writes to a pipe, until the pipe is closed."""
-        while os.read(reader, 1):
+    def _ring(self, reader: int, others: int) -> None:
+        """Ring at each signal, which the interpreter writes to a pipe, until the pipe is closed; tell `others`."""
+        while caught := os.read(reader, 1):
             ring(self._doorbell)
+            if others >= 0:
+                # It is full, or closed meanwhile: the interpreter would lose the signal, too.
+                with suppress(OSError):
+                    os.write(others, caught)
 
     def wait(self, doorbell: threading.Lock, until: float | None) -> None:
         """See `phases.Clock`."""

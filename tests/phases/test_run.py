@@ -443,6 +443,35 @@ def test_a_signal_ends_an_interruptible_block() -> None:
     ]
 
 
+def test_a_signal_at_the_beginning_of_an_interruptible_block() -> None:
+    """It ends the block before the work, also if it comes just after the look for an earlier one."""
+    program = _program("""
+        class Signalled(Context):
+            def check(self):
+                super().check()
+                os.kill(os.getpid(), signal.SIGTERM)
+        with cancel_on_signals(Signalled()) as ctx:
+            try:
+                with ctx.interruptible():
+                    print("begun")
+            except CancelledError as error:
+                print(error)
+        """)
+    assert program.stdout == "cancelled: SIGTERM\n"
+
+
+def test_a_signal_for_a_child_ends_no_block_of_its_parent() -> None:
+    """The parent is not cancelled, so its block goes on to its end."""
+    program = _program("""
+        parent = Context()
+        with parent.interruptible(), cancel_on_signals(parent.child()) as child:
+            os.kill(os.getpid(), signal.SIGTERM)
+            print(child.reason, parent.reason)
+        """)
+    assert program.stdout == "SIGTERM None\n"
+    assert program.stderr == ""
+
+
 def test_second_sigterm_kills() -> None:
     """A second SIGTERM ends the process as if it had no handler."""
     program = _program("""

@@ -88,7 +88,14 @@ class Kept:
         self.host, logger = host or FakeHost(node), logging.getLogger("keeper")
         self._listener = listener
         config = HostRoutingConfig(static_routes=StaticRoutesConfig(enabled=True, routes=CountedRoutes(routes)))
-        self.keeper = RouteKeeper(self.host, logger, InstalledConfig(config, self.host.files, logger), self.catch_up)
+        self._installed = InstalledConfig(config, self.host.files, logger)
+        self.keeper = RouteKeeper(self.host, logger, self._installed, self.catch_up)
+
+    def wants(self, *routes: StaticRoute) -> None:
+        """Put a config with these routes into force, as a reload does."""
+        section = StaticRoutesConfig(enabled=True, routes=CountedRoutes(routes))
+        self._installed.replace(lambda: HostRoutingConfig(static_routes=section))
+        self.keeper.lose()
 
     def catch_up(self) -> None:
         self.keeper.hear(self._listener.take())

@@ -275,6 +275,41 @@ def test_an_alarm_without_a_marker(watched: ProvenNode, caplog: pytest.LogCaptur
     assert caplog.messages == [f"this is over: {failure}"]
 
 
+def test_a_marker_that_waits_for_a_full_disk_while_findings_change(
+    watched: ProvenNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is written soon after there is room, also while findings that changed are not told yet."""
+    for number in range(40):
+        watched.node.insert_route(attrs.evolve(OVERLAP, network=OVERLAP.network + 512 * number))
+    watched.host.files.tree.read_only.add(MARKER_DETECTED)
+    watched.run(5)
+    assert "cannot write" in watched.keeper.state
+    watched.node.insert_route(attrs.evolve(OVERLAP, network=OVERLAP.network + 256 * 81))
+    watched.run(1)
+    watched.host.files.tree.read_only.clear()
+    caplog.clear()
+    watched.run(6)
+    assert len(watched.marker().splitlines()) > 40
+    assert watched.keeper.state == "alarm: 172.16.0.0/16"
+    assert not [message for message in caplog.messages if ": overlap" in message]
+    watched.run(40)
+    assert len([message for message in caplog.messages if ": overlap" in message]) == 41
+
+
+def test_other_findings_without_a_marker(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
+    """They are counted and told although the marker cannot be written, also if routes change all the time."""
+    watched.overlaps()
+    watched.run(2)
+    watched.host.files.tree.read_only.add(MARKER_DETECTED)
+    watched.host.files.remove(MARKER_DETECTED)
+    watched.node.insert_route(attrs.evolve(OVERLAP, network=OVERLAP.network + 512))
+    caplog.clear()
+    for number in range(20):
+        watched.node.insert_route(attrs.evolve(OVERLAP, network=OVERLAP.network + 1024 + 256 * number))
+        watched.run(0.2)
+    assert [message for message in caplog.messages if ": overlap" in message]
+
+
 def test_the_config_of_an_apply_counts(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
     """The alarm is made for the config in force, which is read under the run lock: another one begins anew."""
     watched.overlaps()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 from support.kept_routes import CHANGES, FOREIGN, OURS, ROUTE, Change, CountedNode, Kept, standing
 
 from hostrouting.fib.model import resting
-from hostrouting.host import Route, RouteEvent
+from hostrouting.host import OUR_PROTOCOL, Route, RouteEvent
 from phases import Context
 from phases.testing import ManualClock
 
@@ -76,6 +77,18 @@ class TestInterval:
         kept.miss_events()
         kept.keeper.act(Context(clock=clock))
         assert standing(node) == [str(OURS)]
+
+    def test_the_answers_for_another_config(self, kept: Kept, node: CountedNode, clock: ManualClock) -> None:
+        """Answers that were right for the config before are not right for one with another route."""
+        kept.keeper.act(Context(clock=clock))
+        kept.wants(ROUTE, attrs.evolve(ROUTE, destination="172.16.2.0/24"))
+        kept.keeper.act(Context(clock=clock))
+        new = attrs.evolve(OURS, network=OURS.network + 256)
+        node.delete_route(new)
+        kept.miss_events()
+        clock.advance(61)
+        kept.keeper.act(Context(clock=clock))
+        assert [str(route) for route in node.routes() if route.protocol == OUR_PROTOCOL] == [str(OURS), str(new)]
 
     def test_a_longer_prefix_decides(
         self, kept: Kept, node: CountedNode, clock: ManualClock, cost: tuple[int, int]

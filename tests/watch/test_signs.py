@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
@@ -94,17 +95,19 @@ def test_a_reload_has_a_beginning_and_an_end(host: FakeHost) -> None:
     ]
 
 
-def test_a_config_that_cannot_be_read(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
-    """The one before it stays in force, and an error says so."""
+@pytest.mark.parametrize("error", [InvalidConfigError([]), FileNotFoundError("no such file"), KeyError()])
+def test_a_config_that_cannot_be_read(host: FakeHost, caplog: pytest.LogCaptureFixture, error: Exception) -> None:
+    """The one before it stays in force, and an error says so, whatever the function of the caller raises."""
 
     def read() -> HostRoutingConfig:
-        raise InvalidConfigError([])
+        raise error
 
     watching = Watch(config("172.16.1.0/24"), host=host)
     signs = watch(host, watching, lambda: watching.reload(read))
     assert signs[-2] == {"READY": "1", "STATUS": "routes in force: 1"}
     [record] = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert record.getMessage().startswith("the config cannot be read, and the one before it stays in force: ")
+    reason = str(error) or repr(error)
+    assert record.getMessage() == f"the config cannot be read, and the one before it stays in force: {reason}"
 
 
 def test_a_failure_is_the_state(host: FakeHost) -> None:
@@ -241,6 +244,19 @@ class TestLivingClock:
             thread.join()
         assert (sorted(os.listdir("/proc/self/fd")), threading.active_count()) == before  # noqa: PTH208
         assert signal.set_wakeup_fd(-1) == -1
+
+    def test_the_loop_of_a_program_hears_of_its_signals(self) -> None:
+        """A loop of asyncio is told of them by the wakeup descriptor that was there before."""
+
+        async def program() -> None:
+            heard = asyncio.Event()
+            asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, heard.set)
+            clock = LivingClock(MemorySupervisor())
+            with clock.woken_by_signals():
+                signal.raise_signal(signal.SIGUSR1)
+            await asyncio.wait_for(heard.wait(), SECONDS)
+
+        asyncio.run(program())
 
     def test_a_long_wait_gives_signs(self, supervisor: MemorySupervisor) -> None:
         """It ends for each of them, although nothing else wakes it."""
