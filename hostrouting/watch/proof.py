@@ -45,7 +45,8 @@ _WINDOW: Final = 1.0
 #: Before a marker that cannot be written is tried again.
 _SECONDS_AFTER_A_FAILURE: Final = 5.0
 #: Other findings wait for a second for each of those that were told, at most for so long: the routes of a daemon may
-#: change all the time. The end of an alarm does not wait.
+#: change all the time. The end of an alarm does not wait, and
+#: neither does an alarm for another CIDR.
 _LONGEST_SILENCE: Final = 600.0
 #: The share of a core that readings without an event may take: one of 500,000 routes takes seconds.
 _SHARE: Final = 0.005
@@ -87,6 +88,8 @@ class ProofKeeper:
     #: How many readings in a row showed other findings, and when the next one may.
     _bad_readings: int = 0
     _next_count: float = -inf
+    #: Until then, other findings of the CIDRs that have an alarm are not told.
+    _silent_until: float = -inf
     #: The marker cannot be written.
     _trouble: Trouble = attrs.field(init=False)
 
@@ -103,7 +106,7 @@ class ProofKeeper:
         self._proof = LiveProof(section)
         self._view = View(self._proof.concerns)
         self._fabric, self._gone_since = Fabric(), None
-        self._told, self._bad_readings, self._next_count = None, 0, -inf
+        self._told, self._bad_readings, self._next_count, self._silent_until = None, 0, -inf, -inf
 
     @property
     def state(self) -> str:
@@ -248,8 +251,9 @@ class ProofKeeper:
             if self._has_marker(ok=not any(found)):
                 return inf
         elif any(found):
-            if now < self._next_count:
-                silence = self._next_count - now
+            until = self._next_count if self._is_spreading(found) else max(self._next_count, self._silent_until)
+            if now < until:
+                silence = until - now
                 # The marker of the told alarm may be missing: the disk was full.
                 return silence if self._is_marked() else min(silence, self._change(ctx, found, now, tells=False))
             self._bad_readings += 1
@@ -257,6 +261,10 @@ class ProofKeeper:
             if self._bad_readings < config.watch.readings:
                 return _WINDOW
         return self._change(ctx, found, now)
+
+    def _is_spreading(self, found: Found) -> bool:
+        """Return True if a CIDR has findings that had none when the findings were told last."""
+        return any(now and not before for now, before in zip(found, self._told or (), strict=False))
 
     def _has_marker(self, *, ok: bool) -> bool:
         exists = self._host.files.exists
@@ -306,7 +314,7 @@ class ProofKeeper:
         was_bad = any(self._told or ()) or self._host.files.exists(MARKER_DETECTED)
         # An alarm is told even if its marker cannot be written.
         self._told = found
-        self._next_count = now + min(_LONGEST_SILENCE, sum(map(len, found)))
+        self._silent_until = now + min(_LONGEST_SILENCE, sum(map(len, found)))
         if not report.ok:
             tell_notes(report, self._logger, task=TASK)
             level = ERROR if self._section.mode is OverlapMode.STRICT else WARNING

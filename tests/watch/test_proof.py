@@ -114,6 +114,24 @@ def test_findings_that_change_all_the_time(watched: ProvenNode, caplog: pytest.L
     assert watched.marker() == f"{LINE}\n"
 
 
+def test_another_cidr_breaks_the_silence(caplog: pytest.LogCaptureFixture) -> None:
+    """Findings that change all the time keep no CIDR that was good until now from its alarm."""
+    section = {"expectedCidrs": ["172.16.0.0/16", "172.31.0.0/16"]}
+    watched = ProvenNode(HostRoutingConfig.from_mapping({"routeOverlap": section}))
+    watched.run(3)
+    overlaps = [attrs.evolve(OVERLAP, network=OVERLAP.network + (number << 8)) for number in range(50)]
+    for second in range(20):
+        for overlap in overlaps:
+            route = attrs.evolve(overlap, protocol=17 + second % 2)
+            watched.node.insert_route(route, verb="replace" if second else "add")
+        watched.run(1)
+    caplog.clear()
+    watched.node.insert_route(Route.parse("172.31.4.0/24", dev="ib0", protocol=16))
+    watched.run(2.5)
+    assert caplog.text.count("172.31.0.0/16: overlap") == 1
+    assert "alarm: 172.16.0.0/16, 172.31.0.0/16" in watched.keeper.state
+
+
 def test_an_event_elsewhere_wakes_nothing(watched: ProvenNode) -> None:
     """A route without expected addresses lets the keeper do nothing until the next interval."""
     before = watched.acts

@@ -89,18 +89,18 @@ def test_a_program_hangs_while_routes_are_deleted(host: FakeHost, tmp_path: Path
         watch.until(lambda: host.lock.is_held == (moment == "nft loads"))
 
 
+class BrokenLinkLayer(MemoryLinkLayer):
+    is_broken = True
+
+    def devices(self) -> list[Device]:
+        if self.is_broken:
+            raise ZeroDivisionError
+        return super().devices()
+
+
 def test_a_mistake_in_a_sibling(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever a sibling raises is one line, and it goes on later; the routes are kept, and so are the others."""
-
-    class Broken(MemoryLinkLayer):
-        is_broken = True
-
-        def devices(self) -> list[Device]:
-            if self.is_broken:
-                raise ZeroDivisionError
-            return super().devices()
-
-    layer = Broken()
+    layer = BrokenLinkLayer()
     layer.add_device("eth0")
     ports = {field.name: getattr(host, field.name) for field in attrs.fields(Host)}
     broken = Host(**{**ports, "link_layer": layer})
@@ -113,17 +113,8 @@ def test_a_mistake_in_a_sibling(host: FakeHost, caplog: pytest.LogCaptureFixture
 
 def test_the_trouble_of_a_sibling_is_part_of_the_state(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
     """The manager hears of it, and of its end, which the log has, too."""
-
-    class Broken(MemoryLinkLayer):
-        is_broken = True
-
-        def devices(self) -> list[Device]:
-            if self.is_broken:
-                raise ZeroDivisionError
-            return super().devices()
-
     caplog.set_level(logging.INFO)
-    layer, supervisor = Broken(), MemorySupervisor()
+    layer, supervisor = BrokenLinkLayer(), MemorySupervisor()
     layer.add_device("eth0")
     ports = {field.name: getattr(host, field.name) for field in attrs.fields(Host)}
     broken = Host(**{**ports, "link_layer": layer, "supervisor": supervisor})
