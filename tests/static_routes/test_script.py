@@ -296,7 +296,7 @@ class TestRunning:
             "exit $status\n"
         )
         (tmp_path / "ip").chmod(0o755)
-        argv = ["nsenter", f"--net=/run/netns/{node.name}", "env", f"PATH={tmp_path}:{os.environ['PATH']}", "/bin/bash"]
+        argv = ["nsenter", f"--net=/run/netns/{node.name}", "env", f"PATH={tmp_path}:{os.environ['PATH']}", "bash"]
         done = subprocess.run(argv, input=impatient(config_of([new])), capture_output=True, check=False, timeout=30)
         assert done.returncode == 0, done.stderr
         assert (tmp_path / "done").exists()
@@ -330,7 +330,7 @@ class TestRunning:
         for tool in "bash", "head":
             (tmp_path / tool).symlink_to(shutil.which(tool) or "")
         script = impatient(config_of([StaticRoute(destination="172.16.1.0/24", dev="eth0")]), waits=30)
-        argv = ["nsenter", f"--net=/run/netns/{node.name}", "env", f"PATH={tmp_path}", "/bin/bash"]
+        argv = ["nsenter", f"--net=/run/netns/{node.name}", "env", f"PATH={tmp_path}", "bash"]
         done = subprocess.run(argv, input=script, capture_output=True, check=False, timeout=10)
         assert done.returncode == 1
         reason = "ip ended early" if program else f"there is no program 'ip' in {tmp_path}"

@@ -173,7 +173,7 @@ def run_script(
         text = text.replace(path, f"{files}{path}") if files else text
     variables = [f"{name}={value}" for name, value in (environment or {}).items()]
     done = subprocess.run(
-        ["nsenter", f"--net=/run/netns/{node.name}", *through, "env", *variables, "/bin/bash", "-s", *arguments],
+        ["nsenter", f"--net=/run/netns/{node.name}", *through, "env", *variables, "bash", "-s", *arguments],
         input=text,
         capture_output=True,
         text=True,
