@@ -214,6 +214,7 @@ def repeated_keys(mapping: Mapping[Any, Any]) -> Collection[str]:
 
 
 def _read_fields(cls: type[Any]) -> dict[str, attrs.Attribute[Any]]:
+    """Return the fields of a class by their names in JSON."""
     return {_camel_case(each.name): each.evolve(metadata=each.metadata or _usual(each)) for each in attrs.fields(cls)}
 
 
@@ -222,7 +223,7 @@ def _usual(field: attrs.Attribute[Any]) -> dict[str, Callable[[Any], Any]]:
     return wire(boolean if isinstance(field.default, bool) else section(type(field.default)))
 
 
-#: The fields of a class by their names in JSON, read once for a class.
+#: Read once for a class.
 wire_fields: Callable[[type[Any]], dict[str, attrs.Attribute[Any]]] = functools.cache(_read_fields)  # type: ignore[assignment] # classes do hash
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
@@ -171,9 +172,11 @@ def run_script(
     text = text.replace("/run/aks-flex-node", str(folder)).replace("waits=30 ", f"waits={waits} ")
     for path in ("/etc/waagent.conf", "/var/lib/hyperv/", "/var/lib/waagent"):
         text = text.replace(path, f"{files}{path}") if files else text
+    # Found by the PATH of the tests, which may have another bash, and not by that of the script.
+    bash = shutil.which("bash") or ""
     variables = [f"{name}={value}" for name, value in (environment or {}).items()]
     done = subprocess.run(
-        ["nsenter", f"--net=/run/netns/{node.name}", *through, "env", *variables, "bash", "-s", *arguments],
+        ["nsenter", f"--net=/run/netns/{node.name}", *through, "env", *variables, bash, "-s", *arguments],
         input=text,
         capture_output=True,
         text=True,
