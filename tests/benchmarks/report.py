@@ -9,7 +9,7 @@ import subprocess
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from benchmarks import fabric, pair, sweep, watch
+from benchmarks import fabric, one_file, pair, sweep, watch
 from benchmarks.footprint import BARE
 
 if TYPE_CHECKING:
@@ -68,13 +68,13 @@ def as_text(findings: Findings) -> Iterator[str]:
     )
     if about["cc"] is None:
         yield "No cc here: the C column is left out."
-    with_own_legend = {sweep.SWEEP, fabric.BOOT, fabric.CHECK, *watch.NAMES}
+    with_own_legend = {sweep.SWEEP, one_file.START, one_file.CHECK, fabric.BOOT, fabric.CHECK, *watch.NAMES}
     kinds = {result.whole for name, result in findings.results.items() if name not in with_own_legend}
     if False in kinds:
         yield _LEGEND
     if True in kinds:
         yield pair.LEGEND
-    rooms = (fabric.BOOT, fabric), (sweep.SWEEP, sweep), (watch.DELETION, watch)
+    rooms = (one_file.START, one_file), (fabric.BOOT, fabric), (sweep.SWEEP, sweep), (watch.DELETION, watch)
     yield from (room.LEGEND for name, room in rooms if name in findings.results)
     for result in findings.results.values():
         yield ""

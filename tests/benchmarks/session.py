@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from benchmarks import cases, fabric, footprint, model, pair, report, reproof, sweep, watch, world
+from benchmarks import cases, fabric, footprint, model, one_file, pair, report, reproof, sweep, watch, world
 from benchmarks.measure import BenchmarkError
 from benchmarks.targets import targets
 
@@ -24,6 +24,7 @@ _CASES: Final[Mapping[str, Callable[[cases.Setting], list[cases.Result]]]] = {
     "lookup": cases.lookup,
     "dump": cases.dump,
     "pair": pair.pair,
+    "one-file": one_file.one_file,
     "fabric": fabric.fabric,
     "sweep": sweep.sweep,
     "model": model.model,

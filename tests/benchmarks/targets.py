@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from benchmarks import fabric, model, pair, reproof, sweep, watch
+from benchmarks import fabric, model, one_file, pair, reproof, sweep, watch
 from benchmarks.cases import IP, OURS, VERIFIED, C, Result
 
 if TYPE_CHECKING:
@@ -61,7 +61,15 @@ def targets(results: Mapping[str, Result], memory: Memory | None, imports: Impor
     for module, limit in ("hostrouting", 60), ("phases", 20):
         extra = imports.over_bare(f"import {module}") if imports is not None else None
         found.append(Target(f"import {module}, over bare Python", extra, limit, unit=" ms"))
-    return found + _pair(results) + _fabric(results) + _model(results) + _reproof(results) + _watch(results)
+    return (
+        found
+        + _pair(results)
+        + _one_file(results)
+        + _fabric(results)
+        + _model(results)
+        + _reproof(results)
+        + _watch(results)
+    )
 
 
 def _pair(results: Mapping[str, Result]) -> list[Target]:
@@ -84,6 +92,16 @@ def _pair(results: Mapping[str, Result]) -> list[Target]:
         Target("hostrouting check of 4 CIDRs among 50 routes, whole process", check, 120, unit=" ms"),
         Target("proof of a /8 with 900,000 routes, without dump and lookups", analysis, 0.15, unit=" s"),
         Target("hostrouting apply of 10,000 routes, whole process, to ip -batch", apply, 3),
+    ]
+
+
+def _one_file(results: Mapping[str, Result]) -> list[Target]:
+    def ratio(case: str) -> float | None:
+        return results[case].contests[0].ratio(one_file.FILE, one_file.INSTALLED) if case in results else None
+
+    return [
+        Target("hostrouting.pyz --version, to the installed command", ratio(one_file.START), 1.3),
+        Target("hostrouting.pyz check, to the installed command", ratio(one_file.CHECK), 1.3),
     ]
 
 

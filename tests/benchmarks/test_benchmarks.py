@@ -27,6 +27,8 @@ PAIR = {
     "start, routes in force": {"30": {"ours", "upstream"}},
     "start, check alone": {"30": {"ours", "upstream"}},
     "hostrouting check": {"50": {"ours", "bare"}},
+    "command, start": {"1": {"file", "installed"}},
+    "command, check": {"1": {"file", "installed"}},
     "prove_egress": {"30": {"total", "dump", "lookups", "freeing", "analysis"}},
     "model, lookups with ten rules": {"1000": {"ours"}},
     "model, 64 routes built": {"64": {"ours"}},

@@ -1,0 +1,58 @@
+"""The command as one file against the installed one: a start alone, and a whole check."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import sysconfig
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from benchmarks import world
+from benchmarks.cases import Result
+from benchmarks.measure import Contender, contest, environment, process
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from benchmarks.cases import Setting
+
+START, CHECK = "command, start", "command, check"
+FILE, INSTALLED = "file", "installed"
+
+LEGEND: Final = """\
+The command as one file: milliseconds of a whole process.
+  file      hostrouting.pyz, with compiled modules for this Python
+  installed the program of the installed package, whose modules Python has compiled before"""
+
+_BUILD: Final = Path(__file__).parents[2] / "release/pyz.py"
+_CIDRS: Final = ("10.244.0.0/16", "10.96.0.0/12")
+
+
+def one_file(setting: Setting) -> list[Result]:
+    """Build the file, and let both forms of the command do the same."""
+    file = setting.folder / "hostrouting.pyz"
+    version = "{}.{}".format(*sys.version_info)
+    subprocess.run([sys.executable, str(_BUILD), str(file), version, sys.executable], check=True)
+    forms = {FILE: str(file), INSTALLED: str(Path(sysconfig.get_path("scripts"), "hostrouting"))}
+    config = setting.folder / "config.json"
+    config.write_text(json.dumps({"routeOverlap": {"expectedCidrs": _CIDRS}, "gates": []}))
+    world.ip_batch([f"route add default via {world.GATEWAY} dev {world.DEVICE}"])
+    try:
+        return [
+            _contest(START, forms, ["--version"], setting),
+            _contest(CHECK, forms, ["check", str(config)], setting),
+        ]
+    finally:
+        world.ip_batch(["route delete default"])
+
+
+def _contest(name: str, forms: dict[str, str], words: Sequence[str], setting: Setting) -> Result:
+    env = environment()
+    contenders = [
+        Contender(form, partial(process, [sys.executable, program, *words], env=env, cwd="/"))
+        for form, program in forms.items()
+    ]
+    return Result(name, [contest(contenders, 1, rounds=setting.rounds(1))], [(FILE, INSTALLED)], whole=True)
