@@ -12,7 +12,8 @@ PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test quick pythons oldest coverage properties check lint types public-types layers scripts wheel wheel-test pyz pyz-test packages matrix matrix-table \
-	bench fuzz soak kernel-bullseye kernel-bookworm kernel-trixie kernel-without-ipv6 tools-bullseye tools-bookworm tools-trixie format clean
+	bench fuzz soak kernel-bullseye kernel-bookworm kernel-trixie kernel-without-ipv6 \
+	tools-focal tools-bullseye tools-jammy tools-bookworm tools-noble tools-trixie format clean
 
 demo: $(VENV)/ready
 	@$(BIN)/python examples/demo.py
@@ -57,7 +58,7 @@ coverage: $(VENV)/ready
 properties: $(VENV)/ready
 	$(PYTEST) -m hypothesis
 
-# All that CI runs but `make coverage`, `make matrix`, `make fuzz`, the tools of other Debians and the fresh machine.
+# All that CI runs but the other Pythons, the single file, the tools of other Debians, `make fuzz` and the fresh machine.
 check: test lint types layers scripts wheel-test public-types
 
 lint: $(VENV)/ready
@@ -130,7 +131,9 @@ fuzz: $(VENV)/ready
 # and a quarter of an hour of fuzzing.
 soak: $(VENV)/ready
 	HYPOTHESIS_PROFILE=soak $(PYTEST)
-	$(MAKE) kernel-bullseye kernel-bookworm kernel-trixie kernel-without-ipv6 tools-bullseye tools-bookworm tools-trixie
+	$(MAKE) matrix
+	$(MAKE) kernel-bullseye kernel-bookworm kernel-trixie kernel-without-ipv6
+	$(MAKE) tools-focal tools-bullseye tools-jammy tools-bookworm tools-noble tools-trixie
 	.ci/fresh trixie
 	$(MAKE) fuzz SECONDS=900
 
@@ -145,12 +148,13 @@ kernel-without-ipv6: $(VENV)/ready
 	KERNEL_OPTIONS=ipv6.disable=1 .ci/kernel env HYPOTHESIS_PROFILE=wheel \
 		$(PYTEST) -p no:cacheprovider tests/static_routes/test_script.py tests/route_overlap/test_script.py
 
-# The tests that call nft, ebtables or ip, with the programs of another Debian: nft 0.9.8, 1.0.6, 1.1; ebtables 1.8.7, 1.8.9,
-# 1.8.11; iproute2 5.9, 6.1, 6.15.
+# The tests that call bash, nft, ebtables or ip, with the programs of another Debian or Ubuntu: docs/supported-versions.md lists
+# their versions. Of the oldest Ubuntu only bash and ip: it has bash 5.0, and an nft and ebtables that are too old.
+SCRIPT_TESTS := tests/static_routes/test_script.py tests/static_routes/test_differential.py tests/route_overlap/test_script.py
 TOOLS_TESTS := tests/host/test_nft.py tests/host/ebtables tests/host/test_ebtables_rules.py tests/probe_snat \
-	tests/static_routes/test_script.py tests/static_routes/test_differential.py tests/route_overlap/test_script.py \
-	tests/net/test_default_route.py
-tools-bullseye tools-bookworm tools-trixie: tools-%: $(VENV)/ready
+	$(SCRIPT_TESTS) tests/net/test_default_route.py
+tools-focal: TOOLS_TESTS := $(SCRIPT_TESTS)
+tools-focal tools-bullseye tools-jammy tools-bookworm tools-noble tools-trixie: tools-%: $(VENV)/ready
 	.ci/tools $* .tools/$*
 	PATH="$(CURDIR)/.tools/$*/bin:$$PATH" HYPOTHESIS_PROFILE=wheel HOSTROUTING_NO_SKIP=1 $(PYTEST) $(TOOLS_TESTS)
 

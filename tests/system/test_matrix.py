@@ -19,13 +19,21 @@ from system.troubles import TROUBLES
 
 IS_WHOLE: Final = "HOSTROUTING_MATRIX" in os.environ
 BY_NAME: Final = {trouble.name: trouble for trouble in TROUBLES}
+#: Each trouble once.
 SAMPLE: Final = (
+    ("nothing is wrong", "again", "STRICT"),
     ("an overlap remains", "first", "STRICT"),
+    ("a route is refused", "again", "STRICT"),
     ("a typo in a gateway", "again", "WARN"),
     ("no lease", "first", "WARN"),
+    ("a device is missing", "first", "STRICT"),
+    ("IMDS is silent", "first", "WARN"),
+    ("IMDS answers 404", "again", "WARN"),
     ("nft is missing", "again", "STRICT"),
+    ("ebtables is missing", "first", "WARN"),
     ("azure-vnet is configured", "first", "STRICT"),
     ("/run is full", "again", "STRICT"),
+    ("/etc is read-only", "again", "WARN"),
 )
 #: In how many tests the steps of one apply are killed; the sample is one of them.
 PARTS: Final = 5 if IS_WHOLE else 15
