@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -50,7 +51,18 @@ _NO_COUNT: Final = (
     "each run of the timer gives its verdict at once, and only mode 'service' counts bad readings; set "
     "hostRouting.watch.mode to 'service', or take this one out"
 )
-_NO_COMMAND: Final = "install hostrouting there, or set hostRouting.watch.mode to 'timer', which needs no command"
+_NO_COMMAND: Final = "or set hostRouting.watch.mode to 'timer', which needs no command"
+_COPY: Final = "copy it to /usr/local/bin/hostrouting and run that"
+#: The folders whose files no service can count on; the unit has PrivateTmp=yes.
+_PASSING: Final = {
+    "/tmp/": "lies in a folder that the service does not see",  # noqa: S108 - no file is made there
+    "/var/tmp/": "lies in a folder that the service does not see",  # noqa: S108
+    "/run/": "lies in a folder that is empty after a boot",
+    "/var/run/": "lies in a folder that is empty after a boot",
+    "/dev/shm/": "lies in a folder that is empty after a boot",  # noqa: S108
+}
+#: systemd refuses a program with one of them in its path, even if it is escaped.
+_REFUSED: Final = frozenset("\"'\\\n\t")
 
 
 def has_duties(config: HostRoutingConfig) -> bool:
@@ -68,7 +80,7 @@ def command_path(files: FileStore) -> str:
     """Return the path of the command `hostrouting` on a machine or image; without one, where it should be.
 
     That of the installation that runs now comes first, which may be one file; then the one that was called, then one
-    that systemd finds by its name.
+    that systemd finds by its name. One that the service could not start, or not after a boot, does not count.
     """
     import sysconfig  # 5 ms, for nodes with a service only
 
@@ -78,7 +90,20 @@ def command_path(files: FileStore) -> str:
     called = os.path.abspath(sys.argv[0])  # noqa: PTH100 (pathlib would be loaded for this line alone)
     known = [beside, called] if called.endswith(f"/{_COMMAND}") else [beside]
     known = [os.path.abspath(archive), *known] if archive else known  # noqa: PTH100
-    return next((path for path in known if is_program(files, path)), None) or program_path(files, _COMMAND) or beside
+    usable = next((path for path in known if not _problem(files, path)), None) or program_path(files, _COMMAND)
+    return usable or next((path for path in known if files.mode(path) is not None), beside)
+
+
+def _problem(files: FileStore, path: str) -> str:
+    """Return the reason why the service cannot start the command, and the next step; "" if it can."""
+    if files.mode(path) is None:
+        return "is missing; install hostrouting there"
+    if not is_program(files, path):
+        return f"is not executable; run: chmod +x {shlex.quote(path)}"
+    passing = next((told for folder, told in _PASSING.items() if path.startswith(folder)), "")
+    if passing:
+        return f"{passing}; {_COPY}"
+    return f"has a character in its path that systemd refuses; {_COPY}" if set(path) & _REFUSED else ""
 
 
 def boot_unit(config: HostRoutingConfig, command: str) -> BootUnit:
@@ -133,8 +158,8 @@ def _quoted(path: str) -> str:
     >>> _quoted("/opt/agent/bin/hostrouting"), _quoted("/srv/50% more")
     ('/opt/agent/bin/hostrouting', '"/srv/50%% more"')
     """
-    escaped = path.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
-    return path if path == escaped and not set(path) & set(" ';") else f'"{escaped}"'
+    escaped = path.replace("%", "%%")
+    return path if path == escaped and not set(path) & set(" ;") else f'"{escaped}"'
 
 
 class ConfigureWatch(NodeTask):
@@ -180,7 +205,7 @@ class ConfigureWatch(NodeTask):
     def findings(self, ctx: Context) -> list[NodeFinding]:
         """Return the reasons why routing may not stay right; changes nothing, needs no root."""
         found = [
-            NodeFinding("watch", change.subject, _told(change), "warning")
+            NodeFinding("watch", change.subject, self._told(ctx, change), "warning")
             for change in self.plan(ctx)
             # A unit is restarted because of its files, of which others tell.
             if any(name in change.subject for name in (*UNIT_OF.values(), DROP_IN_PATH)) and change.detail != _RESTARTED
@@ -192,6 +217,15 @@ class ConfigureWatch(NodeTask):
         if _asks_a_timer_to_count(self._config):
             found.append(NodeFinding("watch", "hostRouting.watch.readings", _NO_COUNT, "note"))
         return found
+
+    def _told(self, ctx: Context, change: Change) -> str:
+        if change.detail == _STARTED:
+            return f"does not run; {_APPLY}"
+        # It cannot be made, and no apply helps.
+        if change.detail:
+            return change.detail
+        state = {"+": "is missing", "-": "is not of this config", "~": "is not as this config wants it"}
+        return f"{state[change.action]}; {_APPLY}"
 
     def _parts(self) -> tuple[list[Part], BootUnit | None]:
         """Return the parts to install, and the unit among them."""
@@ -205,9 +239,8 @@ class ConfigureWatch(NodeTask):
         if not has_duties(self._config) or self._config.watch.mode is not WatchMode.SERVICE:
             return ""
         command = command_path(self._host.files)
-        if is_program(self._host.files, command):
-            return ""
-        return f"the command {command} of {UNIT_OF[WatchMode.SERVICE]} is missing; {_NO_COMMAND}"
+        problem = _problem(self._host.files, command)
+        return problem and f"the command {command} of {UNIT_OF[WatchMode.SERVICE]} {problem}, {_NO_COMMAND}"
 
     def _plan_start(self, ctx: Context, unit: str, *, is_outdated: bool) -> list[Change]:
         state = self._host.services.state(ctx, unit)
@@ -237,16 +270,6 @@ def _asks_a_timer_to_sweep(config: HostRoutingConfig) -> bool:
 
 def _asks_a_timer_to_count(config: HostRoutingConfig) -> bool:
     return _has_timer(config) and config.watch.readings != WatchConfig().readings
-
-
-def _told(change: Change) -> str:
-    if change.detail == _STARTED:
-        return f"does not run; {_APPLY}"
-    # It cannot be made, and no apply helps.
-    if change.detail:
-        return change.detail
-    state = {"+": "is missing", "-": "is not of this config", "~": "is not as this config wants it"}
-    return f"{state[change.action]}; {_APPLY}"
 
 
 def _departures(unit: BootUnit | None) -> list[Departure]:

@@ -103,6 +103,9 @@ class TestFiles:
         assert not has_duties(config(**sections))
 
 
+TEMPORARY: Final = "/tmp/hostrouting"  # noqa: S108 - of a machine in memory
+
+
 class TestTheCommand:
     def test_that_of_this_installation_comes_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Others may be of another version; one that was called by its path is the next."""
@@ -114,6 +117,40 @@ class TestTheCommand:
         assert command_path(host.files) == "/opt/agent/hostrouting"
         host.files.write(COMMAND, b"", mode=0o755)
         assert command_path(host.files) == COMMAND
+
+    @pytest.mark.parametrize("path", [TEMPORARY, f"/var{TEMPORARY}", "/run/a/hostrouting", "/opt/it's/hostrouting"])
+    def test_one_that_the_service_could_not_start_does_not_count(
+        self, path: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A file in a folder that the service does not see, or that a boot empties: an installed one is taken."""
+        monkeypatch.setattr("sys.argv", [path])
+        host = with_command(path)
+        assert command_path(host.files) == path
+        host.files.write("/usr/bin/hostrouting", b"", mode=0o755)
+        assert command_path(host.files) == "/usr/bin/hostrouting"
+
+    @pytest.mark.parametrize(
+        ("path", "mode", "reason"),
+        [
+            (TEMPORARY, 0o755, "lies in a folder that the service does not see; copy it to /usr/local/bin/"),
+            ("/run/hostrouting", 0o755, "lies in a folder that is empty after a boot; copy it to /usr/local/bin/"),
+            ('/opt/"/hostrouting', 0o755, "has a character in its path that systemd refuses; copy it to /usr/local/"),
+            ("/opt/a b/hostrouting", 0o644, "is not executable; run: chmod +x '/opt/a b/hostrouting', or set "),
+        ],
+    )
+    def test_a_command_that_the_service_could_not_start_is_told(
+        self, path: str, mode: int, reason: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """`plan` and `check` give the reason and the next step; the service would fail every five seconds."""
+        monkeypatch.setattr("sys.argv", [path])
+        host, wanted = node(), config(**ROUTES, **BY_SERVICE)
+        host.files.write(path, b"", mode=mode)
+        apply(host, **ROUTES, **BY_SERVICE)
+        assert files_of_watch(host) == []
+        [change] = plan(Configure(wanted, host=host), in_time()).changes
+        assert (change.detail or "").startswith(f"the command {path} of {SERVICE} {reason}")
+        [finding] = check_node(in_time(), wanted, host).findings
+        assert finding.reason == change.detail
 
     def test_without_any_the_service_is_refused_and_the_rest_is_done(self, caplog: pytest.LogCaptureFixture) -> None:
         """`plan` and `check` say so; an apply warns, and installs all else."""
