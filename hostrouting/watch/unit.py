@@ -220,7 +220,12 @@ class ConfigureWatch(NodeTask):
 
     def _told(self, ctx: Context, change: Change) -> str:
         if change.detail == _STARTED:
-            return f"does not run; {_APPLY}"
+            result = self._host.services.state(ctx, change.subject).result
+            if result == "success":
+                return f"does not run; {_APPLY}"
+            # Another start alone would end like the last one.
+            failure = f"its last run failed ({result}); read journalctl -u {change.subject}"
+            return f"does not run, and {failure}, then {_APPLY}"
         # It cannot be made, and no apply helps.
         if change.detail:
             return change.detail

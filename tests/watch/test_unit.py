@@ -217,6 +217,17 @@ class TestApply:
         apply(host, **ROUTES, **BY_TIMER)
         assert host.services.state(in_time(), TIMER).is_running
 
+    def test_a_service_that_fails_is_told_with_the_way_to_its_reason(self) -> None:
+        """Another apply alone would start it in vain."""
+        host, wanted = with_command(), config(**ROUTES, **BY_SERVICE)
+        apply(host, **ROUTES, **BY_SERVICE)
+        host.services._unit(SERVICE).outcome = ("activating", "auto-restart", "exit-code")
+        [finding] = check_node(in_time(), wanted, host).findings
+        assert finding.reason == (
+            f"does not run, and its last run failed (exit-code); read journalctl -u {SERVICE}, then run: hostrouting "
+            "apply CONFIG"
+        )
+
     def test_a_masked_unit_is_told_with_the_way_out(self) -> None:
         """`check` does not advise an apply, which leaves a mask; nothing that cannot start is announced to start."""
         host, wanted = with_command(), config(**ROUTES, **BY_TIMER)
