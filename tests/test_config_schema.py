@@ -67,6 +67,21 @@ def test_any_json_value_is_valid_if_it_is_accepted(value: Any) -> None:
     assert_valid_if_accepted({"hostRouting": value})
 
 
+def test_an_editor_can_offer_the_words_of_each_choice() -> None:
+    """A pattern alone would give it nothing to offer."""
+    sections = config_schema()["$defs"]
+    words = {
+        ("RouteOverlapConfig", "mode"): ["WARN", "STRICT"],
+        ("RouteOverlapConfig", "fabric"): ["auto", "off"],
+        ("ProbeSNATConfig", "detect"): ["imds", "address", "always"],
+        ("StaleCNIConfig", "sweep"): ["report", "clean"],
+        ("WatchConfig", "mode"): ["timer", "service"],
+    }
+    for (section, key), offered in words.items():
+        [found, _] = sections[section]["properties"][key]["anyOf"]
+        assert {"enum": offered} in [found, *found.get("anyOf", [])]
+
+
 def test_every_field_has_a_rule_with_a_schema() -> None:
     """A rule without a schema would leave its field open to all values."""
     for name, section in config_schema()["$defs"].items():

@@ -181,7 +181,15 @@ class OverlapMode(str, enum.Enum):
         return self.value
 
 
-@accepting({"type": "string", "pattern": "^(?:[Ww][Aa][Rr][Nn]|[Ss][Tt][Rr][Ii][Cc][Tt])?$"})
+# The words first, for an editor to offer.
+@accepting(
+    {
+        "anyOf": [
+            {"enum": ["WARN", "STRICT"]},
+            {"type": "string", "pattern": "^(?:[Ww][Aa][Rr][Nn]|[Ss][Tt][Rr][Ii][Cc][Tt])?$"},
+        ]
+    }
+)
 def _mode(value: object) -> OverlapMode:
     # upper() would turn a long s into an S.
     if isinstance(value, str) and value.isascii() and value.upper() in {"", *OverlapMode}:
