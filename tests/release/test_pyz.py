@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -60,6 +61,8 @@ def test_an_old_python_is_named(pyz: Path) -> None:
     old = "import sys; sys.version_info = (3, 9, 2)\n"
     told = run("-c", old + main)
     assert (told.returncode, told.stderr) == (1, "hostrouting needs Python 3.10 or newer, and this is 3.9\n")
+    # Python 3.5 is the first one that knows it in a tuple, and a syntax error comes before the first line.
+    assert not any(isinstance(node, ast.Starred) for node in ast.walk(ast.parse(main)))
 
 
 @pytest.mark.parametrize("form", [(), (VERSION, sys.executable)], ids=["sources", "compiled"])
