@@ -93,6 +93,18 @@ def test_two_builds_are_the_same_bytes(packages: Path, tmp_path: Path) -> None:
         assert built.read_bytes() == (packages / built.name).read_bytes(), built.name
 
 
+def test_a_missing_tool_is_named(tmp_path: Path) -> None:
+    """Before anything is built; the sentence says which packages of Debian have the tools."""
+    environment = {**os.environ, "PATH": str(tmp_path), "SOURCE_DATE_EPOCH": "1700000000"}
+    words = [sys.executable, str(ROOT / "release/packages.py"), str(tmp_path / "out")]
+    told = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert (told.returncode, told.stderr) == (
+        1,
+        "there is no program dpkg-deb and no rpmbuild, which the packages need (Debian: dpkg, rpm)\n",
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
 @needs("lintian")
 def test_lintian_finds_no_error(packages: Path) -> None:
     """Debian's own rules for packages hold."""
