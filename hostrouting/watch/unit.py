@@ -87,11 +87,16 @@ def command_path(files: FileStore) -> str:
     # Set if this module is loaded from a zip file, which is then the command.
     archive: str | None = getattr(__spec__.loader, "archive", None)
     beside = f"{sysconfig.get_path('scripts')}/{_COMMAND}"
-    called = os.path.abspath(sys.argv[0])  # noqa: PTH100 (pathlib would be loaded for this line alone)
+    called = _absolute(sys.argv[0])
     known = [beside, called] if called.endswith(f"/{_COMMAND}") else [beside]
-    known = [os.path.abspath(archive), *known] if archive else known  # noqa: PTH100
+    known = [_absolute(archive), *known] if archive else known
     usable = next((path for path in known if not _problem(files, path)), None) or program_path(files, _COMMAND)
     return usable or next((path for path in known if files.mode(path) is not None), beside)
+
+
+def _absolute(path: str) -> str:
+    # Python begins a path with // if it was relative to /, and abspath() keeps that.
+    return "/" + os.path.abspath(path).lstrip("/")  # noqa: PTH100 (pathlib would be loaded for this line alone)
 
 
 def _problem(files: FileStore, path: str) -> str:

@@ -118,6 +118,11 @@ class TestTheCommand:
         host.files.write(COMMAND, b"", mode=0o755)
         assert command_path(host.files) == COMMAND
 
+    def test_a_path_relative_to_the_root_is_the_same_path(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Python begins it with two slashes; the unit would differ, and a folder such as /tmp would not be seen."""
+        monkeypatch.setattr("sys.argv", ["//opt/agent/hostrouting"])
+        assert command_path(with_command("/opt/agent/hostrouting").files) == "/opt/agent/hostrouting"
+
     @pytest.mark.parametrize("path", [TEMPORARY, f"/var{TEMPORARY}", "/run/a/hostrouting", "/opt/it's/hostrouting"])
     def test_one_that_the_service_could_not_start_does_not_count(
         self, path: str, monkeypatch: pytest.MonkeyPatch
