@@ -156,6 +156,8 @@ def rpm(files: Path, output: Path, *, time: int) -> None:
 if __name__ == "__main__":
     if missing := [program for program in ("dpkg-deb", "rpmbuild") if shutil.which(program) is None]:
         sys.exit(f"there is no program {' and no '.join(missing)}, which the packages need (Debian: dpkg, rpm)")
+    # The modes of the control files and of the uppermost folder come from it.
+    os.umask(0o022)
     folder, *words = sys.argv[1:]
     pythons, time = dict(zip(words[::2], words[1::2], strict=True)), int(os.environ["SOURCE_DATE_EPOCH"])
     Path(folder).mkdir(exist_ok=True)

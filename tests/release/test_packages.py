@@ -38,7 +38,7 @@ exec chroot "$1/root" sh -ec "$4"
 """
 
 
-def build(folder: Path, *, source: Path = ROOT) -> Path:
+def build(folder: Path, *, source: Path = ROOT, umask: int = -1) -> Path:
     """Build both packages from the sources below a folder."""
     environment = {
         **os.environ,
@@ -46,7 +46,7 @@ def build(folder: Path, *, source: Path = ROOT) -> Path:
         "SOURCE_DATE_EPOCH": "1700000000",
     }
     words = [sys.executable, str(source / "release/packages.py"), str(folder), *_PYTHON]
-    subprocess.run(words, check=True, env=environment)
+    subprocess.run(words, check=True, env=environment, umask=umask)
     return folder
 
 
@@ -88,8 +88,8 @@ def in_a_copy(script: str, *, tree: Path, packages: Path, scratch: Path) -> list
 
 
 def test_two_builds_are_the_same_bytes(packages: Path, tmp_path: Path) -> None:
-    """Neither package has the time, the folder or the user of its build in it."""
-    for built in build(tmp_path / "again").iterdir():
+    """Neither package has the time, the folder, the user or the umask of its build in it."""
+    for built in build(tmp_path / "again", umask=0o077).iterdir():
         assert built.read_bytes() == (packages / built.name).read_bytes(), built.name
 
 
