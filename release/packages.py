@@ -2,8 +2,8 @@
 
     SOURCE_DATE_EPOCH=SECONDS python release/packages.py FOLDER [VERSION PYTHON]...
 
-Both hold the same files, and the same scripts: an upgrade restarts a watch that runs, since its process has the old
-modules; and a removal leaves a configured node as it is, and says how to reset it.
+Both hold the same files, and the same scripts: an installation restarts a watch that runs, since its process has the
+modules of an earlier one; and a removal leaves a configured node as it is, and says how to reset it.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ hostrouting corrects the static routes of a node before the node joins its
 cluster, for every boot, and proves that the addresses of pods and of the
 cloud leave by the right device. If they do not, it can keep the node's
 services from starting. It can keep all of that right while the node runs."""
-_UPGRADED = """\
-    # Its process has the modules of the file that was replaced.
+_INSTALLED = """\
+    # A watch that runs has the modules of the file that was replaced, or removed before. The restart is not waited for:
+    # its first look waits for another run, which may be the one that installs the package.
     if [ -d /run/systemd/system ]; then
-        systemctl try-restart hostrouting-watch.service || true
+        systemctl --no-block try-restart hostrouting-watch.service || true
     fi"""
 _REMOVED = """\
     if [ -e /etc/aks-flex-node/hostrouting.json ]; then
@@ -84,9 +85,7 @@ AutoReqProv: no
 cp -a {tree}/. %{{buildroot}}
 
 %post
-if [ "$1" -gt 1 ]; then
-{upgraded}
-fi
+{installed}
 
 %preun
 if [ "$1" = 0 ]; then
@@ -116,7 +115,7 @@ def deb(files: Path, output: Path, *, time: int) -> None:
     }
     (control / "control").write_text(_CONTROL.format(**values))
     (control / "md5sums").write_text("".join(sums))
-    _script(control / "postinst", '[ "$1" = configure ] && [ -n "$2" ]', _UPGRADED)
+    _script(control / "postinst", '[ "$1" = configure ]', _INSTALLED)
     _script(control / "prerm", '[ "$1" = remove ]', _REMOVED)
     words = ["dpkg-deb", "--root-owner-group", "-Zxz", "--build", str(files), str(output)]
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
@@ -135,7 +134,7 @@ def rpm(files: Path, output: Path, *, time: int) -> None:
     with tempfile.TemporaryDirectory() as top:
         values = {"version": __version__, "summary": _SUMMARY, "description": _DESCRIPTION, "tree": files}
         spec = Path(top, "hostrouting.spec")
-        spec.write_text(_SPEC.format(**values, upgraded=_UPGRADED, removed=_REMOVED, files="\n".join(paths)))
+        spec.write_text(_SPEC.format(**values, installed=_INSTALLED, removed=_REMOVED, files="\n".join(paths)))
         settings = {
             "_topdir": top,
             "_rpmdir": output.parent.absolute(),

@@ -229,6 +229,27 @@ def test_a_node_with_nothing_but_the_package(installed: Path, tmp_path: Path) ->
         assert not Path(box.root, "etc/aks-flex-node/hostrouting.json").exists()
 
 
+def test_a_watch_that_runs_outlives_the_package_and_gets_the_next_one(installed: Path) -> None:
+    """After a removal it reads modules of its file still; an installation restarts it, waiting for no other run."""
+    config = {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"]}, "watch": {"enabled": True, "mode": "service"}}
+    (installed / "config.json").write_text(json.dumps(config))
+    unit = "hostrouting-watch.service"
+    with SystemdBox(tree=installed, prepare=_NETWORK) as box:
+        box.run("hostrouting", "apply", "/config.json")
+        # Waits until it is ready.
+        box.run("systemctl", "start", unit)
+        first = box.run("systemctl", "show", "--property=MainPID", unit).stdout
+        box.run("dpkg", "--remove", "hostrouting")
+        box.run("sh", "-ec", _OVERLAP)
+        box.wait_for("If these devices are meant to carry the addresses, allow them instead:", unit=unit, timeout=30)
+        assert box.run("systemctl", "show", "--property=MainPID", unit).stdout == first
+        package = f"/hostrouting_{__version__}-1_all.deb"
+        box.run("timeout", "60", "flock", "/run/hostrouting.lock", "dpkg", "--install", package)
+        # Waits for the restart.
+        box.run("systemctl", "start", unit)
+        assert box.run("systemctl", "show", "--property=MainPID", unit).stdout != first
+
+
 def _masks(folder: str, names: list[str]) -> list[str]:
     """Return the units that every machine masks by itself."""
     links = (name for name in names if Path(folder, name).is_symlink())
