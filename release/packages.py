@@ -39,7 +39,7 @@ _REMOVED = """\
     if [ -e /etc/aks-flex-node/hostrouting.json ]; then
         echo "hostrouting: this node keeps the routes, scripts, units and gates that hostrouting installed. To remove"
         echo "hostrouting: them, install the package again, and run 'hostrouting reset' before you remove it."
-        if [ -e /etc/systemd/system/hostrouting-watch.service ]; then
+        if grep -qs '^ExecStart=/usr/bin/hostrouting ' /etc/systemd/system/hostrouting-watch.service; then
             echo "hostrouting: hostrouting-watch.service runs on, and cannot start again without the package."
         fi
     fi"""

@@ -173,6 +173,27 @@ def test_a_removal_leaves_a_configured_node_and_says_how_to_reset(
     assert any("run 'hostrouting reset' before you remove it" in line for line in told)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_removal_names_only_a_watch_that_needs_the_package(
+    kind: str, tree: Path, packages: Path, scratch: Path
+) -> None:
+    """The watch may run the command of another installation, which the removal leaves."""
+    script = f"""
+        unit=/etc/systemd/system/hostrouting-watch.service
+        mkdir -p /etc/aks-flex-node /etc/systemd/system && touch /etc/aks-flex-node/hostrouting.json
+        for command in /usr/bin/hostrouting /opt/agent/bin/hostrouting; do
+            ({KINDS[kind].install}) >/dev/null
+            echo "ExecStart=$command watch" > "$unit"
+            echo "$command"
+            {KINDS[kind].remove}
+        done
+    """
+    told = in_a_copy(script, tree=tree, packages=packages, scratch=scratch)
+    first, second = told.index("/usr/bin/hostrouting"), told.index("/opt/agent/bin/hostrouting")
+    assert any("cannot start again" in line for line in told[first:second])
+    assert not any("cannot start again" in line for line in told[second:])
+
+
 _NETWORK: Final = """
 ip link add eth0 type veth peer name peer0; ip link set peer0 up
 ip addr add 10.224.0.4/16 dev eth0; ip link set eth0 up; ip route add default via 10.224.0.1
