@@ -326,6 +326,7 @@ def _watch(arguments: argparse.Namespace) -> int:
         ctx.clock = clock = LivingClock(host.supervisor)
         with clock.woken_by_signals():
             config = _config_to_watch(ctx, arguments, host)
+            _load_the_rest()
             if config is not None:
                 watch = Watch(config, host=host, logger=_logger)
                 signal.signal(signal.SIGHUP, lambda *_: watch.reload(partial(_config, arguments)))
@@ -344,6 +345,16 @@ def _config_to_watch(ctx: Context, arguments: argparse.Namespace, host: Host) ->
     if arguments.config != INTENT_PATH or isinstance(host.supervisor, NoSupervisor):
         return _config(arguments)
     return wait_for_installed(ctx, host, _logger)
+
+
+def _load_the_rest() -> None:
+    """Load all that a watch may want later: its process outlives an upgrade or a removal of the files that have it."""
+    import hostrouting.host.netlink.probes
+    import hostrouting.route_overlap.assumed
+    import hostrouting.route_overlap.suggest  # noqa: F401
+    from hostrouting.probe_snat.ruleset import template
+
+    template()
 
 
 def _schema(_arguments: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ The boot files are the script, its unit, and a drop-in that makes AgentBaker's u
 
 from __future__ import annotations
 
+import functools
 import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -35,6 +36,7 @@ __all__ = [
     "is_installed",
     "parse",
     "render",
+    "template",
 ]
 
 FAMILY: Final = "ip6"
@@ -104,9 +106,15 @@ class ProbeRules:
         ProbeSNATConfig(source=self.source, address=self.address)
 
 
+@functools.cache
+def template() -> str:
+    """Return the nft script with the places of its values. It is read once: a watch outlives the file that has it."""
+    return _TEMPLATE.read_script()
+
+
 def render(rules: ProbeRules) -> str:
     """Return the nft script: one transaction that ends in these rules, whatever the table has before."""
-    text = _TEMPLATE.read_script().replace("@SOURCE@", rules.source).replace("@ADDRESS@", rules.address)
+    text = template().replace("@SOURCE@", rules.source).replace("@ADDRESS@", rules.address)
     # Last, because a device may have the name of a placeholder.
     return text.replace("@DEV@", rules.dev)
 

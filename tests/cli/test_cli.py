@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import pty
 import re
 import subprocess
 import sys
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,8 +26,6 @@ from hostrouting.host.files.lock import FileLock
 from phases import Context
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from hostrouting.testing import KernelNode
 
 
@@ -399,3 +401,41 @@ def test_explain_draws_on_a_terminal(node: KernelNode) -> None:
     assert "\x1b[30;42m" + " " * 16 in shown
     assert "\x1b[30;46m" + " " * 16 in shown
     assert "\x1b[" not in on_a_terminal(NO_COLOR="1")
+
+
+# --- a process that outlives its files
+
+_WATCHES = """
+import sys
+from hostrouting import cli
+from hostrouting.watch import Watch
+Watch.do = lambda *_: print(*(name for name in sys.modules if name.startswith(("hostrouting.", "phases."))))
+cli.main(["watch", sys.argv[1]])
+"""
+
+
+def late_imports(name: str) -> set[str]:
+    """Return the modules of ours that functions of a module import."""
+    tree = ast.parse(Path(sys.modules[name].__file__ or "").read_text())
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    found = [node for function in functions for node in ast.walk(function) if isinstance(node, ast.ImportFrom)]
+    imported = {node.module or "" for node in found}
+    imported |= {f"{node.module}.{alias.name}" for node in found for alias in node.names}
+    return {each for each in imported if each.startswith(("hostrouting.", "phases.")) and is_module(each)}
+
+
+def is_module(name: str) -> bool:
+    """Return True if a module, and no other object, has the name."""
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def test_a_watch_has_loaded_all_that_it_may_want(config: Path) -> None:
+    """It needs no file of hostrouting any more once it begins, so an upgrade or a removal breaks no repair."""
+    told = subprocess.run([sys.executable, "-c", _WATCHES, config], check=True, capture_output=True, text=True)
+    loaded = set(told.stdout.split())
+    # The command's own functions import the other commands.
+    late = {name: late_imports(import_module(name).__name__) - loaded for name in sorted(loaded - {"hostrouting.cli"})}
+    assert {name: missing for name, missing in late.items() if missing} == {}
