@@ -6,7 +6,9 @@ The refusals are compared in `support.config_errors`, for each refused config of
 from __future__ import annotations
 
 import copy
-from typing import Any
+import re
+import time
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +19,9 @@ from support.documents import blocks
 from hostrouting.config import HostRoutingConfig, config_schema
 from hostrouting.exceptions import InvalidConfigError
 from hostrouting.testing.strategies import configs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def assert_valid_if_accepted(mapping: Any) -> None:
@@ -87,3 +92,23 @@ def test_every_field_has_a_rule_with_a_schema() -> None:
     for name, section in config_schema()["$defs"].items():
         for key, schema in section["properties"].items():
             assert schema.get("anyOf", [schema])[0], f"{name}.{key}"
+
+
+def test_no_pattern_takes_long_for_a_long_string() -> None:
+    """A validator tries a pattern however long the string is; a square of the length would be minutes."""
+    for pattern in sorted(set(patterns(config_schema()))):
+        for part in ("1", "1.", "1s", "a", "a-", ":", "/", "/."):
+            begun = time.process_time()
+            re.search(pattern, part * 20_000 + "!")
+            assert time.process_time() - begun < 1, (pattern, part)
+
+
+def patterns(schema: Any) -> Iterator[str]:
+    """Yield the patterns of a schema, and those of its parts."""
+    if isinstance(schema, dict):
+        if isinstance(schema.get("pattern"), str):
+            yield schema["pattern"]
+        schema = list(schema.values())
+    if isinstance(schema, list):
+        for part in schema:
+            yield from patterns(part)

@@ -15,7 +15,7 @@ __all__ = ["duration", "seconds", "write_duration"]
 
 _LONGEST_DURATION: Final = 64
 #: Digits, perhaps a fraction, and a unit; Go writes the micro sign and reads the Greek letter too.
-_DURATION_PART: Final = r"(?=\.?[0-9])([0-9]*)\.?([0-9]*)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)"
+_DURATION_PART: Final = r"(?=\.?[0-9])([0-9]*)(?:\.([0-9]*))?(ns|us|\u00b5s|\u03bcs|ms|s|m|h)"
 _NANOSECONDS: Final = {
     "ns": 1,
     "us": 1_000,
