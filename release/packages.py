@@ -159,9 +159,13 @@ if __name__ == "__main__":
     os.umask(0o022)
     folder, *words = sys.argv[1:]
     pythons, time = dict(zip(words[::2], words[1::2], strict=True)), int(os.environ["SOURCE_DATE_EPOCH"])
-    Path(folder).mkdir(exist_ok=True)
-    for build, name in ((deb, "_{}-1_all.deb"), (rpm, "-{}-1.noarch.rpm")):
-        with tempfile.TemporaryDirectory() as temporary:
-            files = Path(temporary, "files")
-            tree.build(files, pythons, time=time)
-            build(files, Path(folder, f"hostrouting{name.format(__version__)}"), time=time)
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    # A build that fails, for example on a full disk, leaves nothing that looks like a package.
+    with tempfile.TemporaryDirectory(dir=folder) as built:
+        for build, name in ((deb, "_{}-1_all.deb"), (rpm, "-{}-1.noarch.rpm")):
+            with tempfile.TemporaryDirectory() as temporary:
+                files = Path(temporary, "files")
+                tree.build(files, pythons, time=time)
+                build(files, Path(built, f"hostrouting{name.format(__version__)}"), time=time)
+        for package in Path(built).iterdir():
+            package.replace(Path(folder, package.name))

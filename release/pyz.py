@@ -58,14 +58,18 @@ def build(output: Path, pythons: dict[str, str], *, interpreter: str = "/usr/bin
         assets = {name: content for name, content in files.items() if not name.endswith(".py")}
         entries |= {f"{version}/{name}": content for name, content in (compiled | assets).items()}
     output.parent.mkdir(parents=True, exist_ok=True)
-    with output.open("wb") as file:
-        file.write(f"#!{interpreter}\n".encode())
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-            for name in sorted(entries):
-                entry = zipfile.ZipInfo(name, _TIME)
-                entry.external_attr = (stat.S_IFREG | 0o644) << 16
-                archive.writestr(entry, entries[name])
-    output.chmod(0o755)
+    # A build that fails, for example on a full disk, leaves nothing that looks like the file.
+    with tempfile.TemporaryDirectory(dir=output.parent) as folder:
+        part = Path(folder, output.name)
+        with part.open("wb") as file:
+            file.write(f"#!{interpreter}\n".encode())
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+                for name in sorted(entries):
+                    entry = zipfile.ZipInfo(name, _TIME)
+                    entry.external_attr = (stat.S_IFREG | 0o644) << 16
+                    archive.writestr(entry, entries[name])
+        part.chmod(0o755)
+        part.replace(output)
 
 
 def sources() -> Iterator[tuple[str, bytes]]:

@@ -105,6 +105,17 @@ def test_a_missing_tool_is_named(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_build_that_fails_leaves_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of a package, or one without the other, could be published by mistake."""
+    (programs := tmp_path / "bin").mkdir()
+    (failing := programs / "rpmbuild").write_text("#!/bin/sh\nexit 1\n")
+    failing.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    with pytest.raises(subprocess.CalledProcessError):
+        build(tmp_path / "built")
+    assert list((tmp_path / "built").iterdir()) == []
+
+
 @needs("lintian")
 def test_lintian_finds_no_error(packages: Path) -> None:
     """Debian's own rules for packages hold."""

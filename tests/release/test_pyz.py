@@ -40,6 +40,16 @@ def test_two_builds_are_the_same_bytes(pyz: Path, tmp_path: Path) -> None:
     assert build(tmp_path / "again", VERSION, sys.executable).read_bytes() == pyz.read_bytes()
 
 
+def test_a_build_that_fails_leaves_the_file_before_it(tmp_path: Path) -> None:
+    """A full disk, or the limit of a file's size, leaves no part of a file that could be published by mistake."""
+    (output := tmp_path / "hostrouting").write_bytes(b"the one before")
+    script = 'ulimit -f 100; exec "$0" "$@"'
+    words = ["bash", "-c", script, sys.executable, ROOT / "release/pyz.py", output]
+    failed = subprocess.run(words, check=False, capture_output=True, text=True)
+    assert "File too large" in failed.stderr
+    assert (list(tmp_path.iterdir()), output.read_bytes()) == ([output], b"the one before")
+
+
 def test_the_file_needs_no_package(pyz: Path) -> None:
     """A Python without site-packages runs it, with its compiled modules."""
     told = run(pyz, "--version")
