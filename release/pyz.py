@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
+#: The files of hostrouting and phases: modules and assets. An editor's copies, and whatever else lies there, are none.
+_SUFFIXES = {".py", ".typed", ".sh", ".service", ".timer", ".conf", ".nft"}
 #: The first time that a zip file can express.
 _TIME = (1980, 1, 1, 0, 0, 0)
 #: Runs before anything of ours can be imported, on any Python, so it has the syntax of old ones.
@@ -77,7 +79,8 @@ def sources() -> Iterator[tuple[str, bytes]]:
     for package in ("hostrouting", "phases"):
         for path in sorted((ROOT / package).rglob("*")):
             name = path.relative_to(ROOT)
-            if path.is_file() and "__pycache__" not in name.parts and name.parts[1] != "testing":
+            hidden = any(part.startswith(".") for part in name.parts)
+            if path.suffix in _SUFFIXES and not hidden and name.parts[1] != "testing" and path.is_file():
                 yield str(name), path.read_bytes()
     attrs = distribution("attrs")
     for file in attrs.files or ():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -48,6 +49,17 @@ def test_a_build_that_fails_leaves_the_file_before_it(tmp_path: Path) -> None:
     failed = subprocess.run(words, check=False, capture_output=True, text=True)
     assert "File too large" in failed.stderr
     assert (list(tmp_path.iterdir()), output.read_bytes()) == ([output], b"the one before")
+
+
+def test_files_of_editors_and_notes_are_left_out(pyz: Path, tmp_path: Path) -> None:
+    """A tree in which a developer works gives the same bytes, and publishes nothing else that lies there."""
+    for name in ("hostrouting", "phases", "release"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    for name in (".cli.py.swp", "cli.py~", "cli.py.orig", "token", ".#cli.py", "boot/assets/shared.sh.rej"):
+        (tmp_path / "hostrouting" / name).write_text("secret")
+    words = [sys.executable, tmp_path / "release/pyz.py", tmp_path / "built", VERSION, sys.executable]
+    subprocess.run(words, check=True)
+    assert (tmp_path / "built").read_bytes() == pyz.read_bytes()
 
 
 def test_the_file_needs_no_package(pyz: Path) -> None:
