@@ -32,7 +32,7 @@ services from starting. It can keep all of that right while the node runs."""
 _INSTALLED = """\
     # A watch that runs has the modules of the file that was replaced, or removed before. The restart is not waited for:
     # its first look waits for another run, which may be the one that installs the package.
-    if [ -d /run/systemd/system ]; then
+    if [ -d /run/systemd/system ] && [ -e /etc/systemd/system/hostrouting-watch.service ]; then
         systemctl --no-block try-restart hostrouting-watch.service || true
     fi"""
 _REMOVED = """\

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import re
-import time
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import given
@@ -95,12 +94,10 @@ def test_every_field_has_a_rule_with_a_schema() -> None:
 
 
 def test_no_pattern_takes_long_for_a_long_string() -> None:
-    """A validator tries a pattern however long the string is; a square of the length would be minutes."""
+    """A validator tries a pattern however long the string is: with the square of the length this would take hours."""
     for pattern in sorted(set(patterns(config_schema()))):
         for part in ("1", "1.", "1s", "a", "a-", ":", "/", "/."):
-            begun = time.process_time()
-            re.search(pattern, part * 20_000 + "!")
-            assert time.process_time() - begun < 1, (pattern, part)
+            assert re.search(pattern, part * 500_000 + "\0") is None, (pattern, part)
 
 
 def patterns(schema: Any) -> Iterator[str]:
