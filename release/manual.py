@@ -57,6 +57,7 @@ def page() -> str:
         rf"hostrouting \- {_text((command.description or '').rstrip('.'))}",
         ".SH SYNOPSIS",
         *(line for usage in usages for line in (usage, ".br")),
+        r"\fBhostrouting \-\-version\fR",
         ".SH COMMANDS",
         *(line for name, each in _commands(command).items() for line in _section(name, each)),
         ".SH EXIT STATUS",
