@@ -24,11 +24,13 @@ from hostrouting.watch.unit import boot_unit, command_path, has_duties
 from phases import TaskFailedError, execute, plan, undo
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hostrouting.config import HostRoutingConfig
     from hostrouting.testing import FakeHost
 
 GOLDEN: Final = Path(__file__).parent / "golden"
-COMMAND: Final = f"{sysconfig.get_path('scripts')}/hostrouting"
+COMMAND: Final = "/opt/installation/bin/hostrouting"
 UNITS: Final = "/etc/systemd/system"
 TIMER: Final = "hostrouting-watch.timer"
 SERVICE: Final = "hostrouting-watch.service"
@@ -36,6 +38,14 @@ INTERVAL: Final = {"watch": {"enabled": True, "interval": "90s"}}
 BY_TIMER: Final = {"watch": {"enabled": True}}
 BY_SERVICE: Final = {"watch": {"enabled": True, "mode": "service"}}
 CLEAN: Final = {"staleCni": {**SWEEP["staleCni"], "sweep": "clean"}}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def installation() -> Iterator[None]:
+    """Have hostrouting installed in a lasting folder; that of this run may be below /tmp."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sysconfig, "get_path", lambda _: COMMAND.rpartition("/")[0])
+        yield
 
 
 def with_command(path: str = COMMAND) -> FakeHost:
