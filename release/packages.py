@@ -29,17 +29,19 @@ hostrouting corrects the static routes of a node before the node joins its
 cluster, for every boot, and proves that the addresses of pods and of the
 cloud leave by the right device. If they do not, it can keep the node's
 services from starting. It can keep all of that right while the node runs."""
-_INSTALLED = """\
+#: Whether the watch of this node, if it has one, runs the command of the package.
+_WATCHED = "grep -qs '^ExecStart=/usr/bin/hostrouting ' /etc/systemd/system/hostrouting-watch.service"
+_INSTALLED = f"""\
     # A watch that runs has the modules of the file that was replaced, or removed before. The restart is not waited for:
     # its first look waits for another run, which may be the one that installs the package.
-    if [ -d /run/systemd/system ] && [ -e /etc/systemd/system/hostrouting-watch.service ]; then
+    if [ -d /run/systemd/system ] && {_WATCHED}; then
         systemctl --no-block try-restart hostrouting-watch.service || true
     fi"""
-_REMOVED = """\
+_REMOVED = f"""\
     if [ -e /etc/aks-flex-node/hostrouting.json ]; then
         echo "hostrouting: this node keeps the routes, scripts, units and gates that hostrouting installed. To remove"
         echo "hostrouting: them, install the package again, and run 'hostrouting reset' before you remove it."
-        if grep -qs '^ExecStart=/usr/bin/hostrouting ' /etc/systemd/system/hostrouting-watch.service; then
+        if {_WATCHED}; then
             echo "hostrouting: hostrouting-watch.service runs on, and cannot start again without the package."
         fi
     fi"""

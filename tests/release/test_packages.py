@@ -282,6 +282,15 @@ def test_a_watch_that_runs_outlives_the_package_and_gets_the_next_one(installed:
         assert box.run("systemctl", "show", "--property=MainPID", unit).stdout != first
 
 
+def test_an_installation_on_a_node_without_a_watch_has_nothing_to_restart(installed: Path) -> None:
+    """Nor does it complain of that, at the first installation or at an upgrade."""
+    with SystemdBox(tree=installed) as box:
+        again = box.run("dpkg", "--install", f"/hostrouting_{__version__}-1_all.deb")
+        box.run("dpkg", "--remove", "hostrouting")
+        first = box.run("dpkg", "--install", f"/hostrouting_{__version__}-1_all.deb")
+        assert (again.stderr, first.stderr) == ("", "")
+
+
 def _masks(folder: str, names: list[str]) -> list[str]:
     """Return the units that every machine masks by itself."""
     links = (name for name in names if Path(folder, name).is_symlink())
