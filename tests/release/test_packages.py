@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
 from support.documents import ROOT
-from support.needs import needs, require
-from support.systemd_box import SystemdBox
+from support.needs import needs
+from support.trees import DEB, build_packages, make_tree
 
 from hostrouting import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = [pytest.mark.thorough, needs("root", "dpkg-deb", "rpmbuild", "debootstrap")]
 
 NEWER: Final = "99.0.0"
-_PYTHON: Final = ("{}.{}".format(*sys.version_info), sys.executable)
-_SYSTEM: Final = "python3,systemd,systemd-container,dbus,iproute2,nftables,procps,rpm"
 #: Enters a copy of a tree that ends with the command.
 _IN_A_COPY: Final = """
 set -e
@@ -38,18 +34,6 @@ exec chroot "$1/root" sh -ec "$4"
 """
 
 
-def build(folder: Path, *, source: Path = ROOT, umask: int = -1) -> Path:
-    """Build both packages from the sources below a folder."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(source), os.environ.get("PYTHONPATH", "")]),
-        "SOURCE_DATE_EPOCH": "1700000000",
-    }
-    words = [sys.executable, str(source / "release/packages.py"), str(folder), *_PYTHON]
-    subprocess.run(words, check=True, env=environment, umask=umask)
-    return folder
-
-
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with both packages, and with those of a newer version."""
@@ -60,17 +44,13 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(ROOT / name, source)
     version = source / "hostrouting/__init__.py"
     version.write_text(version.read_text().replace(f'"{__version__}"', f'"{NEWER}"'))
-    folder = build(tmp_path_factory.mktemp("packages"))
-    return build(folder, source=source)
+    folder = build_packages(tmp_path_factory.mktemp("packages"))
+    return build_packages(folder, source=source)
 
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("debian") / "root"
-    words = ["debootstrap", "--variant=minbase", f"--include={_SYSTEM}", "bookworm", str(folder)]
-    made = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert made.returncode == 0, made.stdout[-2000:]
-    return folder
+    return make_tree("bookworm", tmp_path_factory.mktemp("debian") / "root", "python3", "iproute2", "rpm")
 
 
 @pytest.fixture
@@ -89,7 +69,7 @@ def in_a_copy(script: str, *, tree: Path, packages: Path, scratch: Path) -> list
 
 def test_two_builds_are_the_same_bytes(packages: Path, tmp_path: Path) -> None:
     """Neither package has the time, the folder, the user or the umask of its build in it."""
-    for built in build(tmp_path / "again", umask=0o077).iterdir():
+    for built in build_packages(tmp_path / "again", umask=0o077).iterdir():
         assert built.read_bytes() == (packages / built.name).read_bytes(), built.name
 
 
@@ -112,14 +92,14 @@ def test_a_build_that_fails_leaves_no_package(tmp_path: Path, monkeypatch: pytes
     failing.chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     with pytest.raises(subprocess.CalledProcessError):
-        build(tmp_path / "built")
+        build_packages(tmp_path / "built")
     assert list((tmp_path / "built").iterdir()) == []
 
 
 @needs("lintian")
 def test_lintian_finds_no_error(packages: Path) -> None:
     """Debian's own rules for packages hold."""
-    words = ["lintian", "--fail-on", "error", "--allow-root", str(packages / f"hostrouting_{__version__}-1_all.deb")]
+    words = ["lintian", "--fail-on", "error", "--allow-root", str(packages / DEB)]
     checked = subprocess.run(words, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout
 
@@ -135,7 +115,7 @@ class Commands(NamedTuple):
 
 KINDS: Final = {
     "deb": Commands(
-        install=f"dpkg -i /packages/hostrouting_{__version__}-1_all.deb",
+        install=f"dpkg -i /packages/{DEB}",
         upgrade=f"dpkg -i /packages/hostrouting_{NEWER}-1_all.deb",
         remove="dpkg -r hostrouting; dpkg -P hostrouting",
         files="dpkg -L hostrouting",
@@ -203,95 +183,3 @@ def test_a_removal_names_only_a_watch_that_needs_the_package(
     first, second = told.index("/usr/bin/hostrouting"), told.index("/opt/agent/bin/hostrouting")
     assert any("cannot start again" in line for line in told[first:second])
     assert not any("cannot start again" in line for line in told[second:])
-
-
-_NETWORK: Final = """
-ip link add eth0 type veth peer name peer0; ip link set peer0 up
-ip addr add 10.224.0.4/16 dev eth0; ip link set eth0 up; ip route add default via 10.224.0.1
-"""
-_OVERLAP: Final = """
-ip link add mesh0 type veth peer name peer1; ip link set mesh0 up; ip link set peer1 up
-ip route add 172.16.8.0/22 dev mesh0
-"""
-_GATE: Final = """
-cat > /etc/systemd/system/kubelet.service <<END
-[Service]
-Type=exec
-ExecStart=/bin/sleep infinity
-END
-mkdir -p /etc/systemd/system/multi-user.target.wants
-ln -sf ../kubelet.service /etc/systemd/system/multi-user.target.wants/
-"""
-
-
-@pytest.fixture
-def installed(tree: Path, packages: Path, tmp_path: Path) -> Iterator[Path]:
-    """Yield a tree in which the package for Debian is installed."""
-    require("systemd")
-    copy = tmp_path / "node"
-    # Not shutil, which reads a device to its end.
-    subprocess.run(["cp", "--archive", tree, copy], check=True)
-    shutil.copy(packages / f"hostrouting_{__version__}-1_all.deb", copy)
-    subprocess.run(["chroot", copy, "dpkg", "-i", f"/hostrouting_{__version__}-1_all.deb"], check=True)
-    yield copy
-    shutil.rmtree(copy)
-
-
-def test_a_node_with_nothing_but_the_package(installed: Path, tmp_path: Path) -> None:
-    """Apply, a reboot that is held and one that starts, and a reset, by the distribution's Python alone."""
-    routes = {"enabled": True, "routes": [{"destination": "172.20.0.0/16"}]}
-    config = {"staticRoutes": routes, "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}}
-    (installed / "config.json").write_text(json.dumps({**config, "gates": ["kubelet.service"]}))
-    image = tmp_path / "image"
-    with SystemdBox(tree=installed, prepare=_GATE + _NETWORK) as box:
-        box.run("hostrouting", "apply", "/config.json")
-        assert "via 10.224.0.1" in box.run("ip", "route", "show", "172.20.0.0/16").stdout
-        # What the machine has on its disk; its systemd/ is all from this run.
-        for folder in ("etc/aks-flex-node", "etc/systemd/system"):
-            shutil.copytree(Path(box.root, folder), image / folder, symlinks=True, ignore=_masks)
-    with SystemdBox(tree=installed, image=image, prepare=_NETWORK + _OVERLAP) as box:
-        assert box.run("systemctl", "is-active", "kubelet.service", check=False).returncode != 0
-        assert Path(box.root, "run/aks-flex-node/route-overlap.detected").exists()
-    with SystemdBox(tree=installed, image=image, prepare=_NETWORK) as box:
-        box.run("systemctl", "is-active", "kubelet.service")
-        assert "via 10.224.0.1" in box.run("ip", "route", "show", "172.20.0.0/16").stdout
-        box.run("hostrouting", "check", "/config.json")
-        box.run("hostrouting", "reset")
-        assert box.run("ip", "route", "show", "172.20.0.0/16").stdout == ""
-        assert not Path(box.root, "etc/aks-flex-node/hostrouting.json").exists()
-
-
-def test_a_watch_that_runs_outlives_the_package_and_gets_the_next_one(installed: Path) -> None:
-    """After a removal it reads modules of its file still; an installation restarts it, waiting for no other run."""
-    config = {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"]}, "watch": {"enabled": True, "mode": "service"}}
-    (installed / "config.json").write_text(json.dumps(config))
-    unit = "hostrouting-watch.service"
-    with SystemdBox(tree=installed, prepare=_NETWORK) as box:
-        box.run("hostrouting", "apply", "/config.json")
-        # Waits until it is ready.
-        box.run("systemctl", "start", unit)
-        first = box.run("systemctl", "show", "--property=MainPID", unit).stdout
-        box.run("dpkg", "--remove", "hostrouting")
-        box.run("sh", "-ec", _OVERLAP)
-        box.wait_for("If these devices are meant to carry the addresses, allow them instead:", unit=unit, timeout=30)
-        assert box.run("systemctl", "show", "--property=MainPID", unit).stdout == first
-        package = f"/hostrouting_{__version__}-1_all.deb"
-        box.run("timeout", "60", "flock", "/run/hostrouting.lock", "dpkg", "--install", package)
-        # Waits for the restart.
-        box.run("systemctl", "start", unit)
-        assert box.run("systemctl", "show", "--property=MainPID", unit).stdout != first
-
-
-def test_an_installation_on_a_node_without_a_watch_has_nothing_to_restart(installed: Path) -> None:
-    """Nor does it complain of that, at the first installation or at an upgrade."""
-    with SystemdBox(tree=installed) as box:
-        again = box.run("dpkg", "--install", f"/hostrouting_{__version__}-1_all.deb")
-        box.run("dpkg", "--remove", "hostrouting")
-        first = box.run("dpkg", "--install", f"/hostrouting_{__version__}-1_all.deb")
-        assert (again.stderr, first.stderr) == ("", "")
-
-
-def _masks(folder: str, names: list[str]) -> list[str]:
-    """Return the units that every machine masks by itself."""
-    links = (name for name in names if Path(folder, name).is_symlink())
-    return [name for name in links if str(Path(folder, name).readlink()) == "/dev/null"]

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from support.boot_units import NSPAWN
 from support.gated_machine import GATES, KUBE, GatedMachine
 from support.hurried import SCRIPT, hurried
+from support.program import PROGRAM, PYTHON, copy_program
 from system.troubles import EARLIER, GOOD, LINKS, PROBES, Outcome, Trouble
 
 from hostrouting.boot import INTENT_PATH, Intent
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Mapping
 
-__all__ = ["APPLIES", "MODES", "PROGRAM", "PYTHON", "Disk", "Node", "count_steps", "measure", "survive"]
+__all__ = ["APPLIES", "MODES", "Disk", "Node", "count_steps", "measure", "survive"]
 
 Disk = dict[str, tuple[int, str | bytes]]
 
@@ -40,9 +40,6 @@ MODES: Final = ("WARN", "STRICT")
 #: The folders that a reboot keeps.
 _KEPT: Final = ("etc/systemd/system", "etc/aks-flex-node", "etc/cni", "var/lib/hostrouting")
 _CONFIGS: Final = "/root"
-PROGRAM: Final = "/opt/program"
-#: Not that of a virtual environment, which a machine may not see.
-PYTHON: Final = Path(sys.executable).resolve()
 
 
 def parsed(sections: Mapping[str, Any], mode: str) -> HostRoutingConfig:
@@ -54,15 +51,6 @@ def document(sections: Mapping[str, Any], mode: str) -> str:
     """The config with this mode, as an operator writes it."""
     overlap = {**sections["routeOverlap"], "mode": mode}
     return json.dumps({"hostRouting": {**sections, "routeOverlap": overlap, "gates": list(GATES)}})
-
-
-def copy_program(image: Path) -> None:
-    """Lay the product over an image: the machine gets its own /tmp, and this checkout may lie below /tmp."""
-    target = image / PROGRAM.lstrip("/")
-    # coverage is loaded in `make coverage` only.
-    for name in filter(sys.modules.__contains__, ("attr", "attrs", "coverage", "hostrouting", "phases")):
-        shutil.copytree(Path(str(sys.modules[name].__file__)).parent, target / name)
-    shutil.copy2(SCRIPT, target)
 
 
 class Node(GatedMachine):

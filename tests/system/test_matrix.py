@@ -7,15 +7,17 @@ the table.
 from __future__ import annotations
 
 import os
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from support.gated_machine import require_nspawn
-from support.systemd_box import BOX_ROOT
-from system.matrix import APPLIES, MODES, PYTHON, Disk, count_steps, measure, survive
+from support.program import require_program
+from system.matrix import APPLIES, MODES, Disk, count_steps, measure, survive
 from system.matrix_table import CELLS, DOCUMENT, KILLED, committed, compare, render
 from system.troubles import TROUBLES
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 IS_WHOLE: Final = "HOSTROUTING_MATRIX" in os.environ
 BY_NAME: Final = {trouble.name: trouble for trouble in TROUBLES}
@@ -43,9 +45,7 @@ PART_OF_SAMPLE: Final = 7
 @pytest.fixture(autouse=True)
 def _possible() -> None:
     require_nspawn()
-    # The machine is a copy of / with its own /tmp and /run.
-    if Path("/") != BOX_ROOT or any(PYTHON.is_relative_to(folder) for folder in ("/run", "/tmp")):  # noqa: S108
-        pytest.skip("needs a Python that is not below /tmp or /run, in a machine with the files of this one")
+    require_program()
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
-from support.systemd_box import BOX_ROOT, SystemdBox, require_systemd_box
-from system.matrix import PYTHON, copy_program
-from system.test_watch_service import COMMAND, PROGRAM_TEXT
+from support.program import install_command, require_program
+from support.systemd_box import SystemdBox, require_systemd_box
 
 from hostrouting import Configure, HostRoutingConfig
 from hostrouting.check import check_node
@@ -22,6 +20,7 @@ from phases import Context, execute
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 Managed = TypeVar("Managed", bound="Machine")
 
@@ -46,8 +45,15 @@ mount -o remount,rw /sys
 mkdir -p /run/udev/data
 echo I:1 > /run/udev/data/n$(cat /sys/class/net/eth0/ifindex)
 """
-#: It tells when it has configured a device: 247 only so.
-WITH_DETAILS = "[Service]\nEnvironment=SYSTEMD_LOG_LEVEL=debug\n"
+#: It tells when it has configured a device: 247 only so. And Ubuntu's knows a container by other marks than its /sys: a
+#: file of PID 1, and the files of a control group that is not the root of all.
+SETTINGS = """\
+[Service]
+Environment=SYSTEMD_LOG_LEVEL=debug
+ExecStartPre=+rm -f /run/systemd/container
+ProtectControlGroups=no
+TemporaryFileSystem=/sys/fs/cgroup
+"""
 WIRE = "ip link add eth0 type veth peer name wire && ip link set wire up"
 
 
@@ -64,8 +70,8 @@ cat > network/10-eth0.network <<'END'
 END
 cat > networkd.conf <<'END'
 {conf}END
-cat > system/systemd-networkd.service.d/details.conf <<'END'
-{WITH_DETAILS}END
+cat > system/systemd-networkd.service.d/settings.conf <<'END'
+{SETTINGS}END
 {WITH_UDEV}
 """
 
@@ -151,20 +157,6 @@ class Machine(SystemdBox):
         self.bash(f"until {heard} | grep --quiet 'repaired: + 172.20'; do :; done")
 
 
-def require_watch() -> None:
-    """Skip the test where a machine cannot run the command."""
-    if Path("/") != BOX_ROOT or any(PYTHON.is_relative_to(folder) for folder in ("/run", "/tmp")):  # noqa: S108
-        pytest.skip("needs a Python that is not below /tmp or /run, in a machine with the files of this one")
-
-
-def with_command(folder: Path) -> Path:
-    """Make an image that has the command, and return its folder."""
-    image = folder / "image"
-    copy_program(image)
-    RootedFiles(str(image)).write(str(COMMAND), PROGRAM_TEXT.encode(), mode=0o755)
-    return image
-
-
 def test_it_removes_our_routes() -> None:
     """Without the drop-in: at a restart, and when it reconfigures the device. check says so before it happens."""
     with Machine() as machine:
@@ -221,8 +213,9 @@ def test_watch_repairs(tmp_path: Path) -> None:
 
     Neither is prevented here: the drop-in is not installed.
     """
-    require_watch()
-    with Machine(image=with_command(tmp_path)) as machine:
+    require_program()
+    install_command(tmp_path / "image")
+    with Machine(image=tmp_path / "image") as machine:
         machine.watch()
         for disturb in (machine.reconfigure, machine.restart):
             machine.until_repaired(disturb)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from support.program import install_command, require_program
 from support.systemd_box import require_systemd_box
-from system.test_networkd import KEPT, OURS, ROUTE, Machine, prepare, require_watch, with_command
+from system.test_networkd import KEPT, OURS, ROUTE, Machine, prepare
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,7 +95,7 @@ def test_a_lease_takes_our_routes_along() -> None:
 
 @pytest.mark.parametrize("more", ["", "KeepConfiguration=yes\n"])
 def test_a_restart_with_the_drop_in(more: str) -> None:
-    """257 keeps the address of a lease, and the routes with it; 247 and 252 do so with `KeepConfiguration=yes` only."""
+    """257 keeps the address of a lease, and the routes with it; 247 to 255 do so with `KeepConfiguration=yes` only."""
     with Leased(more=more) as machine:
         machine.apply(KEPT)
         for _ in range(2):
@@ -105,8 +106,9 @@ def test_a_restart_with_the_drop_in(more: str) -> None:
 
 def test_watch_repairs(tmp_path: Path) -> None:
     """With `hostrouting watch` in the machine, the route is back after a reconfigure, and with another address."""
-    require_watch()
-    with Leased(image=with_command(tmp_path)) as machine:
+    require_program()
+    install_command(tmp_path / "image")
+    with Leased(image=tmp_path / "image") as machine:
         machine.watch()
         for disturb in (machine.reconfigure, machine.move):
             machine.until_repaired(disturb)

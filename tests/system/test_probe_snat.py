@@ -209,8 +209,13 @@ def test_live(tmp_path: Path) -> None:
 
 
 THEIRS = "ipv6_nftables.service"
-#: The last message of systemd about a unit whose commands have ended.
-THEIR_END = f"{THEIRS}: Deactivated successfully."
+
+
+def their_end(machine: GatedMachine) -> str:
+    """Return the last message of systemd about a unit whose commands have ended."""
+    return f"{THEIRS}: {'Succeeded' if machine.version < 249 else 'Deactivated successfully'}."
+
+
 #: AgentBaker's unit with its settings; a stand-in for the cloud answers its script if /run/imds exists.
 THEIR_UNIT = """
 mkdir -p /opt/scripts /etc/systemd/system/multi-user.target.wants
@@ -261,7 +266,7 @@ def test_another_unit_fills_the_same_table(tmp_path: Path, arrange: Callable[[Ho
         assert machine.systemctl("start", "hostrouting-ready.service", "systemd-nspawn@late.service") == 0
         cursor = machine.cursor()
         machine.files.write("/run/imds", b"", mode=0o644)
-        machine.wait_for(THEIR_END, unit=THEIRS, after=cursor)
+        machine.wait_for(their_end(machine), unit=THEIRS, after=cursor)
         assert "filled" in machine.journal(f"--unit={THEIRS}")
         assert are_in_force(machine)
         said = "hostrouting: the table ip6 azureSLBProbe has other rules; those of hostrouting replace them"
@@ -271,7 +276,7 @@ def test_another_unit_fills_the_same_table(tmp_path: Path, arrange: Callable[[Ho
         # Restart it together with ours, as their agent does.
         cursor = machine.cursor()
         assert machine.systemctl("restart", THEIRS) == 0
-        machine.wait_for(THEIR_END, unit=THEIRS, after=cursor)
+        machine.wait_for(their_end(machine), unit=THEIRS, after=cursor)
         assert are_in_force(machine)
         # After a reset the table is theirs alone, and unchanged.
         ConfigureProbeSNAT(CONFIG, host=node(machine)).undo(machine.ctx)
@@ -295,7 +300,7 @@ def test_another_unit_fills_the_table_while_the_rules_are_loaded(tmp_path: Path)
     with GatedMachine(tmp_path, units=(), arrange=install_optional, prepare=EARLY + LINKS + LINGER + THEIR_UNIT) as box:
         box.wait_for("loaded", unit=UNIT)
         box.files.write("/run/imds", b"", mode=0o644)
-        box.wait_for(THEIR_END, unit=THEIRS)
+        box.wait_for(their_end(box), unit=THEIRS)
         box.files.write("/run/end", b"", mode=0o644)
         box.wait_for("ended", unit=UNIT)
         assert are_in_force(box)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import sysconfig
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from support.gated_machine import EARLY, GATES, KUBE, KUBELET, GatedMachine, require_nspawn
-from support.systemd_box import BOX_ROOT
-from system.matrix import PROGRAM, PYTHON, copy_program
+from support.program import install_command, require_program
 
 from hostrouting.config import HostRoutingConfig
 from hostrouting.configure import Configure, Reset
@@ -19,6 +16,7 @@ from phases import Context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from hostrouting.host import Host
 
@@ -28,15 +26,6 @@ ip link set eth0 up && ip address add 10.224.0.4/24 dev eth0
 ip route add default via 10.224.0.1 dev eth0
 """
 UNIT: Final = "hostrouting-watch.service"
-#: The command, where the tested code looks for it; in the machine it runs the product that was copied into it.
-COMMAND: Final = Path(sysconfig.get_path("scripts"), "hostrouting")
-PROGRAM_TEXT: Final = f"""\
-#!{PYTHON} -B
-import sys
-sys.path.insert(0, "{PROGRAM}")
-from hostrouting.__main__ import main
-main()
-"""
 #: So that a process that hangs, or ends, is replaced sooner.
 IMPATIENT: Final = "[Service]\nRestartSec=100ms\nWatchdogSec=4s\n"
 ONE_ROUTE: Final = [{"destination": "172.20.0.0/16"}]
@@ -53,9 +42,7 @@ SECTIONS: dict[str, Any] = {
 @pytest.fixture(autouse=True)
 def _possible() -> None:
     require_nspawn()
-    # The machine is a copy of / with its own /tmp and /run.
-    if Path("/") != BOX_ROOT or any(PYTHON.is_relative_to(folder) for folder in ("/run", "/tmp")):  # noqa: S108
-        pytest.skip("needs a Python that is not below /tmp or /run, in a machine with the files of this one")
+    require_program()
 
 
 def config(**changes: object) -> HostRoutingConfig:
@@ -75,8 +62,7 @@ class WatchedMachine(GatedMachine):
 
     def __init__(self, folder: Path, *, drop_in: str = IMPATIENT, prepare: str = "") -> None:
         def arrange(host: Host) -> None:
-            copy_program(folder / "image")
-            host.files.write(str(COMMAND), PROGRAM_TEXT.encode(), mode=0o755)
+            install_command(folder / "image")
             host.files.write(f"/etc/systemd/system/{UNIT}.d/test.conf", drop_in.encode(), mode=0o644)
             apply(host)
 

@@ -1,0 +1,130 @@
+"""A node with nothing but the package, and its own Python: of Debian 12 and 13, and of Ubuntu 22.04 and 24.04."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from support.needs import require
+from support.systemd_box import SystemdBox
+from support.trees import DEB, build_packages, install_package, make_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SUITES: Final = [
+    pytest.param("bookworm", marks=pytest.mark.thorough),
+    *(pytest.param(suite, marks=pytest.mark.soak) for suite in ("jammy", "noble", "trixie")),
+]
+WATCH: Final = "hostrouting-watch.service"
+NETWORK: Final = """
+ip link add eth0 type veth peer name peer0; ip link set peer0 up
+ip addr add 10.224.0.4/16 dev eth0; ip link set eth0 up; ip route add default via 10.224.0.1
+"""
+OVERLAP: Final = """
+ip link add mesh0 type veth peer name peer1; ip link set mesh0 up; ip link set peer1 up
+ip route add 172.16.8.0/22 dev mesh0
+"""
+GATE: Final = """
+cat > /etc/systemd/system/kubelet.service <<END
+[Service]
+Type=exec
+ExecStart=/bin/sleep infinity
+END
+mkdir -p /etc/systemd/system/multi-user.target.wants
+ln -sf ../kubelet.service /etc/systemd/system/multi-user.target.wants/
+"""
+
+
+@pytest.fixture(scope="module", params=SUITES)
+def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Yield a tree in which the package is installed; a machine is a copy of it."""
+    require("systemd", "dpkg-deb", "rpmbuild", "debootstrap")
+    packages = "python3", "systemd", "systemd-container", "dbus", "iproute2", "nftables", "procps"
+    folder = tmp_path_factory.mktemp("node")
+    tree = make_tree(request.param, folder / "tree", *packages)
+    install_package(tree, build_packages(folder / "packages"))
+    yield tree
+    shutil.rmtree(tree)
+
+
+def masks(folder: str, names: list[str]) -> list[str]:
+    """Return the units that every machine masks by itself."""
+    links = (name for name in names if Path(folder, name).is_symlink())
+    return [name for name in links if str(Path(folder, name).readlink()) == "/dev/null"]
+
+
+def until(box: SystemdBox, condition: str) -> None:
+    """Wait until a command of bash succeeds in the machine."""
+    box.run("timeout", "60", "bash", "-c", f"until {condition}; do :; done")
+
+
+def until_watch_repairs(box: SystemdBox) -> None:
+    """Wait for the service, take the route away, and wait until it is back."""
+    until(box, f"systemctl is-active --quiet {WATCH}")
+    assert box.run("pgrep", "--full", "/usr/bin/hostrouting watch").stdout.split()
+    box.run("ip", "route", "delete", "172.20.0.0/16")
+    until(box, "[[ $(ip route show 172.20.0.0/16) == *10.224.0.1* ]]")
+
+
+def test_a_node_with_nothing_but_the_package(node: Path, tmp_path: Path) -> None:
+    """Apply, a reboot that is held and one that starts, watch, and a reset, by the distribution's Python alone."""
+    config = {
+        "staticRoutes": {"enabled": True, "routes": [{"destination": "172.20.0.0/16"}]},
+        "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"},
+        "watch": {"enabled": True, "mode": "service"},
+        "gates": ["kubelet.service"],
+    }
+    (node / "config.json").write_text(json.dumps(config))
+    image = tmp_path / "image"
+    with SystemdBox(tree=node, prepare=GATE + NETWORK) as box:
+        box.run("hostrouting", "apply", "/config.json")
+        assert "via 10.224.0.1" in box.run("ip", "route", "show", "172.20.0.0/16").stdout
+        until_watch_repairs(box)
+        # The machine's disk is what it has in these folders; its systemd/ is all from this run.
+        for folder in ("etc/aks-flex-node", "etc/systemd/system"):
+            shutil.copytree(Path(box.root, folder), image / folder, symlinks=True, ignore=masks)
+    with SystemdBox(tree=node, image=image, prepare=NETWORK + OVERLAP) as box:
+        assert box.run("systemctl", "is-active", "kubelet.service", check=False).returncode != 0
+        assert Path(box.root, "run/aks-flex-node/route-overlap.detected").exists()
+    with SystemdBox(tree=node, image=image, prepare=NETWORK) as box:
+        box.run("systemctl", "is-active", "kubelet.service")
+        assert "via 10.224.0.1" in box.run("ip", "route", "show", "172.20.0.0/16").stdout
+        until_watch_repairs(box)
+        box.run("hostrouting", "check", "/config.json")
+        box.run("hostrouting", "reset")
+        assert box.run("ip", "route", "show", "172.20.0.0/16").stdout == ""
+        assert box.run("systemctl", "is-active", WATCH, check=False).returncode != 0
+        box.run("systemctl", "is-active", "kubelet.service")
+        assert not Path(box.root, "etc/aks-flex-node/hostrouting.json").exists()
+
+
+def test_a_watch_that_runs_outlives_the_package_and_gets_the_next_one(node: Path) -> None:
+    """After a removal it needs no file of it; an installation restarts it, and waits for no other run."""
+    config = {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"]}, "watch": {"enabled": True, "mode": "service"}}
+    (node / "config.json").write_text(json.dumps(config))
+    with SystemdBox(tree=node, prepare=NETWORK) as box:
+        box.run("hostrouting", "apply", "/config.json")
+        # Waits until it is ready.
+        box.run("systemctl", "start", WATCH)
+        first = box.run("systemctl", "show", "--property=MainPID", WATCH).stdout
+        box.run("dpkg", "--remove", "hostrouting")
+        box.run("sh", "-ec", OVERLAP)
+        box.wait_for("If these devices are meant to carry the addresses, allow them instead:", unit=WATCH, timeout=30)
+        assert box.run("systemctl", "show", "--property=MainPID", WATCH).stdout == first
+        box.run("timeout", "60", "flock", "/run/hostrouting.lock", "dpkg", "--install", f"/{DEB}")
+        # Waits for the restart.
+        box.run("systemctl", "start", WATCH)
+        assert box.run("systemctl", "show", "--property=MainPID", WATCH).stdout != first
+
+
+def test_an_installation_on_a_node_without_a_watch_has_nothing_to_restart(node: Path) -> None:
+    """Nor does it complain of that, at the first installation or at an upgrade."""
+    with SystemdBox(tree=node) as box:
+        again = box.run("dpkg", "--install", f"/{DEB}")
+        box.run("dpkg", "--remove", "hostrouting")
+        first = box.run("dpkg", "--install", f"/{DEB}")
+        assert (again.stderr, first.stderr) == ("", "")

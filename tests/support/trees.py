@@ -1,0 +1,47 @@
+"""Trees of other releases of Debian and Ubuntu, and the packages of this product."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Final
+
+from support.documents import ROOT
+
+from hostrouting import __version__
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["DEB", "build_packages", "install_package", "make_tree"]
+
+#: The package for Debian and Ubuntu.
+DEB: Final = f"hostrouting_{__version__}-1_all.deb"
+_PYTHON: Final = ("{}.{}".format(*sys.version_info), sys.executable)
+
+
+def make_tree(suite: str, folder: Path, *packages: str) -> Path:
+    """Make a minimal tree of a release with these packages."""
+    _run(ROOT / ".ci/tree", suite, folder, ",".join(packages))
+    return folder
+
+
+def build_packages(folder: Path, *, source: Path = ROOT, umask: int = -1) -> Path:
+    """Build both packages from the sources below a folder."""
+    path = os.pathsep.join([str(source), os.environ.get("PYTHONPATH", "")])
+    builder = source / "release/packages.py"
+    settings = {**os.environ, "PYTHONPATH": path, "SOURCE_DATE_EPOCH": "1700000000"}
+    subprocess.run([sys.executable, builder, folder, *_PYTHON], check=True, env=settings, umask=umask)
+    return folder
+
+
+def install_package(tree: Path, packages: Path) -> None:
+    """Install the package for Debian and Ubuntu in a tree."""
+    (tree / DEB).write_bytes((packages / DEB).read_bytes())
+    _run("chroot", tree, "dpkg", "--install", f"/{DEB}")
+
+
+def _run(*words: str | Path) -> None:
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]
