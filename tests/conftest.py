@@ -30,6 +30,8 @@ settings.register_profile("ci", parent=settings.get_profile("default"), derandom
 settings.register_profile("wheel", parent=settings.get_profile("ci"), max_examples=10)
 # On a fresh machine (.ci/fresh) the run shows which packages the tests need; three examples suffice.
 settings.register_profile("fresh", parent=settings.get_profile("wheel"), max_examples=3)
+# `make kernel-*`: a kernel that is ten times slower, and has the modules that the tests marked `other_kernel` need.
+settings.register_profile("kernel", parent=settings.get_profile("fresh"))
 # `make quick`: without the tests that need a kernel or are marked `thorough`.
 settings.register_profile("quick", parent=settings.get_profile("fresh"))
 settings.register_profile("soak", parent=settings.get_profile("default"), max_examples=5000)
@@ -54,11 +56,16 @@ def ctx() -> Context:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the tests marked `soak` outside `make soak`; in `make quick` the thorough and the skipped ones, too.
+    """Deselect the tests marked `soak` outside `make soak`, and those marked `other_kernel` outside `make kernel-*`.
 
-    A long test is not skipped, since CI counts a skip as a failure. Hundreds of skips take seconds of `make quick`.
+    In `make quick` deselect the thorough and the skipped ones, too: hundreds of skips take seconds. None of the others
+    is skipped, since CI counts a skip as a failure.
     """
-    unwanted = {"soak": (), "quick": ("soak", "thorough")}.get(PROFILE, ("soak",))
+    unwanted = {
+        "soak": ("other_kernel",),
+        "kernel": ("soak",),
+        "quick": ("soak", "other_kernel", "thorough"),
+    }.get(PROFILE, ("soak", "other_kernel"))
     selected: list[pytest.Item] = []
     deselected: list[pytest.Item] = []
     for item in items:

@@ -35,10 +35,22 @@ def test_shellcheck_is_found():
 """
 
 
-def run_inner(folder: Path, **environment: str) -> tuple[int, str]:
+OTHER_KERNEL = """
+import pytest
+
+@pytest.mark.other_kernel
+def test_marked():
+    pass
+
+def test_not_marked():
+    pass
+"""
+
+
+def run_inner(folder: Path, inner: str = INNER, **environment: str) -> tuple[int, str]:
     """Run a small test suite with this project's conftest.py and an empty PATH."""
     shutil.copy(ROOT / "tests/conftest.py", folder)
-    (folder / "test_inner.py").write_text(INNER)
+    (folder / "test_inner.py").write_text(inner)
     done = subprocess.run(
         [Path(sysconfig.get_path("scripts"), "pytest"), "-p", "no:cacheprovider", "--rootdir", folder, folder],
         check=False,
@@ -70,6 +82,18 @@ def test_on_ci_a_skip_is_a_failure(tmp_path: Path) -> None:
     # A mark is judged before the test, which pytest calls an error.
     assert re.search(r"^=+ 1 failed, 1 passed, 2 errors in ", told, flags=re.MULTILINE)
     assert "skipped, which is a failure here: " in told
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("profile", "passed"),
+    [("ci", "1 passed, 1 deselected"), ("soak", "1 passed, 1 deselected"), ("kernel", "2 passed")],
+)
+def test_a_need_that_no_package_meets(profile: str, passed: str, tmp_path: Path) -> None:
+    """A test of a module that CI's kernel lacks is left out, and no skip; `make kernel-*` runs it."""
+    status, told = run_inner(tmp_path, OTHER_KERNEL, HYPOTHESIS_PROFILE=profile, HOSTROUTING_NO_SKIP="1")
+    assert status == 0, told
+    assert re.search(rf"^=+ {passed}[, ]", told, flags=re.MULTILINE), told
 
 
 def test_ci_installs_every_package_that_a_skip_names() -> None:

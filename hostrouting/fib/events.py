@@ -50,6 +50,7 @@ __all__ = [
 ]
 
 _KERNEL: Final = 2
+_LOOPBACKS_FIRST: Final = LOCAL_TABLE, 127 << 24, 32
 
 
 def with_device(fib: Fib, device: Device) -> Fib:
@@ -149,8 +150,11 @@ def address_withdrawn(fib: Fib, name: str, gone: DeviceAddress) -> Fib:
     return fib if remaining else _with_hops(fib, name, dead=True)
 
 
-def own_routes(device: Device, address: DeviceAddress) -> list[ObservedRoute]:
-    """Return the routes that the kernel adds for an address: itself, its network, and the broadcast address."""
+def own_routes(fib: Fib, device: Device, address: DeviceAddress) -> list[ObservedRoute]:
+    """Return the routes that the kernel adds for an address: itself, its network, and the broadcast address.
+
+    Before Linux 5.14 the first address of a network is a broadcast address, too, and that of 127.0.0.0/8 shows it.
+    """
     primary = address
     if address.secondary:
         primary = next(other for other in device.addresses if not other.secondary and same_subnet(address, other))
@@ -167,14 +171,16 @@ def own_routes(device: Device, address: DeviceAddress) -> list[ObservedRoute]:
             routes.append(make(network, length, scope=SCOPE_LINK))
         if length < 31:
             last = network | ~netmask(length) & 0xFFFFFFFF
-            routes.append(make(last, 32, table=LOCAL_TABLE, kind="broadcast", scope=SCOPE_LINK))
+            with_first = any(route.kind == "broadcast" for route in fib.tables.bucket(_LOOPBACKS_FIRST))
+            broadcast = partial(make, prefix_length=32, table=LOCAL_TABLE, kind="broadcast", scope=SCOPE_LINK)
+            routes += map(broadcast, (network, last) if with_first else (last,))
     return routes
 
 
 def with_own_routes(fib: Fib, name: str, address: DeviceAddress) -> Fib:
     """Return the model with the routes that the kernel makes for an address of a device, see `own_routes`."""
     device = fib.devices[name]
-    for route in own_routes(device, address):
+    for route in own_routes(fib, device, address):
         # The kernel refuses a source that is not local. If the local route of a primary address was deleted, its
         # secondary addresses get no routes.
         if (route.kind == "local" and route.source == route.network) or fib.is_local(route.source or 0):
@@ -208,8 +214,8 @@ def same_subnet(first: DeviceAddress, second: DeviceAddress) -> bool:
 def _forgotten(fib: Fib, name: str, address: DeviceAddress) -> Fib:
     device = fib.devices[name]
     remaining = device._replace(addresses=tuple(other for other in device.addresses if other != address))
-    needed = {route for other in remaining.addresses for route in own_routes(remaining, other)}
-    for route in own_routes(device, address):
+    needed = {route for other in remaining.addresses for route in own_routes(fib, remaining, other)}
+    for route in own_routes(fib, device, address):
         if route not in needed:
             fib = _deleted(fib, route)
     return _without_source(with_device(fib, remaining), address.local)

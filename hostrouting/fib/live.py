@@ -13,6 +13,7 @@ from hostrouting.fib.events import with_state
 from hostrouting.fib.rules import Policy
 from hostrouting.fib.tables import Tables, key_of
 from hostrouting.net.events import AddressEvent, DeviceEvent, NexthopEvent, RouteEvent, RuleEvent, SettingEvent
+from hostrouting.net.links import vrf_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -132,14 +133,15 @@ class LiveFib:
     def _device(self, event: DeviceEvent) -> None:
         new = event.device
         known = next((device for device in self.fib.devices.values() if device.ifindex == new.ifindex), None)
+        if known is not None:
+            self._doubt_vrf(known.name)
         if event.verb == "remove":
             if known is not None:
                 self.fib = events.device_removed(self.fib, known.name)
             return
-        if new.kind == "vrf":
-            self._unknown = f"the model does not know VRFs, such as {new.name}"
         if known is None:
             self._set_device(new)
+            self._doubt_vrf(new.name)
             return
         if known.name != new.name:
             self.fib = events.device_renamed(self.fib, known.name, new.name)
@@ -149,11 +151,18 @@ class LiveFib:
             self.fib = events.device_up(self.fib, new.name, carrier=new.carrier)
         now = self.fib.devices[new.name]
         self._set_device(new._replace(addresses=now.addresses, neighbours=now.neighbours))
+        self._doubt_vrf(new.name)
         if known.up and new.up and known.carrier != new.carrier and self.fib.tables.use(new.name):
             # The kernel changes the state of the routes in silence, and whether they still decide, its settings say.
             self._unknown = f"the carrier of {new.name} changed"
         elif new.up and _announced_part(known) == _announced_part(new._replace(addresses=known.addresses)):
             self._settle_state(new)
+
+    def _doubt_vrf(self, name: str) -> None:
+        """The routes that the kernel removes in silence, with an address of a VRF, are not those of main."""
+        vrf = vrf_of(name, self.fib.devices)
+        if vrf is not None:
+            self._unknown = f"the model does not follow the devices of VRFs, such as {name} of {vrf}"
 
     def _settle_state(self, device: Device) -> None:
         """Notice a carrier that a reading showed before the kernel announced it, and changed the device's routes."""
@@ -170,6 +179,7 @@ class LiveFib:
         if device is None:
             # It went before the reading.
             return
+        self._doubt_vrf(event.dev)
         if event.verb == "set":
             self.fib = events.address_announced(self.fib, event.dev, event.address)
             if device.up and not device.carrier and self.fib.tables.use(event.dev):

@@ -10,7 +10,7 @@ import attrs
 
 from hostrouting.exceptions import BackendError
 from hostrouting.fib.buckets import deleted, inserted
-from hostrouting.fib.rules import TOS_BITS, Packet, Policy
+from hostrouting.fib.rules import LOOPBACK, TOS_BITS, Packet, Policy
 from hostrouting.fib.sources import source_by
 from hostrouting.fib.tables import Tables, key_of
 from hostrouting.net.routes import (
@@ -134,8 +134,8 @@ class Fib:
 
     def decide(self, packet: Packet, *, scope: int = SCOPE_UNIVERSE) -> Decision:
         """Try the rules in their order; `scope` and the packet's `oif` narrow the search in each table."""
-        if self._has_vrf:
-            return Decision(None, unknown="the model does not know VRFs, and the node has one")
+        if self._has_vrf and (packet.oif or packet.iif != LOOPBACK):
+            return Decision(None, unknown="the model does not know which packets are of a VRF, and the node has one")
         for rule, is_certain in self.policy.selected(packet):
             decision = self._act(rule, packet, scope)
             if decision is not None:
@@ -191,7 +191,7 @@ class Fib:
             return Decision(None, _RULE_ERRORS[rule.action], blocker=rule)
         if rule.action != "lookup":
             return _unknown(rule)
-        # Without a VRF an `l3mdev` rule has no table, which the kernel takes for main; `not` lets such a rule match.
+        # For a packet of no VRF an `l3mdev` rule has no table, which the kernel takes for main; `not` lets it match.
         route = self.search(rule.table or MAIN_TABLE, packet, scope=scope)
         if route is None:
             return None

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
     from hostrouting.net.rules import Range, Rule
 
-__all__ = ["TOS_BITS", "Packet", "Policy"]
+__all__ = ["LOOPBACK", "TOS_BITS", "Packet", "Policy"]
 
 #: The input device of the packets that the node itself sends.
-_LOOPBACK: Final = "lo"
+LOOPBACK: Final = "lo"
 #: The bits of a packet's tos that the kernel compares with a route's or a rule's.
 TOS_BITS: Final = 0x1C
 #: Masks of ports that mask nothing: newer kernels show them with a single port.
@@ -28,7 +28,7 @@ class Packet(NamedTuple):
     tos: int = 0
     mark: int = 0
     #: The device by which it comes in.
-    iif: str = _LOOPBACK
+    iif: str = LOOPBACK
     #: The device to which its socket is bound; empty if it is not.
     oif: str = ""
     ip_protocol: int = 0
@@ -82,7 +82,7 @@ def _checks(rule: Rule) -> list[Callable[[Packet], bool]]:
         (rule.source_ports, lambda packet: _holds(rule.source_ports, packet.source_port)),
         (rule.destination_ports, lambda packet: _holds(rule.destination_ports, packet.destination_port)),
         (rule.uids, lambda packet: _holds(rule.uids, packet.uid)),
-        # A packet that no VRF has seen has no VRF's table.
+        # A packet of no VRF has no VRF's table.
         (rule.l3mdev, lambda _: False),
     ]
     return [check for value, check in selectors if value]

@@ -5,12 +5,15 @@ Neighbours have their addresses as text, as `ip` prints it: there are few of the
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, canonical
 from hostrouting.net.routes import DEVICELESS_KINDS, LOCAL_TABLE, ObservedRoute
 
-__all__ = ["Device", "DeviceAddress", "Neighbour", "Station", "is_as_shown", "neighbour_order"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Device", "DeviceAddress", "Neighbour", "Station", "is_as_shown", "neighbour_order", "vrf_of"]
 
 
 class DeviceAddress(NamedTuple):
@@ -65,6 +68,19 @@ class Device(NamedTuple):
     neighbours: tuple[int, ...] = ()
     #: The group of `ip link set group`, by which rules suppress routes.
     group: int = 0
+
+
+def vrf_of(name: str, devices: Mapping[str, Device]) -> str | None:
+    """Return the VRF to whose table the addresses of a device bring their routes; None if that is main, and local.
+
+    >>> devices = {"blue": Device("blue", 3, up=True, kind="vrf"), "ib0": Device("ib0", 4, up=True, master="blue")}
+    >>> vrf_of("ib0", devices), vrf_of("blue", devices), vrf_of("eth0", devices)
+    ('blue', 'blue', None)
+    """
+    device = devices.get(name)
+    master = devices.get(device.master) if device and device.master else None
+    # A port of a bridge in a VRF is in none.
+    return next((one.name for one in (device, master) if one and one.kind == "vrf"), None)
 
 
 class Neighbour(NamedTuple):

@@ -104,10 +104,10 @@ class Rule(NamedTuple):
         if self.destination[1]:
             words += ["to", self._selector(self.destination)]
         for name in self.other_selectors:
-            words += [name, "..."]
+            words += [name, "..."] if name != "l3mdev" else []
         words.append(self.action)
         if self.action == "lookup":
-            words.append(TABLE_NAMES.get(self.table, str(self.table)))
+            words.append("[l3mdev-table]" if self.l3mdev else TABLE_NAMES.get(self.table, str(self.table)))
         if self.goto is not None:
             words.append(str(self.goto))
         return " ".join(words)

@@ -16,7 +16,7 @@ import attrs
 from hostrouting.fib import Fib, events
 from hostrouting.fib.model import UnknownDecisionError
 from hostrouting.net.addresses import format_cidr, netmask, parse_cidr
-from hostrouting.net.links import Device, DeviceAddress
+from hostrouting.net.links import Device, DeviceAddress, vrf_of
 from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, Lookup, ObservedRoute
 from hostrouting.route_overlap.fabric import agent_mac
 
@@ -69,7 +69,9 @@ class Assumed:
         self._brought: dict[_Identity, _Network] = {}
         before = set(map(_identity, self._fib.tables))
         for name, local in sorted(self._device_addresses(), key=lambda pair: last(pair[0])):
-            self._connect(name, DeviceAddress(local, _LENGTH, local))
+            # An address of a VRF brings routes to the table of that VRF alone.
+            if vrf_of(name, self._fib.devices) is None:
+                self._connect(name, DeviceAddress(local, _LENGTH, local))
         for cidr in fabric.networks:
             self._connect_network(cidr)
         for identity in before & self._brought.keys():
@@ -103,7 +105,7 @@ class Assumed:
             # A device that is set up now connects the networks of its other addresses, too.
             if was_down or _is_same(address, new):
                 network = address.peer & netmask(address.prefix_length), address.prefix_length
-                self._note(network, events.own_routes(device, address), by=name)
+                self._note(network, events.own_routes(self._fib, device, address), by=name)
 
     def _connect_network(self, cidr: str) -> None:
         name, network = _ABSENT + cidr, parse_cidr(cidr)
@@ -111,7 +113,7 @@ class Assumed:
         number, length = network
         # Its own address is not known, and a packet without a source gets one of another device's. With none, a network
         # of one address is connected, too.
-        own = events.own_routes(self._fib.devices[name], DeviceAddress(0, length, number))
+        own = events.own_routes(self._fib, self._fib.devices[name], DeviceAddress(0, length, number))
         routes = [route._replace(source=None) for route in own[1:]]
         for route in routes:
             self._fib = events.with_route(self._fib, route)

@@ -31,7 +31,7 @@ def change_of_a_route(verb: str, before: Bucket, after: Bucket) -> Iterator[Rout
 
 def changes_of_own_routes(before: Fib, after: Fib, device: Device, address: DeviceAddress) -> Iterator[RouteEvent]:
     """Yield the events of the routes that the kernel makes for an address: those that came, and those that went."""
-    for route in own_routes(device, address):
+    for route in own_routes(after, device, address):
         old, new = (_standing(fib, route) for fib in (before, after))
         if new is not None and old is None:
             yield RouteEvent(_placed("append", new, before.tables.bucket(key_of(new))), shown(new))

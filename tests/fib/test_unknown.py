@@ -25,14 +25,15 @@ def fib(*rules: Rule) -> Fib:
     return Fib.of([ETH0], [DEFAULT], [FIRST_RULES[0], *rules, *FIRST_RULES[1:]])
 
 
-def test_a_vrf_makes_every_decision_unknown() -> None:
-    """The kernel chooses tables by the VRF of a device, and the model does not."""
+@pytest.mark.parametrize("packet", [Packet(NINE, oif="eth0"), Packet(NINE, iif="eth0")])
+def test_a_vrf_makes_packets_of_a_device_unknown(packet: Packet) -> None:
+    """The kernel chooses tables by the VRF of a device, and the model does not; other packets are in no VRF."""
     node = Fib.of([ETH0, Device("blue", 3, up=True, kind="vrf")], [DEFAULT])
-    decision = node.decide(Packet(NINE))
+    decision = node.decide(packet)
     assert (decision.route, decision.errno) == (None, 0)
-    assert decision.unknown == "the model does not know VRFs, and the node has one"
-    with pytest.raises(UnknownDecisionError, match="VRF"):
-        node.lookup([NINE])
+    assert decision.unknown == "the model does not know which packets are of a VRF, and the node has one"
+    [answer] = node.lookup([NINE])
+    assert answer.route == DEFAULT
 
 
 @pytest.mark.parametrize(

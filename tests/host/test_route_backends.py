@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from support.kernel import needs_kernel
+from support.kernel import DummyNode, needs_kernel
+from support.needs import needs
 
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.pyroute import Pyroute2Backend
@@ -49,6 +50,17 @@ class TestNetlinkBackend(OnTheKernel):
     def backend(self, node: Node) -> RouteBackend:
         assert isinstance(node, KernelNode)
         return NetlinkBackend(netns=node.name)
+
+
+@needs("kernel", "dummy")
+@pytest.mark.other_kernel
+class TestOnDummies(TestNetlinkBackend):
+    """The same on devices of the type `dummy`."""
+
+    @pytest.fixture
+    def node(self) -> Iterator[KernelNode]:
+        with DummyNode.made() as node:
+            yield node
 
 
 @needs_kernel

@@ -109,6 +109,21 @@ def test_an_address_that_is_there_brings_no_route(tmp_path: Path) -> None:
 
 
 @needs_kernel
+def test_the_first_address_of_a_network_before_linux_5_14(tmp_path: Path) -> None:
+    """Where it is a broadcast address, as that of the loopback device, no route takes it from the fabric."""
+    announced = Announced([("e1", "10.3.0.4")])
+    with KernelNode.made() as node:
+        World([_E0], [_DEFAULT, _to("10.3.0.0/29", dev="e0")], [], [], ()).arrange(node)
+        node.ip("route", "replace", "broadcast", "127.0.0.0", "dev", "lo", "table", "local")
+        fabric = announced.as_fabric(NetlinkBackend(netns=node.name))
+        by_python, ran = both_answers(node, fabric, tmp_path, ["10.3.0.0/31"])
+    [finding] = by_python.cidrs[0].findings
+    assert (finding.kind, finding.last, finding.own) == ("announced", "10.3.0.0", ("10.3.0.0",))
+    assert "10.3.0.0/31: announced 10.3.0.0-10.3.0.0 by e1" in ran.markers["route-overlap.detected"]
+    assert "No route takes 10.3.0.0 from the fabric" in ran.output
+
+
+@needs_kernel
 @pytest.mark.parametrize("dev", ["e0", "e1", "e2", "late0"])
 @pytest.mark.parametrize("table", ["main", "77"])
 def test_rules_that_suppress_a_group(dev: str, table: str, tmp_path: Path) -> None:

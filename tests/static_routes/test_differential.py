@@ -5,10 +5,15 @@ from __future__ import annotations
 import re
 import subprocess
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given, settings
-from support.kernel import needs_kernel
+from hypothesis import strategies as st
+from support import small_world
+from support.kernel import needs_kernel, node_with_vrf
+from support.needs import needs
 from support.static_route_worlds import World, configs, impatient, worlds
 
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
@@ -21,11 +26,12 @@ from phases import Context
 from phases.testing import ManualClock
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import ObservedRoute
     from hostrouting.net.routes import Place
-
-pytestmark = needs_kernel
 
 
 def run_script(node: KernelNode, config: HostRoutingConfig) -> tuple[int, list[str]]:
@@ -93,48 +99,62 @@ def names_of_task(error: RouteRejectedError) -> set[tuple[str, str]]:
     return {(match[1], match[2] or "0") for match in found if match}
 
 
+def check_both(made: Callable[[], AbstractContextManager[KernelNode]], world: World, config: HostRoutingConfig) -> None:
+    """Run both on one node each; assert that routes and refusals are the same."""
+    with ExitStack() as stack:
+        booted, configured = (stack.enter_context(made()) for _ in range(2))
+        world.make(booted)
+        world.make(configured)
+        before = fib(configured)
+        assert fib(booted) == before
+        error = run_task(configured, config)
+        status, said = run_script(booted, config)
+        after = fib(booted)
+        check_others(before, after)
+        if error is None:
+            refusals = [line for line in said if " is added before the foreign " not in line]
+            assert (status, refusals) == (0, [])
+            # The script looks at foreign routes only where it finds a place taken.
+            if not is_shadowed(before):
+                assert in_force(after) == in_force(fib(configured))
+            assert run_script(booted, config) == (0, [])
+            assert fib(booted) == after
+            return
+        assert status == 1, error
+        # The error names the routes that cannot be restored (a leg on a device that is down, say). And of several
+        # routes in one place, a rollback appends the one that it restores after the others.
+        if not isinstance(error, RouteRejectedError) or error.rolled_back:
+            assert sorted(map(str, fib(configured))) == sorted(map(str, before))
+        if isinstance(error, RouteRejectedError):
+            assert names_of_script(said) == names_of_task(error), error
+        elif isinstance(error, LinkNotFoundError):
+            # Nothing was sent, so nothing else was refused.
+            absent = {
+                (r.destination.removesuffix("/32"), str(r.metric))
+                for r in config.static_routes.routes
+                if r.dev == "absent"
+            }
+            assert all(destination in str(error) for destination, _ in absent)
+            # The script waits for the device's default route first, for drivers may be late at boot.
+            if not any(line.startswith("no route was changed: ") for line in said):
+                assert absent <= names_of_script(said)
+        else:
+            assert [line.split(":")[0] for line in said] == ["no route was changed"], (str(error), before)
+            assert fib(booted) == before
+
+
 class TestScriptAndTask:
+    @needs_kernel
     @settings(max_examples=min(60, settings().max_examples))
     @given(worlds(), configs())
     def test_they_end_in_the_same_routes(self, world: World, config: HostRoutingConfig) -> None:
         """If the kernel accepts the whole config, both give the same table and order; else the same refusals."""
-        with ExitStack() as stack:
-            booted, configured = (stack.enter_context(KernelNode.made()) for _ in range(2))
-            world.make(booted)
-            world.make(configured)
-            before = fib(configured)
-            assert fib(booted) == before
-            error = run_task(configured, config)
-            status, said = run_script(booted, config)
-            after = fib(booted)
-            check_others(before, after)
-            if error is None:
-                refusals = [line for line in said if " is added before the foreign " not in line]
-                assert (status, refusals) == (0, [])
-                # The script looks at foreign routes only where it finds a place taken.
-                if not is_shadowed(before):
-                    assert in_force(after) == in_force(fib(configured))
-                assert run_script(booted, config) == (0, [])
-                assert fib(booted) == after
-                return
-            assert status == 1, error
-            # The error names the routes that cannot be restored (a leg on a device that is down, say). And of several
-            # routes in one place, a rollback appends the one that it restores after the others.
-            if not isinstance(error, RouteRejectedError) or error.rolled_back:
-                assert sorted(map(str, fib(configured))) == sorted(map(str, before))
-            if isinstance(error, RouteRejectedError):
-                assert names_of_script(said) == names_of_task(error), error
-            elif isinstance(error, LinkNotFoundError):
-                # Nothing was sent, so nothing else was refused.
-                absent = {
-                    (r.destination.removesuffix("/32"), str(r.metric))
-                    for r in config.static_routes.routes
-                    if r.dev == "absent"
-                }
-                assert all(destination in str(error) for destination, _ in absent)
-                # The script waits for the device's default route first, for drivers may be late at boot.
-                if not any(line.startswith("no route was changed: ") for line in said):
-                    assert absent <= names_of_script(said)
-            else:
-                assert [line.split(":")[0] for line in said] == ["no route was changed"], (str(error), before)
-                assert fib(booted) == before
+        check_both(KernelNode.made, world, config)
+
+    @needs("kernel", "vrf")
+    @pytest.mark.other_kernel
+    @settings(max_examples=min(60, settings().max_examples))
+    @given(worlds(), configs(), st.sets(small_world.devices(), min_size=1))
+    def test_so_they_do_beside_a_vrf(self, world: World, config: HostRoutingConfig, in_vrf: set[str]) -> None:
+        """A device in a VRF is a device as any other: the kernel takes a route of main by it, or refuses it."""
+        check_both(partial(node_with_vrf, in_vrf), world, config)

@@ -57,15 +57,18 @@ class Announced(NamedTuple):
             node.set_up(dev)
             with suppress(BackendError):
                 node.add_address(dev, f"{address}/16")
-        for number, cidr in enumerate(self.networks):
-            node.add_link(f"list{number}")
+        for index, cidr in enumerate(self.networks):
+            node.add_link(f"list{index}")
             # As for an address that is not known.
-            own = ("dev", f"list{number}", "scope", "link", "proto", "kernel")
+            own = ("dev", f"list{index}", "scope", "link", "proto", "kernel")
             with suppress(BackendError):
                 node.ip("route", "append", cidr, *own)
             if int(cidr.partition("/")[2]) < 31:
-                with suppress(BackendError):
-                    node.ip("route", "append", "broadcast", format_ipv4(bounds(cidr)[1]), *own, "table", "local")
+                # Before Linux 5.14, also the first address.
+                before = "broadcast 127.0.0.0 " in node.ip("route", "show", "table", "local")
+                for number in bounds(cidr) if before else bounds(cidr)[1:]:
+                    with suppress(BackendError):
+                        node.ip("route", "append", "broadcast", format_ipv4(number), *own, "table", "local")
 
     def as_fabric(self, backend: Routing) -> Fabric:
         """The announcement, by the hardware addresses of the devices."""

@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
 import pytest
 
+from hostrouting.testing import KernelNode
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
 needs_kernel = pytest.mark.usefixtures("needs_kernel")
+
+
+class DummyNode(KernelNode):
+    """A namespace whose devices are of the type `dummy`, which has no ARP, as a fabric may have none."""
+
+    def add_link(self, name: str, *, up: bool = True, carrier: bool = True) -> None:
+        """See `KernelNode.add_link`."""
+        if not carrier:
+            super().add_link(name, up=up, carrier=False)
+            return
+        self.ip("link", "add", name, "type", "dummy")
+        if up:
+            self.set_up(name)
 
 
 def powerless(*capabilities: str) -> tuple[str, ...]:
@@ -14,3 +35,23 @@ def powerless(*capabilities: str) -> tuple[str, ...]:
     """
     kept = "".join(f",+{capability}" for capability in ("dac_read_search", *capabilities))
     return ("setpriv", f"--bounding-set=-all{kept}", "--inh-caps=-all")
+
+
+class _VRFNode(KernelNode):
+    in_vrf: Collection[str] = ()
+
+    def add_link(self, name: str, *, up: bool = True, carrier: bool = True) -> None:
+        super().add_link(name, up=up, carrier=carrier)
+        if name in self.in_vrf:
+            self.ip("link", "set", name, "master", "blue")
+
+
+@contextmanager
+def node_with_vrf(devs: Collection[str]) -> Iterator[KernelNode]:
+    """Make a namespace with the VRF `blue`, whose table is 10; put each of these devices into it when it is added."""
+    with _VRFNode.made() as node:
+        assert isinstance(node, _VRFNode)
+        node.ip("link", "add", "blue", "type", "vrf", "table", "10")
+        node.set_up("blue")
+        node.in_vrf = devs
+        yield node

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from functools import cache
+import subprocess
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -60,6 +61,17 @@ def _systemd() -> str | None:
     return missing("/lib/systemd/systemd", "kernel")
 
 
+def _device(kind: str) -> str | None:
+    """Return why there can be no device of a type that not every kernel has."""
+    done = subprocess.run(
+        ["unshare", "--net", "ip", "link", "add", "trial", "type", kind, *(["table", "9"] if kind == "vrf" else [])],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    return f"needs a kernel with devices of type {kind}: {done.stderr.strip()}" if done.returncode else None
+
+
 def _nspawn() -> str | None:
     return missing("systemd", "/lib/systemd/system/systemd-nspawn@.service")
 
@@ -67,10 +79,12 @@ def _nspawn() -> str | None:
 #: Needs that are more than a program or a file: each function returns why it cannot be met, or None.
 _THINGS: Final[dict[str, Callable[[], str | None]]] = {
     "bpf": bpf.why_not,
+    "dummy": partial(_device, "dummy"),
     "kernel": _kernel,
     "nspawn": _nspawn,
     "root": _root,
     "systemd": _systemd,
+    "vrf": partial(_device, "vrf"),
 }
 
 

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 pytestmark = needs_kernel
 
 PLACES = places()
+#: Before Linux 5.14 the first address of a network is a broadcast address, too.
+OF_OLD_KERNELS = "broadcast 127.0.0.0 dev lo table local proto kernel scope link src 127.0.0.1"
 _REMOVED_WITH_A_SOURCE = re.compile("remove .* src ")
 DEVICES = small_world.DEVICES
 
@@ -59,6 +61,10 @@ class TwoWorlds(RuleBasedStateMachine):
         let_packets_in(self.node)
         self.kernel = NetlinkBackend(netns=self.node.name)
         self.memory = MemoryBackend()
+        if {str(route) for route in self.kernel.routes()} >= {OF_OLD_KERNELS}:
+            self.memory.insert_route(
+                Route.parse("127.0.0.0/32", dev="lo", kind="broadcast", table=255, protocol=2, source="127.0.0.1")
+            )
         for dev in DEVICES:
             self.memory.add_link(dev, up=dev in DEVICES[:2])
             self.node.add_link(dev, up=dev in DEVICES[:2])
@@ -274,7 +280,7 @@ def _path(lookup: Lookup) -> object:
     )
 
 
-_EXAMPLES = {"wheel": 10, "soak": 2000}
+_EXAMPLES = {"kernel": 3, "wheel": 10, "soak": 2000}
 
 TestTwoWorlds = TwoWorlds.TestCase
 TestTwoWorlds.settings = settings(

@@ -88,10 +88,13 @@ read_rule() {
         edge "${words[i]}"
         [[ ${words[i - 1]} == from ]] && by_source=yes
         ;;
-      lookup) break ;;
+      lookup)
+        [[ ${words[i + 1]-} == '[l3mdev-table]' ]] && not_covered+=("${text/$'\t'/ }")
+        break
+        ;;
       blackhole | unreachable | prohibit) blockers+=("${text/$'\t'/ }") ;;
       not | goto | nop) ;;
-      fwmark | iif | oif | tos | dsfield | dscp | ipproto | sport | dport | uidrange | tun_id | realms | '[l3mdev-table]')
+      fwmark | iif | oif | tos | dsfield | dscp | ipproto | sport | dport | uidrange | tun_id | realms)
         not_covered+=("${text/$'\t'/ }")
         break
         ;;
@@ -110,7 +113,7 @@ read_tables() {
   if ((${#fabric_networks[@]} + ${#fabric_addresses[@]})); then
     # The devices, and the routes around the roots.
     printf -v REPLY '\nroute show table all match %s' "${roots[@]}"
-    questions+=$'\nlink show\naddr show'$REPLY
+    questions+=$'\nroute show table local exact 127.0.0.0\nlink show type vrf\nlink show\naddr show'$REPLY
   fi
   # @end@
   look $'route show default\nrule show'"$questions" || cannot_prove
@@ -280,25 +283,28 @@ declare -A group_of=()
 # Must rules and routes be gone through as the kernel does, because more than the longest prefix decides? And does it
 # search the tables local and main as one?
 must_walk='' merged=''
+# Is the first address of a network a broadcast address, too, as before Linux 5.14? Then that of 127.0.0.0/8 is one.
+with_first=''
 
 assume_fabric() {
   local line
   local -a root_lows=() root_highs=()
-  local -A mac_of=() own_of=() is_up=()
+  local -A mac_of=() own_of=() is_up=() master_of=() is_vrf=()
   ((${#fabric_networks[@]} + ${#fabric_addresses[@]})) || return
   for REPLY in "${roots[@]}"; do
     bounds "$REPLY"
     root_lows+=("$low") root_highs+=("$high")
   done
   read_devices
+  [[ ${rules[*]% } == "$kernels_rules" ]] || must_walk=yes
+  for line in "${routes[@]}"; do
+    [[ $line == @(blackhole|unreachable|prohibit|throw)* || $line == *' table local '*' metric '* ]] && must_walk=yes
+    [[ $line == 'broadcast 127.0.0.0 '* ]] && with_first=yes
+  done
   for REPLY in ${fabric_networks[@]+"${fabric_networks[@]}"}; do
     announce "$REPLY" ''
   done
   announce_addresses
-  [[ ${rules[*]% } == "$kernels_rules" ]] || must_walk=yes
-  for line in "${routes[@]}"; do
-    [[ $line == @(blackhole|unreachable|prohibit|throw)* || $line == *' table local '*' metric '* ]] && must_walk=yes
-  done
   if [[ $must_walk ]]; then
     hold_routes
     [[ ${rules[*]% } == "$kernels_rules" ]] && find_merged
@@ -314,14 +320,18 @@ find_merged() {
   [[ ${answers[*]} == *' table local '* ]] && merged=''
 }
 
-read_devices() { # -> mac_of, own_of, is_up, group_of
+read_devices() { # -> mac_of, own_of, is_up, master_of, is_vrf, group_of
   local line device own
   for line in "${devices[@]}"; do
     device=${line#*: } device=${device%%[: ]*} device=${device%@*}
     case $line in
       [0-9]*': '*' link/'*)
+        # VRFs are shown before all devices, and so twice.
+        [[ ${group_of["/$device"]-} ]] && is_vrf["/$device"]=yes
         [[ $line == *[\<,]UP[,\>]* ]] && is_up["/$device"]=yes
-        own=${line%%' link/'*} own=${own##*' group '}
+        own=${line%%' link/'*}
+        [[ $own == *' master '* ]] && master_of["/$device"]=${own#*' master '}
+        own=${own##*' group '}
         group_of["/$device"]=${own%%[ \\]*}
         # @end@
         # @if auto@
@@ -349,6 +359,9 @@ announce_addresses() { # as the agent adds them
     # shellcheck disable=SC2206 # Split at blanks.
     [[ ${fabric_macs[i]} ]] && devs=(${mac_of[${fabric_macs[i]}]-})
     for device in "${devs[@]-}"; do
+      # An address of a VRF brings routes to the table of that VRF alone.
+      REPLY=${master_of["/$device"]-$device}
+      [[ ${is_vrf["/${REPLY%% *}"]-} ]] && continue
       if [[ $device ]] && is_allowed "$device"; then
         allowed_pairs+=("$i/$device")
       else
@@ -392,7 +405,7 @@ announce() { # address/length, device (empty if it is not there yet), source (em
   # A second address in a network brings no route to it, and one in 0.0.0.0/8 none at all.
   if [[ (! $own || $own == "$source") && "$length $source" != "32 $low" ]] && ((low >> 24)); then
     hold_announced "+main $low/$length" "+$i/$2 $source"
-    ((length < 31)) && own+=" $high"
+    ((length < 31)) && own+="${with_first:+ $low} $high"
     ((length == 32)) && must_walk=yes
   fi
   edges[low]=1 edges[high + 1]=1
@@ -550,7 +563,7 @@ walk_rules() { # address, source
         '[l3mdev-table]') matches='' ;;
       esac
     done
-    # Without a VRF such a rule has no table, and the kernel takes main.
+    # For a packet of no VRF such a rule has no table, and the kernel takes main.
     [[ $value == '[l3mdev-table]' ]] && matches='' value=main
     # A rule acts on a packet that it selects, and with `not` on the others.
     [[ $matches == "$inverted" ]] && continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
@@ -24,11 +25,16 @@ __all__ = ["PATIENCE", "ListeningContract", "shown"]
 
 #: Seconds after which an event of a slow machine counts as missed.
 PATIENCE: Final = 30
+_TO_A_FIRST_ADDRESS: Final = re.compile(r" broadcast \d+\.\d+\.0\.0 ")
 
 
 def shown(events: Iterable[NetworkEvent]) -> list[str]:
-    """Return the events as text, without those of devices, which the kernel may repeat at any time."""
-    return [_text(event) for event in events if not isinstance(event, DeviceEvent)]
+    """Return the events as text, without those of devices, which the kernel may repeat at any time.
+
+    Without the routes, too, that only Linux before 5.14 adds: to the first address of a network, for broadcasts.
+    """
+    texts = [_text(event) for event in events if not isinstance(event, DeviceEvent)]
+    return [text for text in texts if not _TO_A_FIRST_ADDRESS.search(text)]
 
 
 def _text(event: NetworkEvent) -> str:

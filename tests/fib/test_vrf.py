@@ -1,0 +1,82 @@
+"""The model of a node with a VRF; tests/route_overlap/test_vrf.py compares it with the kernel."""
+
+from __future__ import annotations
+
+import pytest
+
+from hostrouting.fib import Fib
+from hostrouting.fib.live import LiveFib
+from hostrouting.fib.sources import source_by
+from hostrouting.net.addresses import format_ipv4, parse_ipv4
+from hostrouting.net.events import AddressEvent, DeviceEvent, NetworkEvent
+from hostrouting.net.links import Device, DeviceAddress
+from hostrouting.net.routes import NextHop, ObservedRoute
+from hostrouting.route_overlap import prove_egress
+from hostrouting.route_overlap.fabric import Fabric, FabricAddress
+
+
+def device(name: str, index: int, *addresses: str, kind: str = "", master: str | None = None, mac: str = "") -> Device:
+    own = tuple(map(DeviceAddress.parse, addresses))
+    return Device(name, index, up=True, mac=mac, kind=kind, master=master, addresses=own)
+
+
+LOOPBACK = Device("lo", 1, up=True, addresses=(DeviceAddress.parse("127.0.0.1/8")._replace(scope=254),), loopback=True)
+E1 = device("e1", 2, "172.16.1.4/16", master="blue", mac="02:00:00:00:00:01")
+PLAIN = device("plain", 3, master="blue")
+ETH0 = device("eth0", 4, "10.224.0.4/16")
+BLUE = device("blue", 5, "192.0.2.1/32", kind="vrf")
+OUT = device("out", 6)
+PORT = device("port", 7, master="br")
+BRIDGE = device("br", 8, "10.9.0.1/24", kind="bridge", master="blue")
+DEVICES = [LOOPBACK, E1, PLAIN, ETH0, BLUE, OUT, PORT, BRIDGE]
+DEFAULT = ObservedRoute.parse("0.0.0.0/0", "eth0")
+
+
+@pytest.mark.parametrize(
+    ("dev", "expected"),
+    [
+        ("e1", "172.16.1.4"),
+        ("plain", "192.0.2.1"),
+        ("out", "10.224.0.4"),
+        ("port", "10.224.0.4"),
+        ("gone", "10.224.0.4"),
+    ],
+)
+def test_a_device_borrows_an_address_of_its_own_vrf(dev: str, expected: str) -> None:
+    """That of the VRF's device comes first; a device in none, as the port of a bridge in one, borrows of no VRF."""
+    source = source_by(NextHop(None, dev), 0, DEVICES)
+    assert source is not None
+    assert format_ipv4(source) == expected
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        AddressEvent("set", "e1", DeviceAddress.parse("172.16.1.5/16")),
+        AddressEvent("remove", "e1", DeviceAddress.parse("172.16.1.4/16")),
+        DeviceEvent("set", E1._replace(master=None)),
+        DeviceEvent("set", OUT._replace(master="blue")),
+        DeviceEvent("set", device("red", 9, kind="vrf")),
+        DeviceEvent("remove", BLUE),
+    ],
+)
+def test_the_devices_of_a_vrf_are_not_followed(event: NetworkEvent) -> None:
+    """With an address of a VRF, other routes go in silence than with one of main: the node is to be read again."""
+    effect = LiveFib(Fib.of(DEVICES, [DEFAULT])).apply([event])
+    assert effect.unknown.startswith("the model does not follow the devices of VRFs, such as ")
+
+
+def test_other_devices_are_followed() -> None:
+    """A VRF makes nothing unknown of the devices that are not in it."""
+    event = AddressEvent("set", "eth0", DeviceAddress.parse("10.224.0.5/16"))
+    assert LiveFib(Fib.of(DEVICES, [DEFAULT])).apply([event]).unknown == ""
+
+
+@pytest.mark.parametrize(("master", "found"), [("blue", []), (None, ["announced"])])
+def test_a_fabric_in_a_vrf_takes_nothing(master: str | None, found: list[str]) -> None:
+    """The address that the agent adds to a device in a VRF brings no route to main."""
+    bare = E1._replace(addresses=(), master=master)
+    node = Fib.of([LOOPBACK, bare, ETH0, BLUE], [DEFAULT])
+    fabric = Fabric(addresses=(FabricAddress("020000000001", parse_ipv4("172.16.1.4")),), source="the test")
+    report = prove_egress(node, ["172.16.8.0/22"], fabric=fabric)
+    assert [finding.kind for finding in report.cidrs[0].findings] == found

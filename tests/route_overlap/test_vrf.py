@@ -1,0 +1,147 @@
+"""A node with a VRF: the addresses of its devices bring their routes to another table than main."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support import small_world
+from support.announced_proofs import check_announced_equals_connected, check_script_equals_proof
+from support.announced_worlds import Announced, announced_worlds, announcements, both_answers
+from support.kernel import node_with_vrf
+from support.needs import needs
+
+from hostrouting.fib import Fib, UnknownDecisionError
+from hostrouting.fib.live import LiveFib, differences
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.netlink.events import NetlinkEvents
+from hostrouting.net.addresses import parse_ipv4
+from phases import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from support.overlap_worlds import World
+
+    from hostrouting.testing import KernelNode
+
+pytestmark = [needs("kernel", "vrf"), pytest.mark.other_kernel]
+
+CIDR = "172.16.8.0/22"
+FABRIC = Announced([("e1", "172.16.1.4")])
+RULE = "1000: from all lookup [l3mdev-table]"
+some_devices = st.sets(small_world.devices(), min_size=1)
+
+
+@pytest.fixture
+def node() -> Iterator[KernelNode]:
+    """A node with its uplink, and the fabric's device in a VRF; that has no address yet."""
+    with node_with_vrf(["e1"]) as made:
+        made.add_link("eth0")
+        made.add_address("eth0", "10.224.0.4/16")
+        made.ip("route", "add", "default", "via", "10.224.0.1")
+        made.add_link("e1")
+        yield made
+
+
+def test_an_address_brings_its_routes_to_the_table_of_its_vrf(node: KernelNode) -> None:
+    """Main and local get none, and a packet that is not the VRF's leaves as before."""
+    kernel = NetlinkBackend(netns=node.name)
+    before = [str(route) for route in kernel.routes() if route.table != 10]
+    node.add_address("e1", "172.16.1.4/16")
+    assert [str(route) for route in kernel.routes() if route.table != 10] == before
+    shown = {str(route) for route in kernel.routes() if route.table == 10}
+    assert shown >= {
+        "172.16.0.0/16 dev e1 table 10 proto kernel scope link src 172.16.1.4",
+        "local 172.16.1.4 dev e1 table 10 proto kernel scope host src 172.16.1.4",
+    }
+    [answer] = kernel.lookup([parse_ipv4("172.16.8.1")])
+    assert answer.route is not None
+    assert answer.route.dev == "eth0"
+
+
+def test_a_fabric_in_a_vrf_takes_nothing(node: KernelNode, tmp_path: Path) -> None:
+    """Neither the proof nor the boot script finds anything, announced or connected; both name the rule of the VRF."""
+    kernel = NetlinkBackend(netns=node.name)
+    for _ in "announced", "connected":
+        report, ran = both_answers(node, FABRIC.as_fabric(kernel), tmp_path, [CIDR])
+        assert (report.ok, report.not_covered) == (True, (RULE,))
+        assert ran.markers == {"route-overlap.ok": f"{CIDR} leaves by eth0\n"}, ran.output
+        note = f"not covered by this proof, as it selects by more than addresses: rule {RULE}"
+        assert note in ran.output
+        FABRIC.connect(node)
+
+
+def test_a_fabric_beside_a_vrf_is_found(node: KernelNode, tmp_path: Path) -> None:
+    """A device that leaves the VRF brings its announced network to main."""
+    node.ip("link", "set", "e1", "nomaster")
+    report, ran = both_answers(node, FABRIC.as_fabric(NetlinkBackend(netns=node.name)), tmp_path, [CIDR])
+    assert [finding.kind for finding in report.cidrs[0].findings] == ["announced"]
+    assert "announced 172.16.8.0-172.16.11.255 by e1" in ran.markers["route-overlap.detected"]
+
+
+def test_the_default_route_of_a_vrf_is_not_the_nodes(node: KernelNode, tmp_path: Path) -> None:
+    """Neither the proof nor the boot script expects the device of a default route in the table of a VRF."""
+    node.ip("route", "delete", "default")
+    node.ip("route", "add", "default", "dev", "e1", "table", "10")
+    report, ran = both_answers(node, FABRIC.as_fabric(NetlinkBackend(netns=node.name)), tmp_path, [CIDR])
+    assert (report.expected_devs, report.ok) == ((), False)
+    assert (ran.status, "the node has no IPv4 default route" in ran.output) == (1, True)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(world=announced_worlds(), announced=announcements, in_vrf=some_devices)
+def test_announced_equals_connected(world: World, announced: Announced, in_vrf: set[str]) -> None:
+    """On any node with a VRF, too, the proof finds the same addresses before and after the announced ones are there."""
+    with node_with_vrf(in_vrf) as node:
+        announced.prepare(node)
+        world.arrange(node)
+        check_announced_equals_connected(node, world, announced)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(world=announced_worlds(), announced=announcements, in_vrf=some_devices)
+def test_the_boot_script_finds_the_same(world: World, announced: Announced, in_vrf: set[str], tmp_path: Path) -> None:
+    """On any node with a VRF, too, the boot script finds the same as the proof."""
+    with node_with_vrf(in_vrf) as node:
+        announced.prepare(node)
+        world.arrange(node)
+        check_script_equals_proof(node, world, announced, tmp_path)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(world=announced_worlds(), in_vrf=some_devices)
+def test_the_model_decides_packets_that_are_no_vrfs(world: World, in_vrf: set[str]) -> None:
+    """The kernel gives the answers of the model to each lookup that names no device."""
+    with node_with_vrf(in_vrf) as node:
+        world.arrange(node)
+        kernel = NetlinkBackend(netns=node.name)
+        model = Fib.of(kernel.links(), kernel.routes(), kernel.rules())
+        for place in small_world.places():
+            with suppress(UnknownDecisionError):
+                assert model.lookup([place]) == kernel.lookup([place])
+
+
+def test_the_model_does_not_follow_devices_of_vrfs(node: KernelNode) -> None:
+    """It says so, or is equal to a reading, whatever happens to them."""
+    kernel = NetlinkBackend(netns=node.name)
+    with NetlinkEvents(netns=node.name).listen(Context()) as listener:
+        for words in (
+            "address add 172.16.1.4/16 dev e1",
+            "route add 9.0.0.0/8 via 10.224.0.1",
+            "address delete 172.16.1.4/16 dev e1",
+            "link set e1 nomaster",
+            "link set e1 master blue",
+            "link delete blue",
+        ):
+            live = LiveFib(Fib.of(kernel.links(), kernel.routes(), kernel.rules()))
+            listener.take()
+            node.ip(*words.split())
+            effect = live.apply(listener.take())
+            model = Fib.of(kernel.links(), kernel.routes(), kernel.rules())
+            assert effect.unknown or list(differences(live.fib, model)) == []
+            assert bool(effect.unknown) == (not words.startswith("route")), words
