@@ -32,7 +32,9 @@ _MAIN = b"""\
 import sys
 
 if sys.version_info < (3, 10):
-    sys.exit("hostrouting needs Python 3.10 or newer, and this is %d.%d" % sys.version_info[:2])
+    sys.stderr.write("hostrouting needs Python 3.10 or newer, and this is %d.%d\\n" % sys.version_info[:2])
+    # It could not be done; 1 would be a bad answer about the node.
+    sys.exit(3)
 # The compiled modules for this Python come before the sources, which serve every other one.
 sys.path.insert(0, "%s/%d.%d" % ((sys.path[0],) + sys.version_info[:2]))
 from hostrouting.__main__ import main
