@@ -45,7 +45,7 @@ def test_a_build_that_fails_leaves_the_file_before_it(tmp_path: Path) -> None:
     """A full disk, or the limit of a file's size, leaves no part of a file that could be published by mistake."""
     (output := tmp_path / "hostrouting").write_bytes(b"the one before")
     script = 'ulimit -f 100; exec "$0" "$@"'
-    words = ["bash", "-c", script, sys.executable, ROOT / "release/pyz.py", output]
+    words = ["bash", "-c", script, sys.executable, str(ROOT / "release/pyz.py"), str(output)]
     failed = subprocess.run(words, check=False, capture_output=True, text=True)
     assert "File too large" in failed.stderr
     assert (list(tmp_path.iterdir()), output.read_bytes()) == ([output], b"the one before")
@@ -57,8 +57,8 @@ def test_files_of_editors_and_notes_are_left_out(pyz: Path, tmp_path: Path) -> N
         shutil.copytree(ROOT / name, tmp_path / name)
     for name in (".cli.py.swp", "cli.py~", "cli.py.orig", "token", ".#cli.py", "boot/assets/shared.sh.rej"):
         (tmp_path / "hostrouting" / name).write_text("secret")
-    words = [sys.executable, tmp_path / "release/pyz.py", tmp_path / "built", VERSION, sys.executable]
-    subprocess.run(words, check=True)
+    words = [str(tmp_path / "release/pyz.py"), str(tmp_path / "built"), VERSION, sys.executable]
+    subprocess.run([sys.executable, *words], check=True)
     assert (tmp_path / "built").read_bytes() == pyz.read_bytes()
 
 
