@@ -12,7 +12,7 @@ from hostrouting.exceptions import LockHeldError
 from hostrouting.host.files.lock import FileLock
 from hostrouting.testing import MemoryLock
 from hostrouting.watch.shared_lock import SharedLock
-from phases import CancelledError, Context
+from phases import CancelledError, Context, DeadlineExceededError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,7 +99,8 @@ def test_a_thread_that_gives_up_leaves_the_wait_to_the_next() -> None:
     lock, impatient = SharedLock(inner), Context(timeout=0.05)
 
     def give_up() -> None:
-        with pytest.raises(LockHeldError), lock.hold(impatient):
+        # Its time may be over before it asks for the lock, too.
+        with pytest.raises((LockHeldError, DeadlineExceededError)), lock.hold(impatient):
             pass
 
     thread = Thread(target=give_up)
