@@ -33,8 +33,9 @@ __all__ = ["SCRIPT", "hurried"]
 SCRIPT: Final = Path(__file__)
 #: Instead of the 30 s for DHCP.
 _WAIT: Final = 1
-#: Instead of the 60 s that a sibling of the routing pair has.
-_SIBLING: Final = 3
+#: Instead of the 60 s that a sibling of the routing pair has. In a machine, each run of Python compiles its modules:
+#: with 3 s, a sibling ran out of time when the computer was busy, and was missing from the installed files.
+_SIBLING: Final = 10
 #: Operations that change a machine: names in folders, routes, rules, and orders to systemd.
 _STEPS: Final = (
     *((os, name) for name in ("mkdir", "rename", "rmdir", "symlink", "unlink")),
