@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from functools import cache
-from importlib.metadata import metadata
+from importlib.metadata import metadata, requires
 from typing import TYPE_CHECKING
 
 import pytest
@@ -181,6 +181,16 @@ def test_links_between_documents_lead_somewhere(document: str) -> None:
     """A relative link names a file of this repository."""
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / document).read_text(encoding="utf-8"))
     assert [link for link in links if not (ROOT / document).parent.joinpath(link).exists()] == []
+
+
+def test_the_oldest_versions_are_those_of_the_package() -> None:
+    """The table of supported versions says the bounds of pyproject.toml, by which pip chooses."""
+    text = (ROOT / "docs/supported-versions.md").read_text(encoding="utf-8")
+    oldest = dict(re.findall(r"^\| (\w+) \| ([0-9.]+) \|", text, flags=re.MULTILINE))
+    bounds = dict(re.findall(r"^(\w+)>=([0-9.]+)$", "\n".join(requires("hostrouting") or []), flags=re.MULTILINE))
+    assert bounds
+    assert {name: oldest[name] for name in bounds} == bounds
+    assert f">={oldest['Python']}" == metadata("hostrouting")["Requires-Python"]
 
 
 def layers() -> list[set[str]]:
