@@ -100,8 +100,8 @@ def _one_file(results: Mapping[str, Result]) -> list[Target]:
         return results[case].contests[0].ratio(one_file.FILE, one_file.INSTALLED) if case in results else None
 
     return [
-        Target("hostrouting.pyz --version, to the installed command", ratio(one_file.START), 1.3),
-        Target("hostrouting.pyz check, to the installed command", ratio(one_file.CHECK), 1.3),
+        Target("hostrouting.pyz --version, to that of the wheel", ratio(one_file.START), 1.3),
+        Target("hostrouting.pyz check, to that of the wheel", ratio(one_file.CHECK), 1.3),
     ]
 
 

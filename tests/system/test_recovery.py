@@ -251,6 +251,8 @@ class TestItStaysDown:
         with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
             machine.run("systemctl", "isolate", "quiet.target")
             assert held(machine) == []
+            # systemctl waits for the start of the target, and not for the ends of the units that it ends.
+            machine.run("bash", "-c", f"while [[ $(systemctl is-active {RETRY}) == deactivating ]]; do :; done")
             assert machine.state(RETRY).active_state == "inactive"
             machine.mend_routing()
             assert machine.payloads() == []
