@@ -52,6 +52,8 @@ def test_an_overlap_at_boot_holds_every_machine_until_its_repair(tmp_path: Path)
         machine.mend_routing()
         for unit in (KUBE, KUBELET, "systemd-nspawn@late.service"):
             machine.wait_until_up(unit)
+            # The payload says that it is up before systemd has heard of it.
+            assert machine.systemctl("start", unit) == 0
             assert machine.state(unit).is_running
         assert sorted(machine.payloads()) == ["kube1", "kubelet", "late"]
 
