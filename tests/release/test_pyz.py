@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import pytest
@@ -117,3 +118,11 @@ def test_the_library_says_which_backend_needs_pyroute2(pyz: Path) -> None:
         "hostrouting.exceptions.BackendError: Pyroute2Backend needs pyroute2, which is not installed for this Python; "
         "install pyroute2, or use NetlinkBackend, which needs no package"
     )
+
+
+def test_every_kind_of_file_of_the_packages_is_in_it(pyz: Path) -> None:
+    """The build knows files by their suffixes; one of a new kind, such as an asset, would be missing on nodes only."""
+    junk = {"", ".orig", ".pyc", ".rej", ".swp"}
+    kinds = {path.suffix for name in ("hostrouting", "phases") for path in (ROOT / name).rglob("*") if path.is_file()}
+    packed = {PurePath(name).suffix for name in zipfile.ZipFile(pyz).namelist()}
+    assert kinds - junk <= packed

@@ -93,14 +93,20 @@ def test_a_changed_finding_is_told_once(watched: ProvenNode, caplog: pytest.LogC
     assert watched.marker() == "".join(f"{line}\n" for line in lines)
 
 
-def test_findings_that_change_all_the_time(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
-    """A routing daemon that changes fifty overlaps every second fills no log, and its last findings are told."""
+def change_every_second(watched: ProvenNode, *, seconds: int) -> list[Route]:
+    """Let a routing daemon replace fifty overlaps every second; return their routes."""
     overlaps = [attrs.evolve(OVERLAP, network=OVERLAP.network + (number << 8)) for number in range(50)]
-    for second in range(300):
+    for second in range(seconds):
         for overlap in overlaps:
             route = attrs.evolve(overlap, protocol=17 + second % 2)
             watched.node.insert_route(route, verb="replace" if second else "add")
         watched.run(1)
+    return overlaps
+
+
+def test_findings_that_change_all_the_time(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
+    """A routing daemon that changes fifty overlaps every second fills no log, and its last findings are told."""
+    overlaps = change_every_second(watched, seconds=300)
     assert 100 <= caplog.text.count(": overlap") <= 350
     watched.run(100)
     assert watched.marker().count("proto keepalived") == 50
@@ -119,12 +125,7 @@ def test_another_cidr_breaks_the_silence(caplog: pytest.LogCaptureFixture) -> No
     section = {"expectedCidrs": ["172.16.0.0/16", "172.31.0.0/16"]}
     watched = ProvenNode(HostRoutingConfig.from_mapping({"routeOverlap": section}))
     watched.run(3)
-    overlaps = [attrs.evolve(OVERLAP, network=OVERLAP.network + (number << 8)) for number in range(50)]
-    for second in range(20):
-        for overlap in overlaps:
-            route = attrs.evolve(overlap, protocol=17 + second % 2)
-            watched.node.insert_route(route, verb="replace" if second else "add")
-        watched.run(1)
+    change_every_second(watched, seconds=20)
     caplog.clear()
     watched.node.insert_route(Route.parse("172.31.4.0/24", dev="ib0", protocol=16))
     watched.run(2.5)
