@@ -50,8 +50,7 @@ def one_file(setting: Setting) -> list[Result]:
 
 
 def _contest(name: str, forms: dict[str, str], words: Sequence[str], setting: Setting) -> Result:
-    # `make coverage` would find no sources of what it measured in the file.
-    env = {name: value for name, value in environment().items() if not name.startswith("COVERAGE_")}
+    env = environment()
     contenders = [
         Contender(form, partial(process, [sys.executable, program, *words], env=env, cwd="/"))
         for form, program in forms.items()
