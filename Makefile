@@ -12,7 +12,7 @@ PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test quick pythons oldest coverage properties check lint types public-types layers scripts wheel wheel-test pyz pyz-test packages matrix matrix-table \
-	bench fuzz soak kernel-bullseye kernel-jammy kernel-bookworm kernel-trixie kernel-without-ipv6 \
+	bench fuzz soak kernel-bullseye kernel-jammy kernel-bookworm kernel-noble kernel-trixie kernel-without-ipv6 \
 	tools-focal tools-bullseye tools-jammy tools-bookworm tools-noble tools-trixie format clean
 
 demo: $(VENV)/ready
@@ -132,13 +132,13 @@ fuzz: $(VENV)/ready
 soak: $(VENV)/ready
 	HYPOTHESIS_PROFILE=soak $(PYTEST)
 	$(MAKE) matrix
-	$(MAKE) kernel-bullseye kernel-jammy kernel-bookworm kernel-trixie kernel-without-ipv6
+	$(MAKE) kernel-bullseye kernel-jammy kernel-bookworm kernel-noble kernel-trixie kernel-without-ipv6
 	$(MAKE) tools-focal tools-bullseye tools-jammy tools-bookworm tools-noble tools-trixie
 	.ci/fresh trixie
 	$(MAKE) fuzz SECONDS=900
 
-# Contracts, boot scripts and the sweep (with real legacy ebtables) under the kernels of three Debians and of Ubuntu 22.04: 5.10,
-# 6.1, 6.12 and 5.15, with VRFs and devices of the type dummy; needs root. That of Debian 12 also without IPv6. What needs no
+# Contracts, boot scripts and the sweep (with real legacy ebtables) under the kernels of three Debians and two Ubuntus: 5.10,
+# 6.1, 6.12, 5.15 and 6.8, with VRFs and devices of the type dummy; needs root. That of Debian 12 also without IPv6. What needs no
 # kernel is left out.
 OTHER_KERNEL_TESTS := tests/test_kernel_facts.py tests/fib/test_own_routes.py tests/testing/test_kernel_equivalence.py \
 	tests/host/test_route_backends.py tests/host/test_network_events.py tests/host/test_link_layer.py tests/host/test_ipv6.py \
@@ -146,7 +146,7 @@ OTHER_KERNEL_TESTS := tests/test_kernel_facts.py tests/fib/test_own_routes.py te
 	tests/static_routes/test_script.py tests/static_routes/test_differential.py \
 	tests/route_overlap/test_script.py tests/route_overlap/test_assumed.py tests/route_overlap/test_vrf.py \
 	tests/stale_cni/test_kernel.py
-kernel-bullseye kernel-jammy kernel-bookworm kernel-trixie: kernel-%: $(VENV)/ready
+kernel-bullseye kernel-jammy kernel-bookworm kernel-noble kernel-trixie: kernel-%: $(VENV)/ready
 	KERNEL_SUITE=$* .ci/kernel env HYPOTHESIS_PROFILE=kernel HOSTROUTING_NO_SKIP=1 \
 		$(PYTEST) -p no:cacheprovider -k 'not Memory and not TestFiles' $(OTHER_KERNEL_TESTS)
 kernel-without-ipv6: $(VENV)/ready

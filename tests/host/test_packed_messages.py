@@ -137,7 +137,7 @@ def test_batches_end_at_their_size_and_number_their_messages() -> None:
         length = struct.unpack_from("=I", batch)[0]
         sizes.append(len(batch) // length)
         numbers += [struct.unpack_from(">I", batch, offset + 8)[0] for offset in range(0, len(batch), length)]
-    assert sizes == [250, 200]
+    assert sizes == [200, 200, 50]
     assert numbers == list(range(1, 451))
 
 
