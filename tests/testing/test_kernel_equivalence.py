@@ -1,291 +1,30 @@
-"""The model in memory against the kernel: the same random life, compared after every step."""
+"""The model in memory against the kernel: the same random life, compared after every step.
+
+Short lives are in tests/fib/test_short_histories.py.
+"""
 
 from __future__ import annotations
 
-import errno
-import os
-import re
-from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
-import attrs
 from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support import small_world
 from support.kernel import needs_kernel
-from support.kernel_packets import decisions, let_packets_in
-from support.small_world import packets, places, selecting_rules
+from support.kernel_packets import decisions
+from support.two_worlds import EXAMPLES, TwoWorlds, decided
 
-from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
-from hostrouting.fib import Fib, Packet
-from hostrouting.fib.buckets import after, fits
-from hostrouting.fib.live import LiveFib, differences
-from hostrouting.fib.tables import key_of
-from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.host.netlink.events import NetlinkEvents
-from hostrouting.net.addresses import format_cidr, format_ipv4, parse_ipv4
-from hostrouting.net.events import AddressEvent, DeviceEvent, RouteEvent, RuleEvent
+from hostrouting.fib import Packet
+from hostrouting.net.addresses import parse_ipv4
 from hostrouting.net.routes import NextHop, Route
 from hostrouting.net.rules import Rule
-from hostrouting.testing import KernelNode, MemoryBackend
-from hostrouting.testing.admission import shown
-from phases import Context
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from hostrouting.fib.tables import Bucket, Key
-    from hostrouting.host import NetworkEvents
-    from hostrouting.net.changes import RouteChange
-    from hostrouting.net.events import NetworkEvent
-    from hostrouting.net.routes import Lookup, ObservedRoute
+    from hostrouting.testing import KernelNode, MemoryBackend
 
 pytestmark = needs_kernel
 
-PLACES = places()
-#: Before Linux 5.14 the first address of a network is a broadcast address, too.
-OF_OLD_KERNELS = "broadcast 127.0.0.0 dev lo table local proto kernel scope link src 127.0.0.1"
-_REMOVED_WITH_A_SOURCE = re.compile("remove .* src ")
-DEVICES = small_world.DEVICES
-
-
-class TwoWorlds(RuleBasedStateMachine):
-    """One node twice: in memory and in the kernel."""
-
-    @initialize()
-    def begin(self) -> None:
-        self.stack = ExitStack()
-        self.node = self.stack.enter_context(KernelNode.made())
-        let_packets_in(self.node)
-        self.kernel = NetlinkBackend(netns=self.node.name)
-        self.memory = MemoryBackend()
-        if {str(route) for route in self.kernel.routes()} >= {OF_OLD_KERNELS}:
-            self.memory.insert_route(
-                Route.parse("127.0.0.0/32", dev="lo", kind="broadcast", table=255, protocol=2, source="127.0.0.1")
-            )
-        for dev in DEVICES:
-            self.memory.add_link(dev, up=dev in DEVICES[:2])
-            self.node.add_link(dev, up=dev in DEVICES[:2])
-        announced: list[NetworkEvents] = [self.memory.events, NetlinkEvents(netns=self.node.name)]
-        self.listeners = [self.stack.enter_context(events.listen(Context())) for events in announced]
-        self.live = self.reading()
-
-    def reading(self) -> LiveFib:
-        fib = Fib.of(self.kernel.links(), self.kernel.routes(), self.kernel.rules())
-        return LiveFib(attrs.evolve(fib, merged=self.memory.fib.merged))
-
-    def teardown(self) -> None:
-        if hasattr(self, "stack"):
-            self.stack.close()
-
-    def both(self, act: Callable[[MemoryBackend | KernelNode], None]) -> None:
-        """Do it in both worlds; when one refuses, so must the other."""
-        refusals = []
-        for world in self.memory, self.node:
-            try:
-                act(world)
-            except BackendError as error:
-                refusals.append(str(error))
-        assert len(refusals) in {0, 2}, refusals
-
-    @rule(dev=small_world.devices(), up=st.booleans())
-    def link_goes_up_or_down(self, dev: str, up: bool) -> None:
-        self.both(lambda world: world.set_up(dev, up=up))
-
-    @rule(dev=small_world.devices())
-    def link_goes_and_comes_back(self, dev: str) -> None:
-        self.both(lambda world: world.remove_link(dev))
-        self.both(lambda world: world.add_link(dev))
-
-    @rule(dev=small_world.devices(), address=small_world.addresses())
-    def address_comes(self, dev: str, address: tuple[str, str | None]) -> None:
-        text, peer = address
-        self.both(lambda world: world.add_address(dev, text, peer=peer))
-
-    @rule(data=st.data())
-    def address_goes(self, data: st.DataObject) -> None:
-        held = [(link.name, own) for link in self.memory.links() for own in link.addresses if not link.loopback]
-        if not held:
-            return
-        dev, own = data.draw(st.sampled_from(held))
-        text = format_cidr(own.local, own.prefix_length)
-        peer = None if own.peer == own.local else format_ipv4(own.peer)
-        self.both(lambda world: world.remove_address(dev, text, peer=peer))
-
-    @rule(rule=small_world.rules() | selecting_rules())
-    def rule_comes(self, rule: Rule) -> None:
-        self.both(lambda world: world.add_rule(rule))
-
-    @rule(dev=small_world.devices(), group=st.sampled_from([0, 5]))
-    def device_joins_a_group(self, dev: str, group: int) -> None:
-        self.both(lambda world: world.set_group(dev, group))
-
-    @precondition(lambda self: not all(device.up for device in self.memory.links()))
-    @rule()
-    def device_is_renamed_and_back(self) -> None:
-        dev = next(device.name for device in self.memory.links() if not device.up)
-        self.both(lambda world: world.rename_link(dev, "renamed"))
-        self.same_routes()
-        self.both(lambda world: world.rename_link("renamed", dev))
-
-    @rule(data=st.data())
-    def packets_are_routed(self, data: st.DataObject) -> None:
-        own = [a.local for link in self.memory.links() for a in link.addresses if not link.loopback]
-        asked = data.draw(st.lists(packets(own), min_size=10, max_size=20))
-        in_memory = [_decided(self.memory, packet) for packet in asked]
-        in_kernel = decisions(self.node, asked)
-        pairs = list(zip(asked, in_memory, in_kernel, strict=True))
-        assert in_memory == in_kernel, [pair for pair in pairs if pair[1] != pair[2]]
-
-    @rule(data=st.data())
-    def rule_goes(self, data: st.DataObject) -> None:
-        held = [rule for rule in self.memory.rules() if rule.priority != 0]
-        if held:
-            rule = data.draw(st.sampled_from(held))
-            self.both(lambda world: world.remove_rule(rule))
-
-    @rule(route=small_world.routes(protocols=(3, 4, 16)), verb=st.sampled_from(["append", "add", "replace"]))
-    def foreign_route_comes(self, route: Route, verb: str) -> None:
-        self.both(lambda world: world.insert_route(route, verb=verb))
-
-    @rule(data=st.data())
-    def foreign_hand_deletes(self, data: st.DataObject) -> None:
-        held = self.memory.routes()
-        if held:
-            route = data.draw(st.sampled_from(held))
-            self.both(lambda world: world.delete_route(route))
-
-    @rule(verify=st.booleans(), data=st.data())
-    def batch_is_applied(self, verify: bool, data: st.DataObject) -> None:
-        changes = data.draw(small_world.changes_of(self.memory.routes()))
-        assert self.outcome(self.memory, changes, verify) == self.outcome(self.kernel, changes, verify)
-
-    @staticmethod
-    def outcome(backend: MemoryBackend | NetlinkBackend, changes: list[RouteChange], verify: bool) -> object:
-        try:
-            backend.apply(changes, verify=verify)
-        except RouteRejectedError as error:
-            return error.refusals, error.rolled_back, error.left_behind
-        except LinkNotFoundError as error:
-            return error.dev
-        return None
-
-    @precondition(lambda self: hasattr(self, "kernel"))
-    @invariant()
-    def same_routes(self) -> None:
-        self.compare(sorted(map(_comparable, self.memory.routes())), sorted(map(_comparable, self.kernel.routes())))
-
-    @staticmethod
-    def compare(in_memory: Sequence[object], in_kernel: Sequence[object]) -> None:
-        only_memory = [thing for thing in in_memory if thing not in in_kernel]
-        only_kernel = [thing for thing in in_kernel if thing not in in_memory]
-        assert in_memory == in_kernel, f"only in memory: {only_memory}; only in the kernel: {only_kernel}"
-
-    @precondition(lambda self: hasattr(self, "kernel"))
-    @invariant()
-    def same_events(self) -> None:
-        taken = [listener.take() for listener in self.listeners]
-        self.same_life(taken[1])
-        in_memory, in_kernel = (list(map(_event, events)) for events in taken)
-        # Newer kernels announce the routes that send from a removed address, too.
-        told = [event for event in in_kernel if event in in_memory or not _REMOVED_WITH_A_SOURCE.match(event)]
-        self.compare(sorted(filter(None, in_memory)), sorted(filter(None, told)))
-
-    def same_life(self, announced: Sequence[NetworkEvent]) -> None:
-        """A model that follows the kernel by its events is what a reading shows, silent removals included.
-
-        If only routes changed, each event fits the routes before it: the model does not count on its leniency.
-        """
-        routes = [event for event in announced if isinstance(event, RouteEvent)]
-        if len(routes) == len(announced):
-            self.all_fit(routes)
-        if self.live.apply(announced).unknown:
-            self.live = self.reading()
-            return
-        fresh = self.reading().fib
-        assert not list(differences(self.live.fib, fresh)), announced
-        assert self.live.fib.merged == fresh.merged
-
-    def all_fit(self, routes: Sequence[RouteEvent]) -> None:
-        buckets: dict[Key, Bucket] = {}
-        for event in routes:
-            key = key_of(event.route)
-            bucket = buckets.get(key, self.live.fib.tables.bucket(key))
-            assert fits(bucket, *event), (bucket, event)
-            buckets[key] = after(bucket, *event)
-
-    @precondition(lambda self: hasattr(self, "kernel"))
-    @invariant()
-    def same_rules_and_addresses(self) -> None:
-        # Newer kernels show the mask of a single port, too.
-        assert self.memory.rules() == [rule._replace(unknown=()) for rule in self.kernel.rules()]
-        in_kernel = [link._replace(mac="", kind="") for link in self.kernel.links()]
-        assert [link[2:] for link in self.memory.links()] == [link[2:] for link in in_kernel]
-
-    @precondition(lambda self: hasattr(self, "kernel"))
-    @invariant()
-    def same_lookups(self) -> None:
-        self.compare(*(list(map(_answer, world.lookup(PLACES))) for world in (self.memory, self.kernel)))
-        own = [a.local for link in self.memory.links() for a in link.addresses if not link.loopback]
-        for source in [*own[:2], parse_ipv4("10.1.0.1")]:
-            given = [source] * len(PLACES)
-            worlds = (self.memory, self.kernel)
-            self.compare(*(list(map(_answer, world.lookup(PLACES, sources=given))) for world in worlds))
-        # Of several next hops the kernel picks one by a hash.
-        answers = self.memory.lookup(PLACES)
-        single = [answer.destination for answer in answers if not (answer.route and answer.route.nexthops)]
-        self.compare(*(list(map(_path, world.lookup(single, resolve=True))) for world in (self.memory, self.kernel)))
-
-
-def _comparable(route: ObservedRoute) -> tuple[object, ...]:
-    return (route.table, route.network, route.prefix_length, route.tos, route.metric, str(route))
-
-
-def _event(event: NetworkEvent) -> str:
-    """Return an event as text; empty for a device's, since the kernel repeats those."""
-    if isinstance(event, AddressEvent):
-        return f"{event.verb} {event.dev} {event.address!r}"
-    if isinstance(event, RuleEvent):
-        # Newer kernels show the mask of a single port, too.
-        return f"{event.verb} {event.rule._replace(unknown=())}"
-    return "" if isinstance(event, DeviceEvent) else f"{event.verb} {event[1]}"
-
-
-def _answer(lookup: Lookup) -> object:
-    if lookup.route is None:
-        return format_ipv4(lookup.destination), errno.errorcode[lookup.errno]
-    return format_ipv4(lookup.destination), str(lookup.route)
-
-
-def _decided(memory: MemoryBackend, packet: Packet) -> str:
-    decision = memory.fib.egress(packet) if packet.iif == "lo" else memory.fib.decide(packet)
-    if decision.route is None:
-        return os.strerror(decision.errno)
-    # Of a packet that it takes to be on the link the kernel has no route to show.
-    return str(shown(decision.route)) if decision.route.table else os.strerror(errno.EHOSTUNREACH)
-
-
-def _path(lookup: Lookup) -> object:
-    if lookup.route is None:
-        return format_ipv4(lookup.destination), errno.errorcode[lookup.errno]
-    route = lookup.route
-    return (
-        format_ipv4(lookup.destination),
-        route.kind,
-        route.dev,
-        route.gateway,
-        route.source and format_ipv4(route.source),
-    )
-
-
-_EXAMPLES = {"kernel": 3, "wheel": 10, "soak": 2000}
-
 TestTwoWorlds = TwoWorlds.TestCase
-TestTwoWorlds.settings = settings(
-    settings.default, max_examples=_EXAMPLES.get(os.environ.get("HYPOTHESIS_PROFILE", ""), 500), stateful_step_count=30
-)
+TestTwoWorlds.settings = settings(settings.default, max_examples=EXAMPLES, stateful_step_count=30)
 
 
 def test_an_inverted_l3mdev_rule_looks_up_main() -> None:
@@ -315,7 +54,7 @@ def test_a_packet_has_all_next_hops_of_its_route() -> None:
         shown_by_kernel = decisions(worlds.node, [packet])
         assert (
             shown_by_kernel
-            == [_decided(worlds.memory, packet)]
+            == [decided(worlds.memory, packet)]
             == ["default nexthop dev e0 weight 2 nexthop dev e0 weight 3"]
         )
     finally:

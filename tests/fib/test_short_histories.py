@@ -1,0 +1,20 @@
+"""The model in memory against the kernel in short histories; testing/test_kernel_equivalence.py has the long ones.
+
+No other tests take as long as these two. They are far from each other, so the workers of a run take one each.
+"""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from support.kernel import needs_kernel
+from support.two_worlds import EXAMPLES, TwoWorlds
+
+pytestmark = needs_kernel
+
+
+class ShortTwoWorlds(TwoWorlds):
+    """A machine has one set of settings."""
+
+
+TestShortTwoWorlds = ShortTwoWorlds.TestCase
+TestShortTwoWorlds.settings = settings(settings.default, max_examples=2 * EXAMPLES, stateful_step_count=10)
