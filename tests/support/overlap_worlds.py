@@ -181,7 +181,7 @@ def run_script(
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=200,
     )
     markers = {path.name: path.read_text() for path in sorted(folder.iterdir())} if folder.exists() else {}
     return ScriptRun(done.returncode, done.stdout + done.stderr, markers)
