@@ -39,6 +39,7 @@ WAYS = {
 }
 ALTOGETHER = ("172.16.1.0/24", "172.16.2.0/24", "172.16.3.0/24")
 FLIPPING = ("172.16.4.0/24",)
+_SHORTEST = 0.004
 CREATE, REPLACE, EXCLUSIVE, APPEND = 0x400, 0x100, 0x200, 0x800
 
 
@@ -50,6 +51,8 @@ class Changer:
         self._index = index
         self._prefixes = prefixes
         self._pauses = pauses
+        #: In seconds. A run makes it longer after a refusal, because a slow machine needs more time for an apply.
+        self.longest_pause = _SHORTEST
         self._random = random.Random(seed)
         #: The routes of each place by the changer's list, in their order.
         self.account: dict[str, list[str]] = {prefix: [] for prefix in prefixes}
@@ -76,7 +79,7 @@ class Changer:
             with self.turn:
                 self.change(self._random.choice(self._prefixes))
             if self._pauses and self.count % 16 == 0:
-                self.stop.wait(self._random.uniform(0, 0.004))
+                self.stop.wait(self._random.uniform(0, self.longest_pause))
 
     def change(self, prefix: str) -> None:
         """Change one place in its way, and keep account of it."""
@@ -153,9 +156,11 @@ def live_pairs(
             try:
                 Convergence(host, logger).run(Context(), ours)
                 figures["applied"] += 1
+                changer.longest_pause = max(_SHORTEST, changer.longest_pause / 2)
             except RouteRejectedError as error:
                 figures["reported as remaining"] += len(error.left_behind)
                 figures["refused"] += 1
+                changer.longest_pause *= 2
             while True:
                 try:
                     Convergence(host, logger).run(Context(), ())
