@@ -18,6 +18,7 @@ import pytest
 from support.kernel import needs_kernel
 from support.needs import needs
 
+from hostrouting.host.netlink.conversation import BATCH
 from hostrouting.host.netlink.namespaces import in_namespace, open_here
 from hostrouting.testing import KernelNode
 
@@ -149,20 +150,20 @@ def test_an_event_does_not_say_which_process_made_the_change(node: KernelNode) -
 
 
 def test_a_default_receive_buffer_holds_a_batch_of_answers(node: KernelNode) -> None:
-    """All refusals of 200 messages in one send can be read; of 400 the kernel drops some."""
+    """All refusals of a batch in one send can be read; of 400 the kernel drops some."""
     impossible = struct.pack("=8BI", socket.AF_INET, 33, 0, 0, 254, 142, 0, 1, 0)
     with in_namespace(node.name, open_here) as sender:
         sender.bind((0, 0))
-        for count in (200, 400):
+        for count in (BATCH, 400):
             numbers = range(1, count + 1)
             sender.send(b"".join(struct.pack("=IHHII", 28, RTM_NEWROUTE, 1, n, 0) + impossible for n in numbers))
-            if count == 200:
+            if count == BATCH:
                 assert len(messages_received(sender)) == count
         with pytest.raises(OSError, match=os.strerror(errno.ENOBUFS)):
             messages_received(sender)
 
 
-BATCH = """\
+LINES_OF_IP = """\
 route add 192.0.2.0/24 via 10.224.0.1
 route add 198.51.100.0/24 via 9.9.9.9
 route add 203.0.113.0/24 via 10.224.0.1
@@ -175,7 +176,7 @@ def test_a_batch_of_ip_stops_at_the_first_refusal_unless_forced(
 ) -> None:
     """Routes before the refused line stay either way; the error names the number of the line."""
     command = ["ip", "-n", node.name, "-4", "-o", *options, "-batch", "-"]
-    ended = subprocess.run(command, input=BATCH, capture_output=True, text=True, check=False)
+    ended = subprocess.run(command, input=LINES_OF_IP, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert "Command failed -:2" in ended.stderr
     added = node.ip("route", "show", "via", "10.224.0.1").splitlines()

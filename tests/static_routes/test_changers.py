@@ -39,7 +39,8 @@ WAYS = {
 }
 ALTOGETHER = ("172.16.1.0/24", "172.16.2.0/24", "172.16.3.0/24")
 FLIPPING = ("172.16.4.0/24",)
-_SHORTEST = 0.004
+#: The longest pause of the first apply, in seconds; none later is shorter.
+FIRST_PAUSE = 0.004
 CREATE, REPLACE, EXCLUSIVE, APPEND = 0x400, 0x100, 0x200, 0x800
 
 
@@ -51,8 +52,9 @@ class Changer:
         self._index = index
         self._prefixes = prefixes
         self._pauses = pauses
-        #: In seconds. A run makes it longer after a refusal, because a slow machine needs more time for an apply.
-        self.longest_pause = _SHORTEST
+        #: In seconds. A run doubles it after a refusal, because a slow machine needs more time, and halves it after an
+        #: apply that succeeds.
+        self.longest_pause = FIRST_PAUSE
         self._random = random.Random(seed)
         #: The routes of each place by the changer's list, in their order.
         self.account: dict[str, list[str]] = {prefix: [] for prefix in prefixes}
@@ -156,7 +158,7 @@ def live_pairs(
             try:
                 Convergence(host, logger).run(Context(), ours)
                 figures["applied"] += 1
-                changer.longest_pause = max(_SHORTEST, changer.longest_pause / 2)
+                changer.longest_pause = max(FIRST_PAUSE, changer.longest_pause / 2)
             except RouteRejectedError as error:
                 figures["reported as remaining"] += len(error.left_behind)
                 figures["refused"] += 1
