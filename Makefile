@@ -11,15 +11,20 @@ PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
 # Without compiled files each process of a test run compiles its tests and packages again, which takes longer than the tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test quick pythons oldest coverage properties check lint types public-types layers scripts wheel wheel-test pyz pyz-test packages matrix matrix-table \
+.PHONY: demo test quick test-all pythons oldest coverage check lint types public-types layers scripts wheel wheel-test pyz pyz-test packages matrix matrix-table \
 	bench fuzz soak kernel-bullseye kernel-jammy kernel-bookworm kernel-noble kernel-trixie kernel-without-ipv6 \
 	tools-focal tools-bullseye tools-jammy tools-bookworm tools-noble tools-trixie format clean
 
 demo: $(VENV)/ready
 	@$(BIN)/python examples/demo.py
 
+# All tests of at most about a second, and some thirty stories on real systemd: four minutes.
 test: $(VENV)/ready
 	$(PYTEST)
+
+# The slow tests, too, and more examples of the property tests.
+test-all: $(VENV)/ready
+	HYPOTHESIS_PROFILE=check $(PYTEST)
 
 # All tests that need neither root nor namespaces, with few examples, in 15 seconds: the loop while working.
 quick: $(VENV)/ready
@@ -33,16 +38,14 @@ pythons: oldest
 		env -u HOSTROUTING_NO_SKIP $(MAKE) --no-print-directory quick VENV=.venv-$$version PYTHON=$$python; \
 	done
 
-# `make quick`, and the backends against the kernel, with the oldest supported Python, attrs and pyroute2. Two tests that ask
-# pyroute2 for a second opinion need a newer one, which knows NDA_PROTOCOL.
+# `make quick`, and the backends against the kernel, with the oldest supported Python, attrs and pyroute2.
 oldest:
 	set -- $$(.ci/pythons); echo "== Python $$1 and the oldest dependencies"; \
 	$(MAKE) --no-print-directory .venv-oldest/ready VENV=.venv-oldest PYTHON=$$2
 	.venv-oldest/bin/pip install -qq --disable-pip-version-check --require-hashes --no-deps -r .ci/oldest.lock
-	set -e; set -- $(PYTEST_OPTIONS) -q --deselect tests/host/test_second_opinion.py::test_a_neighbour \
-		--deselect tests/host/test_link_layer_messages.py::test_pyroute2_reads_the_same_messages; \
+	set -e; set -- $(PYTEST_OPTIONS) -q; \
 	env -u HOSTROUTING_NO_SKIP HYPOTHESIS_PROFILE=quick .venv-oldest/bin/pytest "$$@"; \
-	HYPOTHESIS_PROFILE=wheel .venv-oldest/bin/pytest "$$@" tests/host/test_route_backends.py tests/host/test_pyroute_socket.py
+	HYPOTHESIS_PROFILE=again .venv-oldest/bin/pytest "$$@" tests/host/test_route_backends.py tests/host/test_pyroute_socket.py
 
 # Statements and branches that the whole suite runs, system tests and child processes included. COVERAGE_OPTIONS=tests/net
 # Every process writes a file into one folder: those without a right to write elsewhere, too, and those in other machines.
@@ -50,16 +53,13 @@ coverage: export COVERAGE_FILE := $(CURDIR)/.coverage-data/of
 coverage: $(VENV)/ready
 	rm -rf .coverage-data
 	mkdir --mode 1777 .coverage-data
-	HYPOTHESIS_PROFILE=wheel $(BIN)/coverage run -m pytest $(PYTEST_OPTIONS) $(COVERAGE_OPTIONS)
+	HYPOTHESIS_PROFILE=again $(BIN)/coverage run -m pytest $(PYTEST_OPTIONS) $(COVERAGE_OPTIONS)
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report $(if $(COVERAGE_OPTIONS),--fail-under=0)
 
-# The property tests and state machines of `make test` alone.
-properties: $(VENV)/ready
-	$(PYTEST) -m hypothesis
-
-# All that CI runs but the other Pythons, the single file, the tools of other Debians, `make fuzz` and the fresh machine.
-check: test lint types layers scripts wheel-test public-types
+# All tests, and all that CI runs but the other Pythons, the single file, the tools of other Debians, `make fuzz` and the
+# fresh machine.
+check: test-all lint types layers scripts wheel-test public-types
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
@@ -73,7 +73,7 @@ layers: $(VENV)/ready
 	$(BIN)/lint-imports
 
 scripts: $(VENV)/ready
-	$(BIN)/shellcheck $(filter-out %.lock,$(wildcard .ci/*)) tests/support/*.sh hostrouting/boot/assets/hostrouting-retry.sh
+	$(BIN)/shellcheck $(filter-out %.lock,$(wildcard .ci/*)) tests/support/*.sh hostrouting/boot/assets/hostrouting-*.sh
 
 wheel: $(VENV)/ready
 	rm -rf dist $(WHEEL_VENV)
@@ -90,12 +90,13 @@ wheel-test: wheel
 pyz: $(VENV)/ready
 	$(BIN)/python release/pyz.py dist/hostrouting.pyz $$(.ci/pythons)
 
-# The tests of the command, run by that file, on each of these Pythons.
+# The tests of the command that need no kernel, run by that file on each of these Pythons, and those on the kernel by one.
 pyz-test: pyz
 	set -e; .ci/pythons | while read -r version python; do \
 		echo "== Python $$version"; \
-		HOSTROUTING_COMMAND="$$python -I $(CURDIR)/dist/hostrouting.pyz" $(PYTEST) -q tests/cli; \
+		HOSTROUTING_COMMAND="$$python -I $(CURDIR)/dist/hostrouting.pyz" HYPOTHESIS_PROFILE=quick $(PYTEST) -q tests/cli; \
 	done
+	set -- $$(.ci/pythons); HOSTROUTING_COMMAND="$$2 -I $(CURDIR)/dist/hostrouting.pyz" $(PYTEST) -q tests/cli/test_node.py
 
 # A package for Debian and Ubuntu, and one for distributions with rpm; needs dpkg-deb and rpmbuild. The same sources and
 # Pythons give the same bytes.
@@ -108,7 +109,7 @@ public-types: wheel
 	.ci/public-types $(WHEEL_VENV)
 
 # Every trouble x {first apply, over an installed config} x {WARN, STRICT}, each booted twice; compared with
-# docs/apply-matrix.md, which `make matrix-table` writes. A sample is part of `make test`.
+# docs/apply-matrix.md, which `make matrix-table` writes. Samples are part of `make test` and `make check`.
 matrix: $(VENV)/ready
 	HOSTROUTING_MATRIX=all $(PYTEST) tests/system/test_matrix.py
 
@@ -127,8 +128,8 @@ fuzz: $(VENV)/ready
 		--require-hashes --only-binary :all: -r tests/fuzz/requirements.lock || true
 	$(BIN)/python tests/fuzz/run.py --seconds $(SECONDS) $(FUZZ_OPTIONS)
 
-# The long profile of the property tests and state machines; then the kernels and the Debian that CI does not wait for,
-# and a quarter of an hour of fuzzing.
+# All tests, the property tests with thousands of examples and a random seed; then the kernels, the tools and the Debian that
+# CI does not wait for, and a quarter of an hour of fuzzing.
 soak: $(VENV)/ready
 	HYPOTHESIS_PROFILE=soak $(PYTEST)
 	$(MAKE) matrix
@@ -140,11 +141,11 @@ soak: $(VENV)/ready
 # Contracts, boot scripts and the sweep (with real legacy ebtables) under the kernels of three Debians and two Ubuntus: 5.10,
 # 6.1, 6.12, 5.15 and 6.8, with VRFs and devices of the type dummy; needs root. That of Debian 12 also without IPv6. What needs no
 # kernel is left out.
-OTHER_KERNEL_TESTS := tests/test_kernel_facts.py tests/fib/test_own_routes.py tests/testing/test_kernel_equivalence.py \
+OTHER_KERNEL_TESTS := tests/test_kernel_facts.py tests/testing/test_own_routes.py tests/testing/test_kernel_equivalence.py \
 	tests/host/test_route_backends.py tests/host/test_network_events.py tests/host/test_link_layer.py tests/host/test_ipv6.py \
 	tests/host/test_nft.py tests/host/ebtables/test_ebtables.py \
 	tests/static_routes/test_script.py tests/static_routes/test_differential.py \
-	tests/route_overlap/test_script.py tests/route_overlap/test_assumed.py tests/route_overlap/test_vrf.py \
+	tests/route_overlap/test_script.py tests/route_overlap/test_announced.py tests/route_overlap/test_vrf.py \
 	tests/stale_cni/test_kernel.py
 kernel-bullseye kernel-jammy kernel-bookworm kernel-noble kernel-trixie: kernel-%: $(VENV)/ready
 	KERNEL_SUITE=$* .ci/kernel env HYPOTHESIS_PROFILE=kernel HOSTROUTING_NO_SKIP=1 \
@@ -161,7 +162,7 @@ TOOLS_TESTS := tests/host/test_nft.py tests/host/ebtables tests/host/test_ebtabl
 tools-focal: TOOLS_TESTS := $(SCRIPT_TESTS)
 tools-focal tools-bullseye tools-jammy tools-bookworm tools-noble tools-trixie: tools-%: $(VENV)/ready
 	.ci/tools $* .tools/$*
-	PATH="$(CURDIR)/.tools/$*/bin:$$PATH" HYPOTHESIS_PROFILE=wheel HOSTROUTING_NO_SKIP=1 $(PYTEST) $(TOOLS_TESTS)
+	PATH="$(CURDIR)/.tools/$*/bin:$$PATH" HYPOTHESIS_PROFILE=fresh HOSTROUTING_NO_SKIP=1 $(PYTEST) -m 'not slow' $(TOOLS_TESTS)
 
 format: $(VENV)/ready
 	$(BIN)/ruff check --fix .

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 from hostrouting import Configure, Host, HostRoutingConfig
 from hostrouting.check import check_node
 from hostrouting.exceptions import RouteOverlapError
-from hostrouting.fib import events
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.route_overlap.explain import explain
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, agent_mac
 from hostrouting.testing import FakeHost, MemoryBackend, MemoryFiles
+from hostrouting.testing.consequences import with_device
 from phases import Context, TaskFailedError, execute
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def a_node_in_memory() -> FakeHost:
     for number, name in enumerate(FABRIC):
         routes.add_link(name, up=False)
         named = routes.fib.devices[name]._replace(mac=f"00:15:5d:33:ff:1{number}")
-        routes.fib = events.with_device(routes.fib, named)
+        routes.fib = with_device(routes.fib, named)
     host = FakeHost(routes)
     announce(host.files, routes)
     return host

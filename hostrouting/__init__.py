@@ -7,7 +7,7 @@
     stale_cni/      CleanStaleCNI removes the objects that a removed CNI left
     watch/          Watch keeps routes, proof and siblings right
     boot/           how a capability installs its boot half; the gates
-    journal.py      the record of displaced and swept objects
+    journal.py      the records of swept objects
     config/         HostRoutingConfig and its sections: frozen, valid values
     host/           the machine as ports: Host, RouteBackend, and the adapters that implement them
     net/            values: addresses, routes, rules, devices

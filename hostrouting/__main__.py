@@ -8,8 +8,6 @@ from typing import NoReturn
 
 from hostrouting import cli
 
-__all__ = ["main"]
-
 
 def main() -> NoReturn:
     """Run the command of this process's arguments, and end the process.

@@ -19,14 +19,6 @@ if TYPE_CHECKING:
     from hostrouting.host import FileStore, Host
     from phases import Context
 
-__all__ = [
-    "PROBE_UNIT",
-    "boot_files",
-    "boot_parts",
-    "installs_units",
-    "missing_tools",
-]
-
 #: Repeated here, so that nodes without probes need not import their room.
 PROBE_UNIT: Final = "probe-snat.service"
 
@@ -38,9 +30,14 @@ def boot_parts(config: HostRoutingConfig) -> tuple[BootUnit | Departure, BootUni
     return routes.boot_part(config), overlap.boot_part(config)
 
 
+def _needs_pair(config: HostRoutingConfig) -> bool:
+    # Without rendering the scripts: that of 10,000 routes takes a while.
+    return bool(config.static_routes.routes or config.route_overlap.cidrs)
+
+
 def installs_units(ctx: Context, config: HostRoutingConfig, host: Host) -> bool:
     """Return True if an apply would install anything: without IPv6 a config of probes alone installs nothing."""
-    if units_in(boot_parts(config)) or _watch_units(config, host):
+    if _needs_pair(config) or _watch_units(config, host):
         return True
     if not host.is_live or not config.probe_snat.enabled:
         return config.probe_snat.enabled
@@ -56,7 +53,8 @@ def installs_units(ctx: Context, config: HostRoutingConfig, host: Host) -> bool:
 
 def missing_tools(config: HostRoutingConfig, files: FileStore) -> list[NodeFinding]:
     """Return the programs that the units of this config run and that an image lacks."""
-    packages = {"bash": "bash", "flock": "util-linux", "ip": "iproute2"} if units_in(boot_parts(config)) else {}
+    packages = {"bash": "bash", "ip": "iproute2"} | dict.fromkeys(("flock", "nsenter", "setpriv"), "util-linux")
+    packages = packages if _needs_pair(config) else {}
     missing = [_missing(name, package, _SHUT) for name, package in packages.items() if not has_program(files, name)]
     if config.probe_snat.enabled and not has_program(files, "nft"):
         is_needed = config.probe_snat.required

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from hostrouting.host import Host
     from phases import Change, Context
 
-__all__ = ["NodeReport", "check_node"]
-
 #: Seconds for all checks except the proof; requests to the cloud have another limit.
 _LONGEST_LOOK: Final = 30.0
 _APPLY: Final = "run: hostrouting apply CONFIG"
@@ -75,7 +73,7 @@ class NodeReport:
 
 
 def check_node(ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: float | None = None) -> NodeReport:
-    """Make all checks, which change nothing and need no root. `seconds` bounds the wait for a default route.
+    """Make all checks, which change nothing and need no root. `seconds` bounds the wait.
 
     An image has no routes: the checks are of files, links, gates and programs, which a boot needs.
     """
@@ -114,7 +112,7 @@ class _Look:
         else:
             yield from self._ask(self._routes, self._files)
             if self._boot.has_traces:
-                yield from self._ask(self._gates, self._held, self._units)
+                yield from self._ask(self._gates, self._held, self._down, self._units)
             if self._config.probe_snat.enabled:
                 yield from self._ask(self._probes, trouble=self._finding("probe-snat", "IPv6 probes"))
             yield from self._ask(self._watch)
@@ -182,19 +180,10 @@ class _Look:
 
     # --- the pair
 
-    def _routes(self) -> Iterator[NodeFinding]:
+    def _routes(self) -> Iterable[NodeFinding]:
         from hostrouting.static_routes import ConfigureStaticRoutes
 
-        changes = ConfigureStaticRoutes(self._config, host=self._host).plan_act(self._ctx)
-        wanted = {change.subject for change in changes if change.action != "-"}
-        for change in changes:
-            if change.action == "-" and change.subject in wanted:
-                # It stands after the foreign route that takes its place, of which the other change tells.
-                continue
-            state = {"+": "is not in force", "-": "is ours, but not of this config", "~": "is another one now"}
-            told = f"{state[change.action]} ({change.detail})" if change.detail else state[change.action]
-            step = "" if is_refused(change.detail) else f"; {_APPLY}"
-            yield NodeFinding("lost-route", change.subject, f"{told}{step}")
+        return ConfigureStaticRoutes(self._config, host=self._host).findings(self._ctx)
 
     def _routers(self) -> Iterable[NodeFinding]:
         return silent_routers(self._ctx, self._host, self._expected_devs)
@@ -218,13 +207,15 @@ class _Look:
         for gate in held_gates(self._ctx, self._host.services):
             refused = is_refused_now(self._ctx, self._host.services, gate)
             if refused:
-                step = "starts by itself once routing is right; see: journalctl -b -u hostrouting-retry.service"
+                step = f"starts by itself once routing is right; see: systemctl status {gate}"
                 yield NodeFinding("held", gate, f"is held by its gate, and {step}")
             elif refused is None:
                 yield NodeFinding("held", gate, "is starting, and checks the routing now", "note")
 
+    def _down(self) -> Iterator[NodeFinding]:
+        return self._boot.down(self._ctx)
+
     def _units(self) -> Iterator[NodeFinding]:
-        yield from self._boot.altered_units(self._ctx)
         optional = WATCH_UNITS if self._config.probe_snat.required else {*WATCH_UNITS, PROBE_UNIT}
         for name in self._boot.installed_units():
             state = self._host.services.state(self._ctx, name)

@@ -10,6 +10,8 @@ import argparse
 import logging
 import os
 import sys
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from hostrouting import __version__
@@ -22,10 +24,9 @@ if TYPE_CHECKING:
 
     from hostrouting.boot import BootFile
     from hostrouting.config import HostRoutingConfig
+    from hostrouting.configure import Configure, Reset
     from hostrouting.host import Host
-    from phases import Change, Context, Plan, Task
-
-__all__ = ["main", "parser"]
+    from phases import Change, Context, Plan
 
 FINE, BAD, USAGE, FAILED, DIFFERS = 0, 1, 2, 3, 4
 
@@ -69,8 +70,10 @@ class _Parser(argparse.ArgumentParser):
 
 def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     """Return the parser of the command; with `as_json` it reports usage errors as JSON."""
+    formatter = partial(argparse.HelpFormatter, width=_columns())
     root = _Parser(
         prog="hostrouting",
+        formatter_class=formatter,
         description="Make a Kubernetes node's host routing right, and prove it.",
         epilog="Exit status: 0 fine; 1 the answer is bad; 2 usage or an invalid config; 3 it could not be done; "
         "4 plan --exit-code, sweep --dry-run --exit-code: there is something to change.",
@@ -80,7 +83,7 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
-        added = commands.add_parser(name, help=text, description=text)
+        added = commands.add_parser(name, help=text, description=text, formatter_class=formatter)
         added.as_json = as_json
         added.set_defaults(run=run, root=None)
         added.add_argument("--json", action="store_true", help="the answer as JSON")
@@ -127,7 +130,7 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
         metavar="DIR",
         help="write them below DIR, which is made if need be",
     )
-    added = command("reset", _reset, "remove everything that hostrouting installed, and restore displaced objects")
+    added = command("reset", _reset, "remove everything that hostrouting installed, and restore swept objects")
     config(added, optional=True)
     offline(added)
     added = command("sweep", _sweep, "remove the stale objects of azure-vnet; `reset` restores them")
@@ -140,6 +143,14 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     config(added)
     command("schema", _schema, "print the JSON Schema of CONFIG, for editors and for programs that write one")
     return root
+
+
+def _columns() -> int:
+    """Return the width of help texts, as argparse computes it; but it does so at each argument, and loads shutil."""
+    columns = 80
+    with suppress(ValueError, OSError):
+        columns = int(os.environ.get("COLUMNS", "0")) or os.get_terminal_size().columns
+    return columns - 2
 
 
 def _seconds(text: str) -> float:
@@ -215,7 +226,7 @@ def _apply(arguments: argparse.Namespace) -> int:
     # Before the gates are installed: later it is unknown which running machines were never held.
     with _context(arguments.timeout) as ctx:
         _notices(ctx, config, host)
-    return _run(arguments, task, spared=lambda: task.spared)
+    return _run(arguments, task)
 
 
 def _check(arguments: argparse.Namespace) -> int:
@@ -312,7 +323,6 @@ def _reset(arguments: argparse.Namespace) -> int:
 def _watch(arguments: argparse.Namespace) -> int:
     import gc
     import signal
-    from functools import partial
 
     # The process of a command is without a collector, since it ends soon. This one does not.
     gc.enable()
@@ -349,8 +359,14 @@ def _config_to_watch(ctx: Context, arguments: argparse.Namespace, host: Host) ->
 
 def _load_the_rest() -> None:
     """Load all that a watch may want later: its process outlives an upgrade or a removal of the files that have it."""
+    import hostrouting.host.imds
+    import hostrouting.host.netlink.events
+    import hostrouting.host.netlink.link_layer
     import hostrouting.host.netlink.probes
-    import hostrouting.route_overlap.assumed
+    import hostrouting.host.packets.ebtables
+    import hostrouting.host.packets.nft
+    import hostrouting.host.systemd.notify
+    import hostrouting.route_overlap.announced
     import hostrouting.route_overlap.suggest  # noqa: F401
     from hostrouting.probe_snat.ruleset import template
 
@@ -393,7 +409,7 @@ def _answer(arguments: argparse.Namespace, mapping: object, lines: Iterable[str]
         print_lines(lines)
 
 
-def _run(arguments: argparse.Namespace, task: Task, *, spared: Callable[[], list[dict[str, object]]] = list) -> int:
+def _run(arguments: argparse.Namespace, task: Configure | Reset) -> int:
     """Run the task, print its recorded changes, and return the exit status."""
     from phases import TaskFailedError, run
 
@@ -401,12 +417,9 @@ def _run(arguments: argparse.Namespace, task: Task, *, spared: Callable[[], list
     failures = report.error.failures if isinstance(report.error, TaskFailedError) else ()
     overlaps = [failure for failure in failures if isinstance(failure, RouteOverlapError)]
     only_overlaps = bool(overlaps) and len(overlaps) == len(failures)
-    more = {
-        **({"overlap": overlaps[0].report.to_mapping()} if overlaps else {}),
-        **({"spared": found} if (found := spared()) else {}),
-    }
+    overlap = {"overlap": overlaps[0].report.to_mapping()} if overlaps else {}
     changes = [change for each in report.walk() for change in each.changes]
-    _answer(arguments, {"ok": report.ok, **report.to_mapping(), **more}, change_lines(changes))
+    _answer(arguments, {"ok": report.ok, **report.to_mapping(), **overlap, **task.account()}, change_lines(changes))
     if report.ok:
         return FINE
     _logger.error("%s", report.error)

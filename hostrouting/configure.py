@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot import Boot, Intent, is_refusal
+from hostrouting.boot import WAIT_SECONDS, Boot, Intent, is_refusal
 from hostrouting.boot_files import boot_parts
 from hostrouting.config import HostRoutingConfig, require_config
 from hostrouting.exceptions import InvalidConfigError
@@ -15,7 +15,7 @@ from hostrouting.host import Host
 from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.route_overlap import CheckRouteOverlap
 from hostrouting.stale_cni import CleanStaleCNI
-from hostrouting.static_routes import WAIT_SECONDS, ConfigureStaticRoutes
+from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.watch import ConfigureWatch
 from phases import (
     CancelledError,
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from hostrouting.boot import Part
     from phases import Change, Context, Task
-
-__all__ = ["Configure", "Reset"]
 
 #: A sibling of the routing pair may take this long, and never more than half of the time that is left.
 _SIBLING_SECONDS: Final = 60.0
@@ -66,19 +64,38 @@ class _Pipeline(ABC):
         self._boot = Boot(self._host, gates=config.gates, logger=log)
         self._boot_files = self._boot_half()
         self._failures: list[TaskFailedError] = []
+        #: The units that their gate holds after the run, and those that it held before, and that start now.
+        self.held: list[str] = []
+        self.released: list[str] = []
 
     def do(self, ctx: Context) -> None:
         """Do all tasks; raise one error with every failure in it."""
         self._failures = []
         with self._host.lock.hold(ctx) as held:
             self._until = held.clock.monotonic() + WAIT_SECONDS
+            before = self._boot.held(held)
             try:
                 self._do_all(held)
             except (CancelledError, DeadlineExceededError):
                 if not self._failures:
                     raise
+            self._account_for(held, before)
         if self._failures:
             raise TaskFailedError.combine(self._failures)
+
+    def account(self) -> dict[str, object]:
+        """Return the held units and those that start, for the JSON of a run; left out if there are none."""
+        return {name: units for name, units in (("held", self.held), ("released", self.released)) if units}
+
+    def _account_for(self, ctx: Context, before: Sequence[str]) -> None:
+        """Start what was held and is right now, and tell it."""
+        self.held, self.released = self._boot.release(ctx, before, is_right=not self._failures)
+        if self.released:
+            told = ", ".join(self.released)
+            self._log.warning("these were held, and start within seconds: %s", told, extra={"released": self.released})
+        if self.held:
+            told = ", ".join(self.held)
+            self._log.warning("these are held until routing is right: %s", told, extra={"held": self.held})
 
     @abstractmethod
     def _do_all(self, ctx: Context) -> None:
@@ -168,10 +185,10 @@ class Configure(_Pipeline):
             self._watch,
         )
 
-    @property
-    def spared(self) -> list[dict[str, object]]:
-        """The objects that the sweep left alone: object, address, kind and reason of each."""
-        return [verdict.to_mapping() for verdict in self._sweep.spared]
+    def account(self) -> dict[str, object]:
+        """The same, with the objects that the sweep left alone: object, address, kind and reason of each."""
+        spared = [verdict.to_mapping() for verdict in self._sweep.spared]
+        return {**({"spared": spared} if spared else {}), **super().account()}
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """Return the changes that `do` would make; do not change or wait."""
@@ -203,16 +220,6 @@ class Configure(_Pipeline):
             self._attempt(sibling, ctx)
         self._attempt(self._check, ctx)
         self._attempt(self._watch, ctx)
-        if not self._failures:
-            self._release(ctx)
-
-    def _release(self, ctx: Context) -> None:
-        """Start the held gates: their units may have no `Restart=`."""
-        held = self._boot.release(ctx)
-        if held:
-            self._log.warning(
-                "routing is right, so these start within seconds: %s", ", ".join(held), extra={"held": held}
-            )
 
     def _sibling(self, optional: Task, *, required: bool) -> Task:
         bounded = with_timeout(optional, _SIBLING_SECONDS, share=0.5)
@@ -225,7 +232,7 @@ class Configure(_Pipeline):
 
 
 class Reset(_Pipeline):
-    """Remove everything that hostrouting installed, by any config, and restore displaced and swept objects.
+    """Remove everything that hostrouting installed, by any config, and restore swept objects.
 
     Most tasks remove their part if the config does not ask for it; only the sweep needs an explicit undo, since a
     config without its section must not restore stale objects. A failure does not stop the other tasks.

@@ -153,9 +153,8 @@ class RouteRejectedError(BackendError):
     """At least one change of a batch was refused, so none of the batch is in force.
 
     `refusals` holds every refused change. `rolled_back` is True if reading back proved that the routes are as they were
-    before; otherwise `left_behind` describes each difference. `overtaken` are the changes whose route another program
-    removed or replaced before it could be rolled back. The text follows these attributes, as a caller that knows more
-    may complete them.
+    before; otherwise `left_behind` describes each difference. The text follows these attributes, as a caller that knows
+    more may complete them.
     """
 
     def __init__(
@@ -164,14 +163,12 @@ class RouteRejectedError(BackendError):
         *,
         rolled_back: bool,
         left_behind: Iterable[str] = (),
-        overtaken: Iterable[str] = (),
         what: str = "route",
         may_heal: bool = False,
     ) -> None:
         self.refusals = refusals
         self.rolled_back = rolled_back
         self.left_behind: list[str] = list(left_behind)
-        self.overtaken: list[str] = list(overtaken)
         self.what = what
         heading = f"{len(refusals)} {what} change{'s were' if len(refusals) != 1 else ' was'} refused:"
         super().__init__(heading, errno=refusals[0].errno if refusals else None, may_heal=may_heal)

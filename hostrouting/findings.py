@@ -11,12 +11,8 @@ if TYPE_CHECKING:
 
     from phases import Change
 
-__all__ = ["OPTIONAL", "RESTORED", "NodeFinding", "Severity", "is_refused", "of_optional", "refused"]
-
 Severity = Literal["error", "warning", "note"]
 
-#: The detail of a change that restores a displaced or swept object.
-RESTORED: Final = "restored"
 _REFUSED: Final = "will be refused: "
 #: Why the refusal of an optional task fails nothing.
 OPTIONAL: Final = "it is optional, and the rest goes on"
@@ -33,8 +29,8 @@ class NodeFinding:
     error: probe-snat: nft table ip6 azureSLBProbe: is missing; run: hostrouting apply CONFIG
     """
 
-    #: `not-applied`, `lost-route`, `boot-file`, `gate-open`, `gate-missing` and other gate troubles, `held`,
-    #: `failed-unit`, `altered-unit`, `disabled`, `fabric`, `nothing-proven`, `idle-device`, `silent-gateway`,
+    #: `not-applied`, `lost-route`, `hides-connected`, `boot-file`, `gate-open`, `gate-missing` and other gate troubles,
+    #: `held`, `gate-down`, `failed-unit`, `disabled`, `fabric`, `nothing-proven`, `idle-device`, `silent-gateway`,
     #: `networkd`, of an image `missing-tool`; or a sibling's: `probe-snat`, `stale-cni`, `watch`.
     kind: str
     subject: str

@@ -1,16 +1,10 @@
-"""The journal: objects that hostrouting displaced or swept, recorded before the change and read to restore them.
+"""The journal: objects that a sweep removed, recorded before the change and read to restore them.
 
-=============================================  ========================================================================
-`/run/aks-flex-node/displaced-routes.json`     Foreign routes whose places ours have taken. It does not outlive the
-                                               boot: the programs that made those routes make them again.
-`/var/lib/hostrouting/stale-cni/sweep-*.json`  The objects that a sweep removed, a file for each sweep. It outlives the
-                                               boot for people to read; but objects are restored only in the boot in
-                                               which they were removed, since a later one never had them.
-=============================================  ========================================================================
-
-Both have the same form: each object in every detail that it takes to restore it, and as its own tool prints it. Root
-restores the objects of a record, so only root may have written it. A damaged record is set aside under another name
-and does not keep other records from being restored.
+Each sweep has a file `/var/lib/hostrouting/stale-cni/sweep-*.json`, which outlives the boot for people to read; but
+objects are restored only in the boot in which they were removed, since a later one never had them. Each object is
+there in every detail that it takes to restore it, and as its own tool prints it. Root restores the objects of a record,
+so only root may have written it. A damaged record is set aside under another name and does not keep other records from
+being restored.
 """
 
 from __future__ import annotations
@@ -19,7 +13,6 @@ import json
 import operator
 import time
 from contextlib import suppress
-from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -42,18 +35,6 @@ if TYPE_CHECKING:
 
     from hostrouting.host import FileStore
 
-__all__ = [
-    "Record",
-    "Recorded",
-    "Restorable",
-    "Sweeps",
-    "from_json",
-    "object_to_mapping",
-    "read_record",
-    "set_aside",
-    "to_json",
-]
-
 Restorable: TypeAlias = EbtablesRule | Neighbour | ObservedRoute
 
 #: The errors of readers for JSON in another form than ours, such as brackets that are nested too deeply.
@@ -70,10 +51,10 @@ _MODE: Final = 0o600
 
 @attrs.frozen(kw_only=True)
 class Record:
-    """The content of one file of the journal."""
+    """The content of the file of one sweep."""
 
     objects: tuple[Restorable, ...]
-    #: The kernel's name of the boot; empty where the file does not outlive it.
+    #: The kernel's name of the boot.
     boot_id: str = ""
     #: In UTC: `2025-11-03T17:04:05Z`.
     time: str = ""
@@ -83,55 +64,33 @@ class Record:
     #: Why `objects` lacks objects of the file, and the next step for the user; empty if it has all.
     damage: str = ""
 
-    @property
-    def routes(self) -> list[ObservedRoute]:
-        """The routes among the objects, in their order."""
-        return [each for each in self.objects if isinstance(each, ObservedRoute)]
-
 
 def to_json(record: Record) -> bytes:
     """Return the content of a record's file."""
     # With `indent`, json takes six times as long: an object is a line.
-    objects = ",\n  ".join(map(_line_of, record.objects))
-    rest: dict[str, object] = {}
-    if record.time:
-        rest = {"boot_id": record.boot_id, "time": record.time, "ebtables-save": dict(record.texts)}
+    objects = ",\n  ".join(json.dumps(object_to_mapping(each)) for each in record.objects)
+    rest = {"boot_id": record.boot_id, "time": record.time, "ebtables-save": dict(record.texts)}
     others = "".join(f",\n {json.dumps(key)}: {json.dumps(value, indent=1)}" for key, value in rest.items())
     return f'{{"objects": [\n  {objects}]{others}}}\n'.encode()
 
 
-def _line_of(each: Restorable) -> str:
-    # Two routes with several next hops can be equal, and differ in the state of one.
-    is_plain = isinstance(each, ObservedRoute) and not each.nexthops
-    return _plain_line(each) if is_plain else json.dumps(object_to_mapping(each))
-
-
-@lru_cache(maxsize=1024)
-def _plain_line(route: Restorable) -> str:
-    return json.dumps(object_to_mapping(route))
-
-
-# `Watch` reads one before each repair, and hardly ever finds another one.
-@lru_cache(maxsize=1)
 def from_json(content: bytes, *, path: str = "") -> Record:
     """Parse the content of a record's file; objects that are damaged are left out and named in `damage`."""
     mapping = json.loads(content)
     objects: list[Restorable] = []
     wrong: list[str] = []
-    # The previous form had "routes" for displaced routes.
-    for number, entry in enumerate(mapping["objects"] if "objects" in mapping else mapping["routes"]):
+    for number, entry in enumerate(mapping["objects"]):
         try:
             objects.append(_from_mapping(entry))
         except _DAMAGE as error:
             wrong.append(f"its entry {number} cannot be restored: {error!r}")
-    record = Record(objects=tuple(objects), path=path, damage=_damaged(path, "; ".join(wrong)) if wrong else "")
-    if "time" not in mapping:
-        return record
-    return attrs.evolve(
-        record,
+    return Record(
+        objects=tuple(objects),
         boot_id=typed(mapping["boot_id"], str),
         time=typed(mapping["time"], str),
         texts=tuple((backend, typed(text, str)) for backend, text in mapping["ebtables-save"].items()),
+        path=path,
+        damage=_damaged(path, "; ".join(wrong)) if wrong else "",
     )
 
 
@@ -233,8 +192,6 @@ class Sweeps:
             record = read_record(self._files, self._path(name))
             if record is None:
                 continue
-            if not record.time and not record.damage:
-                record = attrs.evolve(record, damage=_damaged(record.path, "it does not name its boot"))
             is_current = record.boot_id == self._boot_id
             (recorded.damaged if record.damage else recorded.current if is_current else recorded.outlived).append(
                 record
@@ -296,11 +253,9 @@ def object_to_mapping(each: Restorable) -> dict[str, Any]:
 
 
 def _from_mapping(mapping: dict[str, Any]) -> Restorable:
-    # The previous form of a sweep's record had the kind under "object".
-    kinds = {mapping.get("object"), *mapping}
-    if "neighbour" in kinds:
+    if "neighbour" in mapping:
         return neighbour_from_mapping(mapping)
-    return _rule(mapping) if "ebtables rule" in kinds else route_from_mapping(mapping)
+    return _rule(mapping) if "ebtables rule" in mapping else route_from_mapping(mapping)
 
 
 def _rule(mapping: dict[str, Any]) -> EbtablesRule:

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from phases import Change
 
-__all__ = ["change_lines", "colourful", "log_to_stderr", "prepare_streams", "print_json", "print_lines"]
-
 #: The lowest level of each priority of syslog(3).
 _PRIORITIES: Final = ((logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (logging.NOTSET, 7))
 

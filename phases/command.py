@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from phases.context import Context
 
-__all__ = ["CommandResult", "run_command"]
-
 
 class CommandResult(NamedTuple):
     """The result of a command; a negative status is the signal that killed it."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from phases.context import not_negative
 from phases.exceptions import CONTEXT_OVER, CancelledError, TaskFailedError, describe
-from phases.mistakes import require_attempts, require_plain, require_runnable, require_share
+from phases.mistakes import require_plain, require_runnable
 from phases.report import Report, Step
 from phases.runner import do_step, execute, log_line, plan, step_of, undo
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from phases.context import Change, Context
     from phases.task import Task
-
-__all__ = ["Parallel", "Serial", "task", "tolerate", "with_retry", "with_timeout"]
 
 
 class _Group:
@@ -228,7 +226,8 @@ def with_timeout(task: Task, seconds: float, *, share: float = 1.0) -> Task:
     phases.exceptions.TaskFailedError: nap: deadline exceeded: not done within 0 s
     """
     not_negative(seconds)
-    require_share(share)
+    if not isinstance(share, int | float) or not 0 < share <= 1:  # type: ignore[redundant-expr]  # same as attempts
+        raise ValueError(f"share is a part of the time that is left, above 0 and up to 1, not {share!r}: try 0.5")
 
     def do(ctx: Context) -> None:
         left = ctx.remaining()
@@ -260,7 +259,8 @@ def with_retry(
     >>> answers
     []
     """
-    require_attempts(attempts)
+    if not isinstance(attempts, int) or attempts < 1:  # type: ignore[redundant-expr]  # not all callers are checked
+        raise ValueError(f"attempts is a whole number of 1 or more, not {attempts!r}")
     if not isinstance(retry_on, tuple):
         raise TypeError(f"retry_on is a tuple of exception classes, not {retry_on!r}")
     first_pause = min(not_negative(backoff), not_negative(max_backoff))
@@ -280,13 +280,11 @@ def with_retry(
                     # The message begins with the last error; the earlier ones follow.
                     raise TaskFailedError.combine([last, *failures]) from last.cause
                 failures.append(last)
-            word = f"attempt {len(failures)} of {attempts} failed, next in {pause:g} s"
-            log_line(ctx.logger.warning, word, Report(task), "retrying", last)
-            try:
+                word = f"attempt {len(failures)} of {attempts} failed, next in {pause:g} s"
+                log_line(ctx.logger.warning, word, Report(task), "retrying", last)
+                # Within the handler: if the context ends, its error shows the last one as its context.
                 ctx.sleep(pause)
-            except CONTEXT_OVER as over:
-                raise over from last
-            pause = min(2 * pause, max_backoff)
+                pause = min(2 * pause, max_backoff)
 
     return _around(task, do=do)
 

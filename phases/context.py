@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Callable, Hashable, Iterator, Mapping
 
-__all__ = ["Account", "Change", "Clock", "Context", "Named", "SystemClock", "not_negative", "ring"]
-
-
 #: Seconds after which the main thread looks for signals, however long it waits: a program that waits for days must end
 #: within a second, and each look costs a tenth of a millisecond.
 _TICK: Final = 0.75

@@ -15,17 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = [
-    "CONTEXT_OVER",
-    "CancelledError",
-    "CommandFailedError",
-    "DeadlineExceededError",
-    "PhaseError",
-    "TaskFailedError",
-    "UnknownTaskError",
-    "describe",
-]
-
 #: The number of characters of a command's stderr in an error, from its end, which has the reason.
 _STDERR_TAIL: Final = 2000
 

@@ -15,17 +15,6 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Callable
 
-__all__ = [
-    "call",
-    "context_of",
-    "require_attempts",
-    "require_changes",
-    "require_plain",
-    "require_runnable",
-    "require_share",
-    "require_task",
-]
-
 # Flags of a code object for generators, coroutines and asynchronous generators. `inspect` has names for them, but
 # takes longer to import than all of this package.
 _LAZY: Final = 0x20 | 0x80 | 0x200
@@ -41,7 +30,7 @@ def require_task(candidate: object) -> None:
 
     >>> require_task("greet")
     Traceback (most recent call last):
-    TypeError: 'greet' is no task: a task has a name, which is a text, and do(ctx)
+    TypeError: 'greet' is no task: a task has a name (a text, not empty) and do(ctx)
     """
     # Not by the protocol: it sees that there is a name, but not that it is a method; and it takes ten times as long.
     name = getattr(candidate, "name", None)
@@ -51,7 +40,7 @@ def require_task(candidate: object) -> None:
 
 
 def _why_no_task(candidate: object) -> str:
-    needs = "a task has a name, which is a text, and do(ctx)"
+    needs = "a task has a name (a text, not empty) and do(ctx)"
     if isinstance(candidate, type):
         return f"{candidate.__name__} is a class, not a task: make an instance of it, {candidate.__name__}(...)"
     if isinstance(candidate, Context):
@@ -62,8 +51,6 @@ def _why_no_task(candidate: object) -> str:
         return f"a {type(candidate).__name__} is no task: pass the tasks themselves, as in Serial(*tasks)"
     if callable(candidate) and not hasattr(candidate, "do"):
         return f'{candidate!r} is a function, not a task: put @task("name") above it, or write task("name")(function)'
-    if getattr(candidate, "name", None) == "":
-        return f"the name of {candidate!r} is empty: give it one for logs, reports and `skip`"
     return f"{candidate!r} is no task: {needs}"
 
 
@@ -82,18 +69,6 @@ def require_plain(function: object, name: str) -> None:
     code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
     if code and code.co_flags & _LAZY:
         raise TypeError(f"{name} is an async function or a generator, and {_PLAIN}")
-
-
-def require_attempts(attempts: object) -> None:
-    """Raise ValueError unless this is a number of attempts."""
-    if not isinstance(attempts, int) or attempts < 1:
-        raise ValueError(f"attempts is a whole number of 1 or more, not {attempts!r}")
-
-
-def require_share(share: object) -> None:
-    """Raise ValueError unless this is a part of a whole."""
-    if not isinstance(share, int | float) or not 0 < share <= 1:
-        raise ValueError(f"share is a part of the time that is left, above 0 and up to 1, not {share!r}: try 0.5")
 
 
 def context_of(ctx: object, logger: logging.Logger | None = None) -> Context:

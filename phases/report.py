@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from phases.context import Change, Context
     from phases.task import Task
 
-__all__ = ["Event", "Record", "Report", "Step", "names_in_path"]
-
 
 def names_in_path(task: Task) -> tuple[str, ...]:
     """Return the part that a task adds to the path of its subtasks: its name, or nothing if it is anonymous."""

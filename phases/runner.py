@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from phases.context import Change, Context
 
-__all__ = ["Plan", "cancel_on_signals", "do_step", "execute", "log_line", "plan", "run", "step_of", "undo"]
-
 
 def execute(task: Task, ctx: Context | None = None, *, logger: logging.Logger | None = None) -> None:
     """Do a task: log and time it, and wrap its errors in one TaskFailedError that names it.
@@ -99,13 +97,15 @@ def _perform(step: Step, ctx: Context, method: Callable[[Context], None], *, und
         failed = isinstance(raised, TaskFailedError)
         word = status = "failed" if failed else "cancelled"
         log = logger.error if failed else logger.warning
-        if isinstance(raised, TaskFailedError) and not undoing:
-            refusal = _refusal(report.task, raised)
-            if refusal is None:
+        if isinstance(raised, TaskFailedError) and isinstance(report.task, Tolerant) and not undoing:
+            try:
+                report.task.tolerate(raised)
+            except Exception as refusal:  # noqa: BLE001 - a failure that could not be handled is not tolerated
+                if refusal is not raised:
+                    seen = raised = TaskFailedError.combine([raised, TaskFailedError((report.name,), refusal)])
+            else:
                 word, log = "failed, and is optional", logger.warning
                 return
-            if refusal is not raised:
-                seen = raised = refusal
         if raised is error:
             raise
         raise raised from raised.__cause__
@@ -113,17 +113,6 @@ def _perform(step: Step, ctx: Context, method: Callable[[Context], None], *, und
         step.end(status, raised, ctx.clock.monotonic() - begun)
         # The line names the task already, so it shows the error as seen from inside.
         log_line(log, prefix + word, report, status, seen)
-
-
-def _refusal(task: Task, failure: TaskFailedError) -> TaskFailedError | None:
-    """Return None if the task tolerates its failure; otherwise the failure, with the error of its `tolerate`."""
-    if not isinstance(task, Tolerant):
-        return failure
-    try:
-        task.tolerate(failure)
-    except Exception as error:  # noqa: BLE001 - a failure that could not be handled is not tolerated
-        return failure if error is failure else TaskFailedError.combine([failure, TaskFailedError((task.name,), error)])
-    return None
 
 
 def _as_raised(error: BaseException, task: Task, ctx: Context) -> BaseException:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from phases.context import Change, Context
     from phases.exceptions import TaskFailedError
 
-__all__ = ["Group", "Plannable", "Task", "Tolerant", "Undoable"]
-
 
 @runtime_checkable
 class Task(Named, Protocol):

@@ -1,13 +1,12 @@
 """Configure every test run: Hypothesis profiles, the selection of tests, and the treatment of skips."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import os
 import sysconfig
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -16,31 +15,41 @@ from support.needs import require
 from phases import Context
 from phases.testing import ManualClock
 
-if TYPE_CHECKING:
-    from collections.abc import Generator
+# pytest rewrites the asserts of these modules, as it does those of test files.
+pytest.register_assert_rewrite("support.contracts")
 
 # Tests find the programs of the environment (shellcheck) as if it were activated.
 os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
 
-settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# A fixed seed: CI does not fail by chance. A random seed finds new failures on a developer's machine.
-settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True, print_blob=True)
-# A further run asks if the program works elsewhere (as a wheel, with other tools), or which lines run (coverage).
-# Few examples answer that.
-settings.register_profile("wheel", parent=settings.get_profile("ci"), max_examples=10)
-# On a fresh machine (.ci/fresh) the run shows which packages the tests need; three examples suffice.
-settings.register_profile("fresh", parent=settings.get_profile("wheel"), max_examples=3)
+# `make test`. A fixed seed: no change fails by chance, so what a soak finds becomes a test of its own.
+settings.register_profile(
+    "default", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, max_examples=20
+)
+# `make check`: the slow tests, too.
+settings.register_profile("check", parent=settings.get_profile("default"), max_examples=100)
+# All tests again, for another question: which lines run (coverage), whether the program works elsewhere (other tools).
+settings.register_profile("again", parent=settings.get_profile("default"), max_examples=10)
+# `make test` on a fresh machine (.ci/fresh), which shows what the tests need.
+settings.register_profile("fresh", parent=settings.get_profile("default"), max_examples=3)
 # `make kernel-*`: a kernel that is ten times slower, and has the modules that the tests marked `other_kernel` need.
 settings.register_profile("kernel", parent=settings.get_profile("fresh"))
-# `make quick`: without the tests that need a kernel or are marked `thorough`.
+# `make quick`: without the tests that need a kernel.
 settings.register_profile("quick", parent=settings.get_profile("fresh"))
-settings.register_profile("soak", parent=settings.get_profile("default"), max_examples=5000)
+# `make soak`: a random seed.
+settings.register_profile("soak", parent=settings.get_profile("default"), derandomize=False, max_examples=5000)
 # For hunting differences: the first failure as it comes, without the minutes that shrinking a state machine takes.
 settings.register_profile(
-    "hunt", parent=settings.get_profile("default"), phases=[Phase.reuse, Phase.generate], report_multiple_bugs=False
+    "hunt", parent=settings.get_profile("soak"), phases=[Phase.reuse, Phase.generate], report_multiple_bugs=False
 )
-PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default")
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "default")
 settings.load_profile(PROFILE)
+#: The marks of the tests that a run leaves out. A file or a test that is named runs, unless it is for another run.
+_LEFT_OUT = {
+    "check": {"soak", "other_kernel"},
+    "again": {"soak", "other_kernel"},
+    "soak": {"other_kernel"},
+    "kernel": {"soak"},
+}.get(PROFILE, {"slow", "soak", "other_kernel"})
 
 
 @pytest.fixture(scope="session")
@@ -56,20 +65,17 @@ def ctx() -> Context:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the tests marked `soak` outside `make soak`, and those marked `other_kernel` outside `make kernel-*`.
+    """Deselect the tests that are for another run, and in `make quick` those that would be skipped.
 
-    In `make quick` deselect the thorough and the skipped ones, too: hundreds of skips take seconds. None of the others
-    is skipped, since CI counts a skip as a failure.
+    Hundreds of skips take seconds. None of the others is skipped, since CI counts a skip as a failure.
     """
-    unwanted = {
-        "soak": ("other_kernel",),
-        "kernel": ("soak",),
-        "quick": ("soak", "other_kernel", "thorough"),
-    }.get(PROFILE, ("soak", "other_kernel"))
+    tests = [config.rootpath / folder for folder in config.getini("testpaths")]
+    names_files = [Path(path).resolve() for path in config.args] != tests
+    left_out = _LEFT_OUT - {"slow"} if names_files and PROFILE != "quick" else _LEFT_OUT
     selected: list[pytest.Item] = []
     deselected: list[pytest.Item] = []
     for item in items:
-        is_unwanted = any(map(item.get_closest_marker, unwanted)) or (PROFILE == "quick" and _is_skipped(item))
+        is_unwanted = any(map(item.get_closest_marker, left_out)) or (PROFILE == "quick" and _is_skipped(item))
         (deselected if is_unwanted else selected).append(item)
     items[:] = selected
     config.hook.pytest_deselected(items=deselected)

@@ -1,13 +1,12 @@
 """The findings of `check`: the proof, drift from the config, and the gates; on a fake machine."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from hostrouting.check import check_node
+from hostrouting.check import NodeReport, check_node
 from hostrouting.cli import main
 from hostrouting.config import HostRoutingConfig
 from hostrouting.configure import Configure, Reset
@@ -16,12 +15,6 @@ from hostrouting.host import Host, Route, RouteChange
 from hostrouting.testing import FakeHost
 from phases import Context, TaskFailedError, execute
 from phases.testing import ManualClock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from hostrouting.check import NodeReport
 
 NSPAWN = "systemd-nspawn@.service"
 DROP_IN = f"/etc/systemd/system/{NSPAWN}.d/10-hostrouting.conf"
@@ -153,13 +146,28 @@ def test_files_that_are_right_in_another_folder(host: FakeHost) -> None:
 
 
 def test_a_foreign_route_before_ours(host: FakeHost) -> None:
-    """One finding, which names it: ours is of this config, and stands after it."""
+    """One finding, which names it: ours is of this config, and stands after it; an apply puts ours first again."""
     config = applied(host, **ROUTES)
     host.routes.insert_route(
         Route.parse("172.16.8.0/22", gateway="10.224.0.9", dev="eth0", protocol=16), verb="prepend"
     )
     [finding] = [finding for finding in check(host, config).findings if finding.kind == "lost-route"]
-    assert "displaces '172.16.8.0/22 via 10.224.0.9" in finding.reason
+    assert "(hides '172.16.8.0/22 via 10.224.0.9" in finding.reason
+    applied(host, **ROUTES)
+    assert [finding.kind for finding in check(host, config).findings] == []
+
+
+def test_a_connected_route_after_ours(host: FakeHost) -> None:
+    """A device got an address in the place of ours later: a warning names both routes, and ours stays."""
+    config = applied(host, **ROUTES)
+    host.routes.add_link("ib7")
+    host.routes.add_address("ib7", "172.16.8.4/22")
+    [finding] = check(host, config).findings
+    assert str(finding) == (
+        "warning: hides-connected: 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142: comes before the kernel's own "
+        "route '172.16.8.0/22 dev ib7 proto kernel scope link src 172.16.8.4', which hostrouting would not hide if it "
+        "had to add its route now; configure narrower destinations, or another metric"
+    )
 
 
 def test_a_plan_after_a_run_that_was_killed(

@@ -1,7 +1,5 @@
 """The meaning of a config: defaults, normalisation, upstream's cases, the way to JSON and back."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -120,10 +118,7 @@ def test_the_default_allowed_devices_are_valid_patterns() -> None:
 
 @pytest.mark.parametrize(
     "whole",
-    [
-        {"hostRouting": FULL},
-        {"hostRouting": FULL, "cluster": {"name": "x"}, 7: None},
-    ],
+    [{"hostRouting": FULL}, {"hostRouting": FULL, "cluster": {"name": "x"}, 7: None}],
     ids=["alone", "among other keys"],
 )
 def test_a_whole_agent_config_is_read_by_its_key(whole: dict[str, Any]) -> None:

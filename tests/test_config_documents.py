@@ -1,18 +1,14 @@
 """Files and JSON text: read strictly, and refused with nothing but our own errors."""
 
-from __future__ import annotations
-
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hostrouting.config import HostRoutingConfig, WatchConfig
 from hostrouting.exceptions import HostFileError, InvalidConfigError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CONFIG = HostRoutingConfig(watch=WatchConfig(enabled=True))
 TEXT = '{"hostRouting": {"watch": {"enabled": true}}}'

@@ -1,7 +1,5 @@
 """Properties of every config and of every input, searched by Hypothesis."""
 
-from __future__ import annotations
-
 import copy
 import fnmatch
 import json

@@ -1,7 +1,5 @@
 """Refused static routes: one case for each refusal, with its whole message and path."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -104,10 +102,7 @@ def test_routes_that_repeat_each_other() -> None:
     """An exact duplicate is refused, naming both places; an absent metric is metric 0."""
     routes = [GOOD, {"destination": "10.1.0.0/16"}, {**GOOD, "metric": 0, "dev": ""}]
     assert errors({"staticRoutes": {"enabled": True, "routes": routes}}) == [
-        (
-            "hostRouting.staticRoutes.routes[2]",
-            "'10.0.0.0/8 via 10.224.0.1' repeats routes[0]; remove one of them",
-        )
+        ("hostRouting.staticRoutes.routes[2]", "'10.0.0.0/8 via 10.224.0.1' repeats routes[0]; remove one of them")
     ]
 
 

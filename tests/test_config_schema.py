@@ -3,11 +3,10 @@
 The refusals are compared in `support.config_errors`, for each refused config of the tests.
 """
 
-from __future__ import annotations
-
 import copy
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,9 +17,6 @@ from support.documents import blocks
 from hostrouting.config import HostRoutingConfig, config_schema
 from hostrouting.exceptions import InvalidConfigError
 from hostrouting.testing.strategies import configs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def assert_valid_if_accepted(mapping: Any) -> None:

@@ -1,9 +1,7 @@
 """Configure and Reset: all tasks under one lock, on fakes."""
 
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
@@ -27,12 +25,9 @@ from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.route_overlap import CheckRouteOverlap
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.testing import FakeHost, MemoryBackend
-from hostrouting.testing.memory_metadata import MemoryMetadata
+from hostrouting.testing.host_fakes import MemoryMetadata
 from phases import Context, TaskFailedError, execute, plan, run, undo
 from phases.testing import ManualClock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ROUTES = {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
 OVERLAP = {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}}
@@ -355,6 +350,16 @@ def test_the_pair_waits_once(host: FakeHost) -> None:
     assert ctx.clock.monotonic() == 30
 
 
+def test_a_right_isolated_node_is_not_waited_for(host: FakeHost) -> None:
+    """With gateway, device and expected devices given an apply ends at once, without a default route."""
+    lose_the_default_route(host)
+    ctx = in_time()
+    routes = [{"destination": "172.16.8.0/22", "gateway": "10.224.0.1", "dev": "eth0"}]
+    overlap = {**OVERLAP["routeOverlap"], "expectedDevs": ["eth0"]}
+    execute(configure(host, staticRoutes={"enabled": True, "routes": routes}, routeOverlap=overlap), ctx)
+    assert ctx.clock.monotonic() == 0
+
+
 def test_a_config_that_the_kernel_refuses_leaves_the_installed_one(host: FakeHost) -> None:
     """A gateway outside the device's network is a mistake, not a late lease: live routes, files and boot stay."""
     execute(configure(host, **GATED, **ROUTES, **OVERLAP))
@@ -436,6 +441,7 @@ def test_the_task_lines_go_to_the_given_logger(host: FakeHost, caplog: pytest.Lo
 
 def test_held_units_are_started_and_named(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
     """The retry checks at once; an earlier failure of our units is cleared."""
+    host.files.write("/lib/systemd/system/systemd-nspawn@.service", b"[Service]\nExecStart=/bin/true\n", mode=0o644)
     with pytest.raises(TaskFailedError):
         execute(configure(host, **GATED, **OVERLAP))
     host.services.failing.add("check-route-overlap.service")
@@ -443,9 +449,11 @@ def test_held_units_are_started_and_named(host: FakeHost, caplog: pytest.LogCapt
         host.services.start(in_time(), "check-route-overlap.service")
     host.services.start(in_time(), "hostrouting-held@systemd-nspawn@kube1.service.service")
     host.services.started.clear()
-    execute(configure(host, **GATED, **ROUTES, **OVERLAP))
+    task = configure(host, **GATED, **ROUTES, **OVERLAP)
+    execute(task)
     assert host.services.started == ["hostrouting-retry.service"]
-    assert "routing is right, so these start within seconds: systemd-nspawn@kube1.service" in caplog.messages
+    assert "these were held, and start within seconds: systemd-nspawn@kube1.service" in caplog.messages
+    assert task.account() == {"released": ["systemd-nspawn@kube1.service"]}
     assert host.services.state(in_time(), "check-route-overlap.service").active_state == "inactive"
 
 
@@ -455,6 +463,8 @@ def test_nothing_is_started_while_routing_is_wrong(host: FakeHost) -> None:
         execute(configure(host, **GATED, **OVERLAP))
     host.services.start(in_time(), "hostrouting-held@systemd-nspawn@kube1.service.service")
     host.services.started.clear()
+    task = configure(host, **GATED, **OVERLAP)
     with pytest.raises(TaskFailedError):
-        execute(configure(host, **GATED, **OVERLAP))
+        execute(task)
     assert host.services.started == []
+    assert task.account() == {"held": ["systemd-nspawn@kube1.service"]}

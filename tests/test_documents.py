@@ -1,13 +1,11 @@
 """The documents: their code and the examples run, and the tests, files and rooms that they name exist."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
 from functools import cache
 from importlib.metadata import metadata, requires
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from importlinter.api import read_configuration
@@ -17,9 +15,6 @@ from support.needs import needs
 from hostrouting.config import HostRoutingConfig
 from hostrouting.configure import Configure
 from hostrouting.testing import FakeHost
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def run(*argv: str) -> str:
@@ -140,7 +135,7 @@ def test_the_example_of_an_image_says_how_it_is_called() -> None:
     assert (ended.returncode, ended.stderr) == (1, "usage: python examples/image.py DIRECTORY\n")
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_custom_backend_passes_the_contract() -> None:
     """The example of a backend of one's own is one, by the contract suite."""
     told = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "examples/custom_backend.py")

@@ -1,7 +1,5 @@
 """The public names, the modules that an import loads, and the examples in docstrings."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import inspect
@@ -28,17 +26,27 @@ def modules() -> list[str]:
     return names
 
 
+#: The modules whose names are public, see docs/releasing.md.
+PUBLIC = {
+    "hostrouting",
+    "hostrouting.exceptions",
+    "hostrouting.host",
+    "hostrouting.host.netlink",
+    "hostrouting.host.pyroute",
+    "hostrouting.testing",
+    "hostrouting.testing.contracts",
+    "hostrouting.testing.strategies",
+    "phases",
+    "phases.testing",
+}
+
+
 @pytest.mark.parametrize("name", modules())
-def test_a_module_lists_its_public_names(name: str) -> None:
-    """A module that defines names has `__all__`; its names exist, are public, and have docstrings (ruff sorts it)."""
+def test_a_doorway_lists_its_public_names(name: str) -> None:
+    """A public module has `__all__`; the names in any exist, are public, and have docstrings (ruff sorts them)."""
     module = importlib.import_module(name)
-    defined = [
-        each
-        for each, value in vars(module).items()
-        if not each.startswith("_") and getattr(value, "__module__", None) == name
-    ]
     exported = getattr(module, "__all__", [])
-    assert exported or not defined
+    assert exported or name not in PUBLIC
     assert len(set(exported)) == len(exported)
     for public in exported:
         assert not public.startswith("_")
@@ -50,44 +58,14 @@ def test_a_module_lists_its_public_names(name: str) -> None:
 
 def test_the_front_door_is_pinned() -> None:
     """A name is added to the package on purpose: here too."""
-    assert hostrouting.__all__ == [
-        "BackendError",
-        "CheckRouteOverlap",
-        "CleanStaleCNI",
-        "ConfigError",
-        "Configure",
-        "ConfigureProbeSNAT",
-        "ConfigureStaticRoutes",
-        "EventsLostError",
-        "Host",
-        "HostFileError",
-        "HostRoutingConfig",
-        "HostRoutingError",
-        "InvalidConfigError",
-        "LinkNotFoundError",
-        "LockHeldError",
-        "OverlapMode",
-        "OverlapReport",
-        "PermissionDeniedError",
-        "ProbeSNATConfig",
-        "Refusal",
-        "Reset",
-        "RouteBackend",
-        "RouteOverlapConfig",
-        "RouteOverlapError",
-        "RouteRejectedError",
-        "StaleCNIConfig",
-        "StaleCNIError",
-        "StaleCNIForce",
-        "StaticRoute",
-        "StaticRoutesConfig",
-        "ToolNotFoundError",
-        "UnitError",
-        "Watch",
-        "WatchConfig",
-        "WatchMode",
-        "prove_egress",
-    ]
+    assert " ".join(hostrouting.__all__) == (
+        "BackendError CheckRouteOverlap CleanStaleCNI ConfigError Configure ConfigureProbeSNAT "
+        "ConfigureStaticRoutes EventsLostError Host HostFileError HostRoutingConfig HostRoutingError "
+        "InvalidConfigError LinkNotFoundError LockHeldError OverlapMode OverlapReport PermissionDeniedError "
+        "ProbeSNATConfig Refusal Reset RouteBackend RouteOverlapConfig RouteOverlapError RouteRejectedError "
+        "StaleCNIConfig StaleCNIError StaleCNIForce StaticRoute StaticRoutesConfig ToolNotFoundError "
+        "UnitError Watch WatchConfig WatchMode prove_egress"
+    )
 
 
 def test_the_version_is_the_installed_one() -> None:

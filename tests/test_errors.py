@@ -1,9 +1,7 @@
-from __future__ import annotations
-
 import copy
 import inspect
 import pickle
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import hypothesis.strategies as st
 import pytest
@@ -39,9 +37,6 @@ from phases import (
     UnknownTaskError,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 texts = st.text(max_size=20)
 lists = st.lists(texts, max_size=3)
 errnos = st.none() | st.integers(1, 133)
@@ -57,7 +52,6 @@ BACKEND_ERRORS = st.one_of(
         st.lists(st.builds(Refusal, texts, st.integers(1, 133), texts), min_size=1, max_size=3),
         rolled_back=st.booleans(),
         left_behind=lists,
-        overtaken=lists,
         may_heal=st.booleans(),
     ),
     st.builds(ToolNotFoundError, texts, package=texts, purpose=texts),

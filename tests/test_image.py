@@ -1,21 +1,16 @@
 """An image is prepared and checked: nothing outside it changes, and missing programs are reported."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from support.in_process import run_here as run
 
 from hostrouting.boot_files import boot_files
 from hostrouting.config import HostRoutingConfig
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 UNITS = "etc/systemd/system"
 SECTIONS: dict[str, Any] = {
@@ -24,8 +19,17 @@ SECTIONS: dict[str, Any] = {
     "probeSnat": {"enabled": True, "dev": "eth0", "detect": "always", "required": True},
     "gates": ["systemd-nspawn@.service"],
 }
-PROGRAMS = {"bash": "bin/bash", "flock": "usr/bin/flock", "ip": "usr/sbin/ip", "nft": "usr/sbin/nft"}
-PACKAGES = {"bash": "bash", "flock": "util-linux", "ip": "iproute2", "nft": "nftables"}
+PROGRAMS = {
+    "bash": "bin/bash",
+    "flock": "usr/bin/flock",
+    "ip": "usr/sbin/ip",
+    "nft": "usr/sbin/nft",
+    "nsenter": "usr/bin/nsenter",
+    "setpriv": "usr/bin/setpriv",
+}
+PACKAGES = {"bash": "bash", "ip": "iproute2", "nft": "nftables"} | dict.fromkeys(
+    ("flock", "nsenter", "setpriv"), "util-linux"
+)
 #: Every folder in which an apply makes a file or a link.
 WRITTEN = (
     "etc",
@@ -147,7 +151,40 @@ def test_programs_are_found_over_links_of_the_image(image: Path, config: Path) -
     assert "ip: the image lacks it" in run("apply", "--root", image, config).stderr
 
 
-@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("unit", "text"),
+    [
+        ("kubelet.service", "[Unit]\nBefore=network-pre.target\n"),
+        ("systemd-networkd.service", "[Unit]\nAfter=kubelet.service\nBefore=network.target\n"),
+        ("network.target.wants/kubelet.service", ""),
+        ("sysinit.target.d/x.conf", "[Unit]\nAfter=kubelet.service\n"),
+    ],
+)
+def test_a_gate_that_the_network_waits_for_is_refused(image: Path, config: Path, unit: str, text: str) -> None:
+    """As on a live machine: by its own order, that of another unit of the boot, or as a part of a target."""
+    units = image / UNITS
+    files = {
+        "default.target": "[Unit]\nWants=multi-user.target systemd-networkd.service\nAfter=multi-user.target\n",
+        "multi-user.target": "[Unit]\nAfter=basic.target\n",
+        "basic.target": "[Unit]\nAfter=sysinit.target\n",
+        "sysinit.target": "",
+        "network.target": "[Unit]\nAfter=network-pre.target\n",
+        "systemd-networkd.service": "[Unit]\nBefore=network.target\n",
+        "kubelet.service": "[Service]\nExecStart=/bin/true\n",
+        unit: text,
+    }
+    for name, content in files.items():
+        (units / name).parent.mkdir(parents=True, exist_ok=True)
+        (units / name).write_text(content)
+    config.write_text(json.dumps({**SECTIONS, "gates": ["kubelet.service"]}))
+    before = contents(units)
+    refused = run("apply", "--root", str(image), str(config))
+    assert (refused.returncode, contents(units)) == (3, before)
+    assert "kubelet.service cannot be a gate: it is ordered before " in refused.stderr
+    assert run("plan", "--root", str(image), str(config)).returncode == 3
+
+
+@pytest.mark.slow
 def test_a_check_of_an_image(image: Path, config: Path) -> None:
     """Nothing installed is one error; then all is there; then whatever is taken away is named. Routes are not asked."""
     empty = run("check", "--root", image, config)

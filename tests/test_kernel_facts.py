@@ -3,27 +3,21 @@
 docs/kernel-facts.md names each of them, together with the tests that prove the other facts.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os
 import socket
 import struct
 import subprocess
+from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 import pytest
 from support.kernel import needs_kernel
 from support.needs import needs
 
-from hostrouting.host.netlink.conversation import BATCH
-from hostrouting.host.netlink.namespaces import in_namespace, open_here
+from hostrouting.host.netlink.conversation import BATCH, in_namespace, open_here
 from hostrouting.testing import KernelNode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = needs_kernel
 

@@ -1,12 +1,11 @@
 """A test whose machine lacks something is skipped with a reason, which is repeated at the end, or fails on CI."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
 import subprocess
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -47,13 +46,16 @@ def test_not_marked():
 """
 
 
-def run_inner(folder: Path, inner: str = INNER, **environment: str) -> tuple[int, str]:
-    """Run a small test suite with this project's conftest.py and an empty PATH."""
+def run_inner(
+    folder: Path, inner: str = INNER, *, words: Sequence[str] = (".",), root: Path | None = None, **environment: str
+) -> tuple[int, str]:
+    """Run a small test suite with this project's conftest.py and an empty PATH; `words` name its files."""
     shutil.copy(ROOT / "tests/conftest.py", folder)
     (folder / "test_inner.py").write_text(inner)
     done = subprocess.run(
-        [Path(sysconfig.get_path("scripts"), "pytest"), "-p", "no:cacheprovider", "--rootdir", folder, folder],
+        [Path(sysconfig.get_path("scripts"), "pytest"), "-p", "no:cacheprovider", "--rootdir", root or folder, *words],
         check=False,
+        cwd=root or folder,
         capture_output=True,
         text=True,
         env={"PATH": str(folder), "PYTHONPATH": str(ROOT / "tests"), **environment},
@@ -61,7 +63,7 @@ def run_inner(folder: Path, inner: str = INNER, **environment: str) -> tuple[int
     return done.returncode, done.stdout
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_skips_are_told_again_by_reason(tmp_path: Path) -> None:
     """The run is green; at its end each reason stands once, with its package and the number of tests it has cost."""
     status, told = run_inner(tmp_path)
@@ -74,7 +76,7 @@ def test_skips_are_told_again_by_reason(tmp_path: Path) -> None:
     assert re.search(r"^=+ 1 passed, 3 skipped in ", told, flags=re.MULTILINE)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_on_ci_a_skip_is_a_failure(tmp_path: Path) -> None:
     """With HOSTROUTING_NO_SKIP a machine that lacks something is red, and the reason is in the report."""
     status, told = run_inner(tmp_path, HOSTROUTING_NO_SKIP="1")
@@ -84,14 +86,45 @@ def test_on_ci_a_skip_is_a_failure(tmp_path: Path) -> None:
     assert "skipped, which is a failure here: " in told
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("profile", "passed"),
-    [("ci", "1 passed, 1 deselected"), ("soak", "1 passed, 1 deselected"), ("kernel", "2 passed")],
+    [("check", "1 passed, 1 deselected"), ("soak", "1 passed, 1 deselected"), ("kernel", "2 passed")],
 )
 def test_a_need_that_no_package_meets(profile: str, passed: str, tmp_path: Path) -> None:
     """A test of a module that CI's kernel lacks is left out, and no skip; `make kernel-*` runs it."""
     status, told = run_inner(tmp_path, OTHER_KERNEL, HYPOTHESIS_PROFILE=profile, HOSTROUTING_NO_SKIP="1")
+    assert status == 0, told
+    assert re.search(rf"^=+ {passed}[, ]", told, flags=re.MULTILINE), told
+
+
+SLOW = """\
+import pytest
+
+@pytest.mark.slow
+def test_marked():
+    pass
+
+def test_not_marked():
+    pass
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("profile", "words", "passed"),
+    [
+        ("default", [], "1 passed, 1 deselected"),
+        ("default", ["tests/test_inner.py"], "2 passed"),
+        ("check", [], "2 passed"),
+        ("quick", ["tests/test_inner.py"], "1 passed, 1 deselected"),
+    ],
+)
+def test_a_slow_test(profile: str, words: list[str], passed: str, tmp_path: Path) -> None:
+    """`make test` leaves it out, `make check` runs it, and so does a run that names its file; `make quick` never."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = tests\nmarkers = slow: a test that takes long\n")
+    status, told = run_inner(tmp_path / "tests", SLOW, words=words, root=tmp_path, HYPOTHESIS_PROFILE=profile)
     assert status == 0, told
     assert re.search(rf"^=+ {passed}[, ]", told, flags=re.MULTILINE), told
 

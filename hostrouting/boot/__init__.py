@@ -4,15 +4,19 @@
     BootUnit        a oneshot with all its files; a Departure is one to remove
     BootTemplate    the assets of a capability, from which it renders its BootUnit
     intent          the config in force, as a file
-    generation      the scripts of all capabilities and the intent, which change at once
-    steps           from the disk as it is to the disk as it should be; order: before or after the live machine
-    gates           faults of gates; held: the units that their gate has refused
-    task            the common parts of tasks
-    assets/         hostrouting-ready.service, the gates' drop-in, the retry unit, the functions that scripts share
+    generation      the scripts of all capabilities and the intent, which change at once; a survey of the disk
+    steps           from the disk as it is to the disk as it should be
+    gates           faults of gates; the units that their gate has refused
+    task            the common parts of tasks; the order of boot files and the live machine
+    assets/         hostrouting-ready.service, the gates' drop-in, the ask, the retry, the functions that scripts share
 
     static-routes.service ───────┐ Before= and RequiredBy=
-                                 ├──> hostrouting-ready.service <── ExecStartPre= of every gate, by a drop-in
+                                 ├──> hostrouting-ready.service, at boot
     check-route-overlap.service ─┘
+
+    static-routes.sh ────────────┐
+                                 ├──> hostrouting-ask.sh <── ExecStartPre= of every gate, and hostrouting-retry.service
+    check-route-overlap.sh ──────┘
 
 A refused gate leaves hostrouting-held@<gate>.service active, and hostrouting-retry.service starts the gate once routing
 is right. A stop of the gate stops that marker (PartOf=), so that a unit that the user stopped stays down.
@@ -23,7 +27,7 @@ No other room writes hostrouting-ready.service, its links, or a gate's drop-in.
 from __future__ import annotations
 
 from hostrouting.boot.boot import RELOAD, Boot
-from hostrouting.boot.held import held_gates, is_refused_now
+from hostrouting.boot.gates import held_gates, is_refused_now
 from hostrouting.boot.intent import INTENT_PATH, Intent, Part, read_intent
 from hostrouting.boot.layout import (
     BOOT_FOLDERS,
@@ -32,6 +36,8 @@ from hostrouting.boot.layout import (
     RUNTIME_DIRECTORY,
     SCRIPT_DIRECTORY,
     UNIT_DIRECTORY,
+    WAIT_SECONDS,
+    WAITED,
     WATCH_UNITS,
     BootFile,
     BootTemplate,
@@ -43,9 +49,8 @@ from hostrouting.boot.layout import (
     read_asset,
     units_in,
 )
-from hostrouting.boot.order import install_around, is_refusal
 from hostrouting.boot.recorded import RecordedFiles
-from hostrouting.boot.task import NodeTask, PairTask
+from hostrouting.boot.task import NodeTask, PairTask, install_around, is_refusal
 
 __all__ = [
     "BOOT_FOLDERS",
@@ -56,6 +61,8 @@ __all__ = [
     "RUNTIME_DIRECTORY",
     "SCRIPT_DIRECTORY",
     "UNIT_DIRECTORY",
+    "WAITED",
+    "WAIT_SECONDS",
     "WATCH_UNITS",
     "Boot",
     "BootFile",

@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.boot.gates import (
     broken_glass,
     gate_faults,
+    gates_down,
+    held_gates,
+    is_starting,
     is_unsuitable,
     refuse_early_gates,
     refuse_faulty_gates,
+    release,
+    release_ungated,
     unread_gates,
 )
-from hostrouting.boot.held import forget, release
+from hostrouting.boot.generation import Survey
 from hostrouting.boot.layout import (
+    GATE_RUN_FILES,
     GATE_UNITS,
     HELD_TEMPLATE,
     READY_LINKS,
@@ -33,7 +39,6 @@ from hostrouting.boot.layout import (
 )
 from hostrouting.boot.recorded import RecordedFiles
 from hostrouting.boot.steps import MASKED, Steps
-from hostrouting.boot.survey import Survey
 from hostrouting.config import DEFAULT_GATES, OWN_UNITS
 from hostrouting.exceptions import HostFileError, UnitError
 from hostrouting.findings import NodeFinding, is_refused
@@ -47,8 +52,6 @@ if TYPE_CHECKING:
     from hostrouting.boot.steps import Step
     from hostrouting.host import Host
     from phases import Context
-
-__all__ = ["RELOAD", "Boot"]
 
 _logger = logging.getLogger(__name__)
 
@@ -141,21 +144,6 @@ class Boot:
                 ctx.record(RELOAD, undo=lambda _: None)
             return self._stop_old_runs(ctx, units, are_outdated=bool(steps)) or changed
 
-    def _forget_held(self, ctx: Context) -> None:
-        """Give up the held units if no gate is left: they stay down."""
-        if self.is_installed:
-            return
-        for name in forget(ctx, self._host.services):
-            # A unit that is being checked goes on: see the end of the drop-in.
-            if self._host.services.state(ctx, name).active_state == "activating":
-                continue
-            self._logger.warning(
-                "%s was held by its gate and stays down, unless its own Restart= starts it; to start it: "
-                "systemctl start %s",
-                name,
-                name,
-            )
-
     def _stop_old_runs(self, ctx: Context, units: Sequence[BootUnit], *, are_outdated: bool) -> bool:
         """Stop the units that a start would not run with their new scripts; return True if there were any.
 
@@ -183,6 +171,10 @@ class Boot:
             if gate not in DEFAULT_GATES or len(absent) == len(self._gates):
                 yield NodeFinding("gate-missing", gate, _UNGUARDED, "warning")
 
+    def down(self, ctx: Context) -> Iterator[NodeFinding]:
+        """Yield the units with a gate that are down, although the node wants them; needs no root."""
+        return gates_down(ctx, self._host.services, self._gates)
+
     def notices(self, ctx: Context) -> list[NodeFinding]:
         """Return the findings with which `install` goes on; call it before.
 
@@ -193,30 +185,26 @@ class Boot:
         running = [state.name for gate in new for state in self._host.services.running(ctx, gate)]
         return [*found, *(NodeFinding("gate-new", name, _NOT_ASKED, "note") for name in running)]
 
-    def altered_units(self, ctx: Context) -> Iterator[NodeFinding]:
-        """Yield the units of hostrouting that gates ask and other drop-ins change."""
-        for name in filter(lambda name: name not in WATCH_UNITS, self.installed_units()):
-            drop_ins = self._host.services.state(ctx, name).drop_ins
-            # Drop-ins for all services of a machine lie elsewhere.
-            own = sorted(path for path in drop_ins if f"/{name}.d/" in path)
-            if own:
-                reason = (
-                    f"is changed by {', '.join(own)}, so the gates do not ask the unit that hostrouting installed; "
-                    f"see: systemctl cat {name}; remove that, and run: systemctl daemon-reload"
-                )
-                yield NodeFinding("altered-unit", name, reason, "warning")
+    def held(self, ctx: Context) -> list[str]:
+        """Return the held units."""
+        return held_gates(ctx, self._host.services) if self._host.is_live and self.has_traces else []
 
-    def release(self, ctx: Context) -> list[str]:
-        """Start the held gates, now that routing is right; return their names.
+    def release(self, ctx: Context, before: Sequence[str], *, is_right: bool) -> tuple[list[str], list[str]]:
+        """Start the held gates if routing is right; return the units that are held, and those that start.
 
-        Failures of hostrouting's units date from an earlier check, and are reset.
+        `before` are the units that were held before this run. Failures of hostrouting's units date from an earlier
+        check, and are reset.
         """
-        if not self._host.is_live or not self.is_installed:
-            return []
+        services = self._host.services
+        held = self.held(ctx)
+        # The others were stopped, masked or disabled meanwhile.
+        released = [name for name in before if name not in held and is_starting(ctx, services, name)]
+        if not (is_right and self._host.is_live and self.is_installed):
+            return held, released
         for name in self.installed_units():
-            if self._host.services.state(ctx, name).active_state == "failed":
-                self._host.services.stop(ctx, name)
-        return release(ctx, self._host.services)
+            if services.state(ctx, name).active_state == "failed":
+                services.stop(ctx, name)
+        return [], [*released, *release(ctx, services)]
 
     def installed_units(self) -> list[str]:
         """Return the units of hostrouting that are on the disk, except for the marks of held units."""
@@ -323,6 +311,8 @@ class Boot:
             if not files.names(folder):
                 files.remove_directory_if_empty(folder)
         if not self.is_installed:
+            for path in GATE_RUN_FILES:
+                files.remove(path)
             for folder in (SCRIPT_DIRECTORY, RUNTIME_DIRECTORY):
                 files.remove_directory_if_empty(folder)
 
@@ -332,7 +322,7 @@ class Boot:
         self._stop_gone(ctx, WATCH_UNITS)
         self._host.services.daemon_reload(ctx)
         # Not before: while systemd still knows the gates, a gate that restarts by itself would be held again.
-        self._forget_held(ctx)
+        release_ungated(ctx, self._host.services)
         # All units of hostrouting, because a killed run may have removed others.
         self._stop_gone(ctx, OWN_UNITS)
 

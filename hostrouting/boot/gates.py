@@ -1,30 +1,107 @@
-"""The gates as systemd sees them: those that cannot wait, those that do not wait yet, and those that are open."""
+"""The gates as systemd sees them: those that cannot wait, those that are open, and those that are held."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot.held import LONGEST_ASK, held_gates
-from hostrouting.boot.layout import DROP_IN_NAME, READY_UNIT, SCRIPT_DIRECTORY
+from hostrouting.boot.layout import DROP_IN_NAME, HELD_TEMPLATE, READY_UNIT, RETRY_UNIT, SCRIPT_DIRECTORY
 from hostrouting.exceptions import UnitError
 from hostrouting.findings import NodeFinding
-from hostrouting.host.units import seconds, template_of
+from hostrouting.host.units import instance_of, seconds, template_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from hostrouting.boot.layout import BootUnit
-    from hostrouting.host import FileStore, ServiceManager
+    from hostrouting.host import FileStore, ServiceManager, UnitState
     from phases import Context
 
-__all__ = [
-    "broken_glass",
-    "gate_faults",
-    "is_unsuitable",
-    "refuse_early_gates",
-    "refuse_faulty_gates",
-    "unread_gates",
-]
+#: The beginning of a marker's name: hostrouting-held@<gate>.service.
+HELD_PREFIX: Final = HELD_TEMPLATE.partition(".")[0]
+#: A refusal takes 10 s, with a look before and after it, and each waits up to 10 s for the lock; systemd kills a start
+#: that exceeds TimeoutStartSec=.
+LONGEST_ASK: Final = 33.0
+_JOB: Final = "Job"
+#: The time when the marker became active, in microseconds of the monotonic clock.
+_SINCE: Final = "ActiveEnterTimestampMonotonic"
+
+
+def held_gates(ctx: Context, services: ServiceManager) -> list[str]:
+    """Return the held units, sorted; a unit that asks just now is among them.
+
+    A unit that restarts by itself may be missing for the moment of its restart.
+    """
+    markers = services.running(ctx, HELD_TEMPLATE)
+    return sorted(state.name.removeprefix(HELD_PREFIX).removesuffix(".service") for state in markers)
+
+
+def is_refused_now(ctx: Context, services: ServiceManager, gate: str) -> bool | None:
+    """Return True if a held unit was refused, False if it has passed since, None while it asks for the first time.
+
+    Its marker is set before the question, which may be killed: on a healthy node, too, each start has one for a moment.
+    """
+    state = services.state(ctx, gate)
+    if state.is_running or state.sub_state in {"start", "start-post"}:
+        return False
+    if state.sub_state != "start-pre":
+        return True
+    since = services.settings(ctx, instance_of(HELD_TEMPLATE, gate), _SINCE)[_SINCE]
+    asks_first = since.isdigit() and ctx.clock.monotonic() - int(since) / 1e6 < LONGEST_ASK
+    return None if asks_first else True
+
+
+def release(ctx: Context, services: ServiceManager) -> list[str]:
+    """Make hostrouting-retry.service check at once; return the units that it will start if routing is right.
+
+    Without this call it would check within 10 s. Only this service starts held units, because it knows those that must
+    stay down.
+    """
+    held = held_gates(ctx, services)
+    if held:
+        # Its pauses grow with time; after a start of the service the first check follows in 2 s.
+        with suppress(UnitError):
+            # The Upholds= of a marker may cancel it; then the next check follows within 10 s.
+            services.stop(ctx, RETRY_UNIT)
+        services.start(ctx, RETRY_UNIT)
+    return held
+
+
+def release_ungated(ctx: Context, services: ServiceManager) -> list[str]:
+    """Start the held units that are no gates any more; return their names. Masked ones stay down."""
+    released = []
+    for gate in held_gates(ctx, services):
+        state = services.state(ctx, gate)
+        if is_gated(state):
+            continue
+        if state.load_state == "loaded" and state.active_state in {"inactive", "failed"}:
+            _start(ctx, services, gate)
+            released.append(gate)
+        # If it asks just now, it will pass.
+        services.stop(ctx, instance_of(HELD_TEMPLATE, gate))
+    return released
+
+
+def _start(ctx: Context, services: ServiceManager, unit: str) -> None:
+    try:
+        services.start(ctx, unit, wait=False)
+    except UnitError:
+        # It may have reached its limit of starts, which a stop resets.
+        services.stop(ctx, unit)
+        services.start(ctx, unit, wait=False)
+
+
+def is_starting(ctx: Context, services: ServiceManager, unit: str) -> bool:
+    """Return True if a unit is up, or on its way."""
+    is_down = services.state(ctx, unit).active_state in {"inactive", "failed"}
+    return not is_down or services.settings(ctx, unit, _JOB)[_JOB] not in {"", "0"}
+
+
+def is_gated(state: UnitState) -> bool:
+    """Return True if systemd has read the drop-in of hostrouting for a unit."""
+    # If an instance is or was a gate itself, its path differs from its template's.
+    return any(path.endswith(f"/{DROP_IN_NAME}") for path in state.drop_ins)
+
 
 #: While one of these files exists, every gate is open. The drop-in and the retry script name them, too.
 _BREAK_GLASS: Final = (f"{SCRIPT_DIRECTORY}/hostrouting.disabled", "/run/hostrouting.disabled")
@@ -38,10 +115,13 @@ _ASKED: Final = (
     "RootDirectory",
     "RootImage",
     "StartLimitAction",
+    "SuccessExitStatus",
     "TimeoutStartSec",
 )
+#: What says if a unit is to be up.
+_WANTED: Final = ("WantedBy", "RequiredBy", "ConditionResult", "ConditionTimestampMonotonic")
 #: The kinds of faults with which a unit cannot be a gate at all.
-_UNSUITABLE: Final = frozenset({"gate-root", "gate-action", "gate-timeout"})
+_UNSUITABLE: Final = frozenset({"gate-root", "gate-action", "gate-success", "gate-timeout"})
 #: Every service waits for these, unless it says DefaultDependencies=no.
 _ALWAYS_AWAITED: Final = frozenset({"sysinit.target", "basic.target"})
 
@@ -74,12 +154,7 @@ def unread_gates(ctx: Context, services: ServiceManager, gates: Iterable[str]) -
     # A template answers for future instances; a running one may have been loaded before the drop-in came.
     states = [state for gate in gates for state in (services.state(ctx, gate), *services.running(ctx, gate))]
     known = (state for state in states if state.load_state == "loaded")
-    return [state.name for state in known if state.needs_reload or not _is_gated(state.drop_ins)]
-
-
-def _is_gated(drop_ins: frozenset[str]) -> bool:
-    # If an instance is or was a gate itself, its path differs from its template's.
-    return any(path.endswith(f"/{DROP_IN_NAME}") for path in drop_ins)
+    return [state.name for state in known if state.needs_reload or not is_gated(state)]
 
 
 def broken_glass(files: FileStore) -> str | None:
@@ -114,6 +189,23 @@ def gate_faults(ctx: Context, services: ServiceManager, gates: Sequence[str]) ->
     return faults
 
 
+def gates_down(ctx: Context, services: ServiceManager, gates: Sequence[str]) -> Iterator[NodeFinding]:
+    """Yield the units with a gate that are down, although an active target wants them; held ones have a finding."""
+    held = held_gates(ctx, services) if gates else []
+    for state in (state for gate in gates for state in services.loaded(ctx, gate)):
+        if state.active_state not in {"inactive", "failed"} or state.load_state != "loaded" or state.name in held:
+            continue
+        found = services.settings(ctx, state.name, *_WANTED)
+        # Without the time, its conditions were never tried.
+        is_skipped = found["ConditionResult"] == "no" and found["ConditionTimestampMonotonic"] not in {"", "0"}
+        targets = [name for name in f"{found['WantedBy']} {found['RequiredBy']}".split() if name.endswith(".target")]
+        active = [target for target in targets if services.state(ctx, target).is_running]
+        if active and not is_skipped:
+            was = f"failed ({state.result})" if state.active_state == "failed" else "down"
+            reason = f"is {was}, although {active[0]} wants it, and is not held; see: systemctl status {state.name}"
+            yield NodeFinding("gate-down", state.name, reason, "warning")
+
+
 def refuse_faulty_gates(ctx: Context, services: ServiceManager, gates: Sequence[str]) -> None:
     """Raise UnitError for gates that would never open, or whose refusal takes the node down."""
     faults = filter(is_unsuitable, gate_faults(ctx, services, gates))
@@ -138,7 +230,7 @@ def _faults(ctx: Context, services: ServiceManager, unit: str) -> Iterator[NodeF
         return
     found = services.settings(ctx, unit, *_ASKED)
     # No other drop-in can remove an After=, so this setting shows that systemd has read ours.
-    if READY_UNIT in found["After"].split() and READY_UNIT not in found["ExecStartPre"]:
+    if READY_UNIT in found["After"].split() and HELD_PREFIX not in found["ExecStartPre"]:
         reason = (
             "starts whatever the routes are: a later drop-in (systemctl edit makes such) empties ExecStartPre=; see: "
             f"systemctl cat {unit}; remove that line, or rename its file so that it sorts before {DROP_IN_NAME}"
@@ -152,6 +244,11 @@ def _faults(ctx: Context, services: ServiceManager, unit: str) -> Iterator[NodeF
         if found[name] not in {"", "none"}:
             reason = f"cannot be a gate: it has {name}={found[name]}, which a refusal would cause at every boot"
             yield NodeFinding("gate-action", unit, reason)
+    success = found["SuccessExitStatus"]
+    # systemd judges the commands of the drop-in by it, too: they end with 1, or by a signal that kills them.
+    if any(word == "1" or not word.isdigit() for word in success.split()):
+        reason = f"cannot be a gate: it has SuccessExitStatus={success}, with which a refusal is a success"
+        yield NodeFinding("gate-success", unit, reason)
     timeout = found["TimeoutStartSec"]
     # 0 is the unit files' word for no timeout.
     if timeout and 0 < seconds(timeout) < LONGEST_ASK:

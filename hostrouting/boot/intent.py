@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import attrs
 
 from hostrouting.boot.layout import SCRIPT_DIRECTORY, BootFile, BootUnit, Departure
-from hostrouting.config import DEFAULT_GATES, HostRoutingConfig
+from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import ConfigError, InvalidConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from hostrouting.host import FileStore
-
-__all__ = ["INTENT_MODE", "INTENT_PATH", "UNCHANGED", "Intent", "Part", "read_intent"]
 
 INTENT_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting.json"
 #: Every user may run `check`, which compares the file.
@@ -35,6 +33,7 @@ _SECTION_OF: Final[dict[str, str]] = {
     "hostrouting-watch.timer": "watch",
 }
 _BETWEEN: Final = ",\n  "
+_NOTHING: Final = HostRoutingConfig()
 _SECTIONS: Final = frozenset(field.name for field in attrs.fields(HostRoutingConfig))
 
 
@@ -132,8 +131,8 @@ def _parsed(content: bytes | None) -> HostRoutingConfig | None:
 
 
 def _text_if_any(config: HostRoutingConfig) -> bytes | None:
-    # Gates alone hold nothing.
-    asks = attrs.evolve(config, gates=DEFAULT_GATES) != HostRoutingConfig()
+    # Gates alone hold nothing. A copy of the config would check all of it again.
+    asks = any(getattr(config, name) != getattr(_NOTHING, name) for name in _SECTIONS - {"gates"})
     return _text(config) if asks else None
 
 

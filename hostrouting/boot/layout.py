@@ -14,38 +14,6 @@ if TYPE_CHECKING:
 
     from hostrouting.host import FileStore
 
-__all__ = [
-    "BOOT_FOLDERS",
-    "DROP_IN_NAME",
-    "GATE_UNITS",
-    "HELD_TEMPLATE",
-    "NETWORKD_FOLDER",
-    "PROGRAM_FOLDERS",
-    "READY_LINKS",
-    "READY_UNIT",
-    "READY_WANTS",
-    "RETRY_UNIT",
-    "RUNTIME_DIRECTORY",
-    "SCRIPT_DIRECTORY",
-    "UNFINISHED",
-    "UNIT_DIRECTORY",
-    "WATCH_UNITS",
-    "BootFile",
-    "BootTemplate",
-    "BootUnit",
-    "Departure",
-    "drop_in_of",
-    "gate_drop_in",
-    "has_program",
-    "is_program",
-    "links_of",
-    "program_path",
-    "read_asset",
-    "ready_unit",
-    "unit_path",
-    "units_in",
-]
-
 SCRIPT_DIRECTORY: Final = "/etc/aks-flex-node"
 #: The folders in which systemd, and a script that it starts, looks for a program.
 PROGRAM_FOLDERS: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
@@ -55,6 +23,12 @@ NETWORKD_FOLDER: Final = "/etc/systemd/networkd.conf.d"
 #: All files that a boot needs are in these folders.
 BOOT_FOLDERS: Final = (f"{SCRIPT_DIRECTORY}/", f"{UNIT_DIRECTORY}/")
 RUNTIME_DIRECTORY: Final = "/run/aks-flex-node"
+#: The files that the script of the gates leaves on a machine: its last answer, and the time of its last message.
+GATE_RUN_FILES: Final = (f"{RUNTIME_DIRECTORY}/hostrouting.answer", f"{RUNTIME_DIRECTORY}/hostrouting.told")
+#: For all that may heal: those of a run, and those of a boot. The start timeout of a gate must be longer.
+WAIT_SECONDS: Final = 30.0
+#: The seconds that the scripts have waited in this boot.
+WAITED: Final = f"{RUNTIME_DIRECTORY}/waited"
 READY_UNIT: Final = "hostrouting-ready.service"
 #: Marks a unit that its gate has refused; see its asset.
 HELD_TEMPLATE: Final = "hostrouting-held@.service"
@@ -76,7 +50,7 @@ DROP_IN_NAME: Final = "10-hostrouting.conf"
 #: a boot reads everything, and not in RUNTIME_DIRECTORY, which would then have to be made and removed.
 UNFINISHED: Final = "/run/hostrouting.unfinished"
 
-_RETRY_SCRIPT: Final = "hostrouting-retry.sh"
+_SCRIPTS: Final = ("hostrouting-ask.sh", "hostrouting-retry.sh")
 _LINK_FOLDERS: Final = (("RequiredBy", "requires"), ("WantedBy", "wants"))
 
 
@@ -193,7 +167,8 @@ def drop_in_of(gate: str) -> str:
 
 def ready_unit() -> BootUnit:
     """Return hostrouting-ready.service with the units that restart refused gates; the same on every machine."""
-    paths = (f"{SCRIPT_DIRECTORY}/{_RETRY_SCRIPT}", *map(unit_path, (RETRY_UNIT, HELD_TEMPLATE, READY_UNIT)))
+    scripts = [f"{SCRIPT_DIRECTORY}/{name}" for name in _SCRIPTS]
+    paths = (*scripts, *map(unit_path, (RETRY_UNIT, HELD_TEMPLATE, READY_UNIT)))
     files = [_boot_file(path, read_asset(__file__, path.rpartition("/")[2])) for path in paths]
     return BootUnit(name=READY_UNIT, files=tuple(files))
 

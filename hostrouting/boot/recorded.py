@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from hostrouting.host import FileStore, Host
     from phases import Context
 
-__all__ = ["FileState", "RecordedFiles", "change_of", "state_of"]
-
 _logger = logging.getLogger(__name__)
 
 #: A path at one moment: the text of a link, the content and mode of a file, or None for nothing.

@@ -37,12 +37,10 @@ from phases import Change
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from hostrouting.boot.generation import Survey
     from hostrouting.boot.intent import Part
     from hostrouting.boot.layout import BootFile, BootUnit
-    from hostrouting.boot.survey import Survey
     from hostrouting.host import FileStore
-
-__all__ = ["MASKED", "Step", "Steps"]
 
 #: Why a file is not installed, and the next step. A mask is a decision, and removing it here would undo that silently.
 MASKED: Final = (
@@ -65,8 +63,8 @@ class Steps:
 
     A machine may lose its power between any two steps, and must boot all the same. So new scripts are written before
     the units that run them, units before the link that exchanges all scripts at once, and gates last: they never wait
-    for a file that is not there yet. A removal begins with the intent, so that nothing repairs the rest, and then the
-    gates.
+    for a file that is not there yet. A removal begins with the intent, so that nothing repairs the rest, then come the
+    gates, and then the links by which units start: none fails for lack of another.
     """
 
     def __init__(self, files: FileStore, disk: Survey, *, gates: Sequence[str]) -> None:
@@ -77,7 +75,8 @@ class Steps:
     def between(self, parts: Sequence[Part]) -> list[Step]:
         """Return the steps after which the units and the intent are installed, and the departures are not."""
         units = units_in(parts)
-        gone = [part for part in parts if isinstance(part, Departure)]
+        # The check first: without the routes it would fail.
+        gone = [part for part in reversed(parts) if isinstance(part, Departure)]
         leaving = {departure.name for departure in gone}
         remaining = self._installed() | {unit.name for unit in units}
         if remaining <= leaving:
@@ -86,7 +85,8 @@ class Steps:
         intent = self._intent(parts, present)
         wanted = _scripts_of(units) | intent
         generation = self._generation(wanted, present)
-        written, switched = self._exchange(wanted, generation)
+        plain = self._plain() if generation else None
+        written, switched = self._exchange(wanted, generation, plain)
         return [
             *([] if intent or self._files.read(INTENT_PATH) is None else self._remove([INTENT_PATH])),
             *written,
@@ -94,11 +94,11 @@ class Steps:
             *(step for unit in units for step in self._install(unit)),
             *(self._install(ready_unit()) if units else ()),
             *switched,
+            *(self._remove_with_folder(drop_in_of(gate)) for gate in self._disk.gates() if gate not in self._gates),
             *(step for departure in gone for step in self._depart(departure)),
             *(step for gate in (self._gates if units else ()) for step in self._put_file(gate_drop_in(gate))),
             *(self._remove_with_folder(link) for link in self._disk.foreign_links(*units)),
-            *(self._remove_with_folder(drop_in_of(gate)) for gate in self._disk.gates() if gate not in self._gates),
-            *self._discard_folders(keep=generation),
+            *self._discard_folders(keep=generation, plain=plain),
         ]
 
     def _installed(self) -> set[str]:
@@ -118,11 +118,36 @@ class Steps:
         """Return the scripts that belong to the units, and the intent; None without either."""
         in_force = contents_in_force(self._files)
         links = [path for path in SCRIPT_PATHS if self._files.read_link(path) == link_of(path)]
-        carried = {path: in_force.get(path, LOST) for path in links if _unit_of(path) in present}
-        contents = {**carried, **wanted}
+        there = {path: in_force.get(path, LOST) for path in links} | self._plain_scripts()
+        contents = {**{path: content for path, content in there.items() if _unit_of(path) in present}, **wanted}
         return Generation(dict.fromkeys(SCRIPT_PATHS, IDLE) | contents) if contents else None
 
-    def _exchange(self, wanted: Mapping[str, bytes], generation: Generation | None) -> tuple[list[Step], list[Step]]:
+    def _plain(self) -> Generation | None:
+        """Return a generation of upstream's scripts, which are plain files; None if there are none, or another one."""
+        plain = self._plain_scripts()
+        generation = Generation(dict.fromkeys(SCRIPT_PATHS, IDLE) | plain)
+        now = self._files.read_link(GENERATION_LINK)
+        return generation if plain and now in {None, generation.name} else None
+
+    def _plain_scripts(self) -> dict[str, bytes]:
+        found = {path: self._files.read(path) for path in SCRIPT_PATHS if self._files.read_link(path) is None}
+        return {path: content for path, content in found.items() if content is not None}
+
+    def _adopted(self, plain: Generation, wanted: Mapping[str, bytes]) -> list[Step]:
+        """Return the steps after which links lead to upstream's scripts, so that one step exchanges all of them.
+
+        The links of wanted scripts are a part of their units.
+        """
+        unwanted = [path for path in self._plain_scripts() if path not in wanted]
+        return [
+            *(Step((), {file.path: file.state}) for file in plain.files if self._disk.differs(file)),
+            Step((), {GENERATION_LINK: plain.name}),
+            *(Step((), {path: link_of(path)}) for path in unwanted),
+        ]
+
+    def _exchange(
+        self, wanted: Mapping[str, bytes], generation: Generation | None, plain: Generation | None
+    ) -> tuple[list[Step], list[Step]]:
         """Return the steps that write the files, and the step that puts them in force once the units are written."""
         if generation is None:
             return [], []
@@ -142,6 +167,8 @@ class Steps:
             # The same files in another folder, a copy: only the link differs.
             news = {GENERATION_LINK: Change("~", GENERATION_LINK)}
         switch = Step(tuple(news.values()), {GENERATION_LINK: generation.name})
+        if plain is not None:
+            return [*self._adopted(plain, wanted), *written], [switch]
         # The first generation: the links to its files must lead somewhere before a unit runs them.
         return (written, [switch]) if now else ([*written, switch], [])
 
@@ -156,13 +183,15 @@ class Steps:
             if in_force.get(path) != generation.contents[path] or self._files.mode(path) != MODES[path]
         }
 
-    def _discard_folders(self, *, keep: Generation | None) -> list[Step]:
+    def _discard_folders(self, *, keep: Generation | None, plain: Generation | None = None) -> list[Step]:
         """Return the steps that remove the files that are no longer in force."""
         steps = [] if keep or not self._files.exists(GENERATION_LINK) else [Step((), {GENERATION_LINK: None})]
-        for folder in generation_folders(self._files):
+        found = {folder: self._files.names(folder) for folder in generation_folders(self._files)}
+        if plain is not None:
+            found[plain.folder] = [file.path.rpartition("/")[2] for file in plain.files]
+        for folder, names in found.items():
             if keep is None or folder != keep.folder:
-                paths = [f"{folder}/{name}" for name in self._files.names(folder)]
-                steps.append(Step((), dict.fromkeys(paths), folder))
+                steps.append(Step((), dict.fromkeys(f"{folder}/{name}" for name in names), folder))
         return steps
 
     # --- units
@@ -183,7 +212,7 @@ class Steps:
 
     def _farewell(self, gone: Sequence[Departure]) -> list[Step]:
         """Return the steps that remove everything: the gates before units, so that none waits for a removed one."""
-        names = [*(departure.name for departure in gone), READY_UNIT]
+        names = [READY_UNIT, *(departure.name for departure in gone)]
         links = [*self._disk.foreign_links(), *(link for name in names for link in self._disk.links_to(name))]
         paths = [
             *(unit_path(departure.name) for departure in gone),

@@ -1,4 +1,4 @@
-"""The common parts of tasks: the constructor of each, and the boot half of the tasks of the routing pair."""
+"""The common parts of tasks: their constructor, the boot half of the routing pair, and the order of both halves."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import Intent
 from hostrouting.boot.layout import Departure
 from hostrouting.config import HostRoutingConfig, require_config
+from hostrouting.exceptions import HostRoutingError, PermissionDeniedError, RouteRejectedError
 from hostrouting.host import Host
 
 if TYPE_CHECKING:
@@ -18,7 +19,33 @@ if TYPE_CHECKING:
     from hostrouting.boot.layout import BootUnit
     from phases import Change, Context
 
-__all__ = ["NodeTask", "PairTask"]
+
+def install_around(boot: Boot, install: Callable[[], object], act: Callable[[], object]) -> None:
+    """Install and act, in the order that never leaves a node without its gate or with a config that cannot work.
+
+    On a node without hostrouting, `install` comes first: if `act` fails, the machine must not start at the next boot
+    either. Over an installed config `act` comes first, and a config that the kernel refuses is not installed. Any other
+    failure may be gone at the next boot, and is raised after the installation.
+    """
+    if not boot.is_installed:
+        install()
+        act()
+        return
+    failure: HostRoutingError | None = None
+    try:
+        act()
+    except HostRoutingError as error:
+        if is_refusal(error):
+            raise
+        failure = error
+    install()
+    if failure is not None:
+        raise failure
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Return True if the kernel refuses a config as such: it would do so again at the next boot."""
+    return isinstance(error, RouteRejectedError | PermissionDeniedError) and not error.may_heal
 
 
 class NodeTask:

@@ -12,8 +12,6 @@ from hostrouting.config.wire import WireValue, schema_of, wire_fields
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["config_schema"]
-
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _KEY: Final = "hostRouting"
 

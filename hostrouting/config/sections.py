@@ -43,18 +43,6 @@ from hostrouting.net.addresses import parse_cidr
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "DEFAULT_ALLOWED_DEVS",
-    "DEFAULT_GATES",
-    "PRESETS",
-    "HostRoutingConfig",
-    "OverlapMode",
-    "RouteOverlapConfig",
-    "StaticRoute",
-    "StaticRoutesConfig",
-    "require_config",
-]
-
 #: Devices of well-known CNIs and of the sibling agent's overlay: once the first machine has run, their routes lie
 #: inside expected CIDRs, and rightly so. `docker0` and `br-*` are missing on purpose: those overlaps are real.
 DEFAULT_ALLOWED_DEVS: Final = (
@@ -158,7 +146,8 @@ _static_routes = rules.list_of(
 )
 
 
-@attrs.frozen(kw_only=True)
+# Other values are found by their config, which may have thousands of routes.
+@attrs.frozen(kw_only=True, cache_hash=True)
 class StaticRoutesConfig(WireValue):
     """The routes that the node must have, now and at every boot."""
 

@@ -14,8 +14,6 @@ from hostrouting.exceptions import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["ProbeSNATConfig", "StaleCNIConfig", "StaleCNIForce", "WatchConfig", "WatchMode"]
-
 
 @attrs.frozen(kw_only=True)
 class ProbeSNATConfig(WireValue):

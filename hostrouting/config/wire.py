@@ -17,23 +17,6 @@ import attrs
 
 from hostrouting.exceptions import ConfigError, InvalidConfigError
 
-__all__ = [
-    "Rule",
-    "WireValue",
-    "accepting",
-    "closest",
-    "describe",
-    "errors_under",
-    "read_json",
-    "repeated_keys",
-    "schema_of",
-    "section",
-    "structured",
-    "wire",
-    "wire_fields",
-    "wire_names",
-]
-
 Rule = Callable[[object], Any]
 R = TypeVar("R", bound="Rule")
 V = TypeVar("V", bound="WireValue")

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import attrs
 
 from hostrouting.exceptions import BackendError
-from hostrouting.fib.buckets import deleted, inserted
 from hostrouting.fib.rules import LOOPBACK, TOS_BITS, Packet, Policy
-from hostrouting.fib.sources import source_by
-from hostrouting.fib.tables import Tables, key_of
+from hostrouting.fib.tables import Tables, deleted, inserted, key_of
+from hostrouting.net.addresses import netmask
+from hostrouting.net.links import vrf_of
 from hostrouting.net.routes import (
     FLAG_ONLINK,
     LOCAL_TABLE,
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from hostrouting.net.changes import RouteChange
     from hostrouting.net.links import Device
     from hostrouting.net.routes import NextHop, Route
-
-__all__ = ["FIRST_RULES", "Decision", "Fib", "UnknownDecisionError", "resting"]
 
 _UDP: Final = 17
 #: The policy of a fresh namespace.
@@ -176,13 +174,13 @@ class Fib:
         for change in changes:
             key = key_of(change.after or change.before)  # type: ignore[arg-type]  # one of them is there
             bucket = buckets[key] if key in buckets else self.tables.bucket(key)
-            if change.after is not None:
-                bucket = inserted(bucket, resting(change.after), last=change.verb == "append")
             if change.before is not None:
                 smaller = deleted(bucket, change.before)
                 if smaller is bucket:
                     raise ValueError(f"the model does not hold '{change.before}'")
                 bucket = smaller
+            if change.after is not None:
+                bucket = inserted(bucket, resting(change.after), last=change.verb == "append")
             buckets[key] = bucket
         return Fib(self.tables.with_buckets(buckets), self.policy, self.devices, self.merged)
 
@@ -261,3 +259,26 @@ def resting(route: Route | ObservedRoute) -> ObservedRoute:
 def _unknown(rule: Rule) -> Decision:
     reason = ", ".join(rule.other_selectors) or rule.action
     return Decision(None, unknown=f"the model does not know how the kernel applies rule {rule.priority}: {reason}")
+
+
+def source_by(hop: NextHop, scope: int, links: Iterable[Device]) -> int | None:
+    """Return the address from which the kernel sends by a next hop of a route that names none.
+
+    `scope` is the route's. `links` are all devices of the node, in the order of their indexes.
+    """
+    devices = {link.name: link for link in links}
+    eligible = [
+        (link.name, address)
+        for link in devices.values()
+        for address in link.addresses
+        if not address.secondary and address.scope <= scope
+    ]
+    own = [address for name, address in eligible if name == hop.dev]
+    for address in own:
+        if hop.gateway is None or not (hop.gateway.number ^ address.peer) & netmask(address.prefix_length):
+            return address.local
+    # A device without a fitting address borrows one whose scope is wider than a link, and first that of its VRF.
+    vrf = vrf_of(hop.dev, devices)
+    lent = [pair for pair in eligible if vrf_of(pair[0], devices) == vrf and pair[1].scope != SCOPE_LINK]
+    own += [address for _, address in sorted(lent, key=lambda pair: pair[0] != vrf)]
+    return own[0].local if own else None

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
 
     from hostrouting.net.rules import Range, Rule
 
-__all__ = ["LOOPBACK", "TOS_BITS", "Packet", "Policy"]
-
 #: The input device of the packets that the node itself sends.
 LOOPBACK: Final = "lo"
 #: The bits of a packet's tos that the kernel compares with a route's or a rule's.

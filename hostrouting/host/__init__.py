@@ -22,7 +22,7 @@ import attrs
 
 from hostrouting.exceptions import HostFileError
 from hostrouting.host.machine_ports import FileStore, InstanceMetadata, RunLock, ServiceManager, Supervisor
-from hostrouting.host.offline import NoSupervisor, absent, offline_routes
+from hostrouting.host.offline import NoSupervisor, absent, late, offline_routes
 from hostrouting.host.packets.ebtables_rules import EbtablesReading, EbtablesRule
 from hostrouting.host.ports import Ebtables, LinkLayer, Listener, NetworkEvents, Nftables, RouteBackend
 from hostrouting.host.units import UnitState
@@ -113,26 +113,26 @@ class Host:
 
         from hostrouting.host.files.lock import FileLock
         from hostrouting.host.files.store import RootedFiles
-        from hostrouting.host.imds import InstanceMetadataClient
         from hostrouting.host.netlink import NetlinkBackend
-        from hostrouting.host.netlink.events import NetlinkEvents
-        from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
-        from hostrouting.host.packets.ebtables import EbtablesCommand
-        from hostrouting.host.packets.nft import NftCommand
-        from hostrouting.host.systemd.notify import supervisor_of
         from hostrouting.host.systemd.systemctl import Systemctl
 
+        supervisor: Supervisor = NoSupervisor()
+        if "NOTIFY_SOCKET" in os.environ:
+            from hostrouting.host.systemd.notify import supervisor_of
+
+            supervisor = supervisor_of(os.environ)
         return cls(
             routes=NetlinkBackend(),
             services=Systemctl(),
             files=RootedFiles(),
             lock=FileLock(),
-            link_layer=NetlinkLinkLayer(),
-            events=NetlinkEvents(),
-            nftables=NftCommand(),
-            ebtables=EbtablesCommand(),
-            metadata=InstanceMetadataClient(),
-            supervisor=supervisor_of(os.environ),
+            # Most runs ask none of these, and to import them takes 15 ms.
+            link_layer=late("netlink.link_layer", "NetlinkLinkLayer"),
+            events=late("netlink.events", "NetlinkEvents"),
+            nftables=late("packets.nft", "NftCommand"),
+            ebtables=late("packets.ebtables", "EbtablesCommand"),
+            metadata=late("imds", "InstanceMetadataClient"),
+            supervisor=supervisor,
         )
 
     @classmethod

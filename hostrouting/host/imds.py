@@ -13,11 +13,9 @@ from phases import DeadlineExceededError
 
 if TYPE_CHECKING:
     import socket
-    from http.client import HTTPConnection, HTTPResponse
+    from http.client import HTTPConnection
 
     from phases import Context
-
-__all__ = ["InstanceMetadataClient"]
 
 _logger = logging.getLogger(__name__)
 
@@ -31,8 +29,6 @@ _TRANSIENT: Final = frozenset({404, 410, 429})
 _MOST_BYTES: Final = 256 * 1024
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 8.0
-#: A longer pause that the service asks for is cut to this.
-_LONGEST_RETRY_AFTER: Final = 30
 _SECONDS_BETWEEN_LOOKS: Final = 0.05
 #: The most characters of the service's text that a message shows.
 _MOST_CHARACTERS: Final = 100
@@ -85,7 +81,7 @@ class InstanceMetadataClient:
                 last = str(answer)
                 level = logging.INFO if tries == 1 else logging.DEBUG
                 _logger.log(level, "waiting for the cloud's metadata: %s", last, extra={"endpoint": self._endpoint})
-                within.sleep(max(pause, answer.retry_after))
+                within.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
         except DeadlineExceededError as error:
             raise BackendError(
@@ -141,8 +137,6 @@ class _Answer(NamedTuple):
     status: int | None
     words: str
     body: bytes = b""
-    #: The seconds that the service asks to wait.
-    retry_after: float = 0
     location: str = ""
 
     def __str__(self) -> str:
@@ -226,7 +220,6 @@ class _Exchange:
                 status=response.status,
                 words=response.reason,
                 body=body,
-                retry_after=_retry_after(response),
                 location=response.headers.get("Location", "") if 300 <= response.status < 400 else "",
             )
 
@@ -238,10 +231,3 @@ def _shown(text: str) -> str:
 
 def _too_slow(timeout: float) -> _Answer:
     return _Answer(None, f"no whole answer within {timeout:g} s")
-
-
-def _retry_after(response: HTTPResponse) -> float:
-    """Return the pause that the service asks for, in seconds; 0 for none, a date, or a large number."""
-    text = response.headers.get("Retry-After", "").strip()
-    seconds = int(text) if re.fullmatch("[0-9]{1,4}", text) else 0
-    return seconds if seconds <= _LONGEST_RETRY_AFTER else 0

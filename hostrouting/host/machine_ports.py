@@ -13,14 +13,6 @@ if TYPE_CHECKING:
     from hostrouting.host.units import UnitState
     from phases import Context
 
-__all__ = [
-    "FileStore",
-    "InstanceMetadata",
-    "RunLock",
-    "ServiceManager",
-    "Supervisor",
-]
-
 
 class FileStore(Protocol):
     """The files of one machine, or of one offline image.
@@ -143,10 +135,13 @@ class ServiceManager(Protocol):
     def running(self, ctx: Context, unit: str) -> list[UnitState]:
         """Return the unit if it is running; for a template, all running instances sorted by name."""
 
+    def loaded(self, ctx: Context, unit: str) -> list[UnitState]:
+        """Return the same, and units that are down, but that systemd has in its memory: another unit names them."""
+
     def ordered_before(self, ctx: Context, unit: str) -> frozenset[str]:
         """Return every unit that waits for this one, or for an instance of this template, directly or through others.
 
-        For an image, only `Before=` in the unit files counts.
+        For an image, the unit files and links count of all units that a boot would load.
         """
 
     def settings(self, ctx: Context, unit: str, *names: str) -> dict[str, str]:

@@ -1,15 +1,16 @@
-"""Stand-ins for the parts that a `Host` does not have: they refuse every question."""
+"""Stand-ins for parts of a `Host`: for those that it lacks, which refuse every question, and for those made late."""
 
 from __future__ import annotations
 
+import time
+from abc import ABC, abstractmethod
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from hostrouting.exceptions import BackendError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-__all__ = ["NoSupervisor", "absent", "offline_routes"]
 
 
 def absent(part: str) -> Any:
@@ -33,25 +34,68 @@ def offline_routes() -> Any:
     )
 
 
-class NoSupervisor:
+def late(module: str, name: str) -> Any:
+    """Return the stand-in for an adapter of `hostrouting.host` that is imported and made on first use.
+
+    >>> late("netlink", "NetlinkBackend").lookup([])
+    []
+    """
+    return _Late(f"hostrouting.host.{module}", name)
+
+
+class Signs(ABC):
+    """The signs of `Supervisor`, as the assignments of sd_notify(3)."""
+
+    def ready(self, status: str) -> None:
+        """See `Supervisor.ready`."""
+        self._send(READY="1", STATUS=status)
+
+    def status(self, status: str) -> None:
+        """See `Supervisor.status`."""
+        self._send(STATUS=status)
+
+    def reloading(self) -> None:
+        """See `Supervisor.reloading`."""
+        # systemd compares it with the time of the signal that it sent: CLOCK_MONOTONIC of this machine, no test's.
+        self._send(RELOADING="1", MONOTONIC_USEC=str(time.monotonic_ns() // 1000))
+
+    def alive(self) -> None:
+        """See `Supervisor.alive`."""
+        self._send(WATCHDOG="1")
+
+    def stopping(self) -> None:
+        """See `Supervisor.stopping`."""
+        self._send(STOPPING="1")
+
+    def _send(self, **assignments: str) -> None:
+        # A line is an assignment, so a value is one line.
+        lines = (f"{name}={' '.join(value.split())}\n" for name, value in assignments.items())
+        self._deliver("".join(lines).encode(errors="backslashreplace"))
+
+    @abstractmethod
+    def _deliver(self, message: bytes) -> None:
+        """Deliver a message of one or more lines."""
+
+
+class NoSupervisor(Signs):
     """Stands for the manager of a process that none waits for. It implements `Supervisor`."""
 
     seconds_between_signs: float | None = None
 
-    def ready(self, status: str) -> None:
-        """See `Supervisor.ready`."""
+    def _deliver(self, message: bytes) -> None:
+        """Nobody listens."""
 
-    def status(self, status: str) -> None:
-        """See `Supervisor.status`."""
 
-    def reloading(self) -> None:
-        """See `Supervisor.reloading`."""
+class _Late:
+    def __init__(self, module: str, name: str) -> None:
+        self._module = module
+        self._name = name
 
-    def alive(self) -> None:
-        """See `Supervisor.alive`."""
-
-    def stopping(self) -> None:
-        """See `Supervisor.stopping`."""
+    def __getattr__(self, name: str) -> Any:
+        if name == "_part":
+            self._part = getattr(import_module(self._module), self._name)()
+            return self._part
+        return getattr(self._part, name)
 
 
 class _Absent:

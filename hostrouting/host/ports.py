@@ -23,16 +23,6 @@ if TYPE_CHECKING:
     from hostrouting.net.rules import Rule
     from phases import Context
 
-__all__ = [
-    "Ebtables",
-    "LinkLayer",
-    "Listener",
-    "NetworkEvents",
-    "Nftables",
-    "RouteBackend",
-    "Routing",
-]
-
 
 class Routing(Protocol):
     """The IPv4 routing of a node, to be read: a network namespace's, or a model's (`hostrouting.fib.Fib`).
@@ -85,7 +75,7 @@ class RouteBackend(Routing, Protocol):
         verify: bool = True,
         standing: Sequence[ObservedRoute] | None = None,
     ) -> None:
-        """Make all the changes, in their order, or none of them.
+        """Make all the changes, in their order, or none of them; see `RouteChange` for those that come last.
 
         If a change is refused, every change of the batch that succeeded is rolled back and the routes are read again;
         `RouteRejectedError` names every refusal and says if the rollback is complete. With `verify` the routes are read
@@ -95,9 +85,9 @@ class RouteBackend(Routing, Protocol):
         A removal removes the route of its full description and no other, and is refused if there is none. So `prepend`,
         then `remove`, is a compare-and-swap, and a refusal means that another program was faster: read again. A
         deletion cannot express every field, see `is_deleted_by`. So the routes are read first, and a removal for which
-        the kernel would take another route is refused before anything is sent. A rollback appends removed routes after
-        the others of their place, and removes added routes as the kernel holds them: it overwrites nothing.
-        `left_behind` names the differences that remain.
+        the kernel would take another route is refused before anything is sent. A rollback returns removed routes to the
+        first or the last position of their place, and removes added routes as the kernel holds them: it overwrites
+        nothing. `left_behind` names the differences that remain, such as a route that stood between others.
 
         A caller that knows the routes of all places that the changes concern gives them as `standing`, in the kernel's
         order. Then they are not read first, so that a few changes cost the same in a table of any size.
@@ -188,7 +178,7 @@ class NetworkEvents(Protocol):
 
     The kernel announces nothing of the routes that go with a device or an address, except those that it made for the
     address; newer kernels also announce the routes that send from a removed address. A next hop that dies with its
-    device, and revives, is not announced either. `hostrouting.fib.events` knows all of these.
+    device, and revives, is not announced either.
     """
 
     def listen(self, ctx: Context) -> AbstractContextManager[Listener]:

@@ -8,23 +8,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = [
-    "MASK",
-    "UnitState",
-    "instance_of",
-    "reach",
-    "seconds",
-    "settings",
-    "template_of",
-    "words",
-]
-
 #: The target of a link in the place of a unit file or drop-in that an administrator has masked.
 MASK: Final = "/dev/null"
 #: Settings that one assignment of another name sets as well.
 _ALSO_SET_BY: Final = {"TimeoutStartSec": "TimeoutSec"}
 #: Settings to which each assignment adds a value.
-_ADDS_UP: Final = ("Exec", "After", "Before", "Requires", "Wants", "BindsTo", "RequiredBy", "WantedBy")
+_ADDS_UP: Final = ("Exec", "After", "Before", "Requires", "Wants", "BindsTo", "Upholds", "RequiredBy", "WantedBy")
 #: The units of time that make sense here; systemd knows longer ones.
 _SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 

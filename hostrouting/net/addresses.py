@@ -6,33 +6,12 @@ and a packed netlink message all need the number. Where either family may stand,
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from socket import AF_INET, AF_INET6, inet_ntop, inet_pton
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-__all__ = [
-    "IPV4",
-    "IPV6",
-    "SHELL_ACTIVE",
-    "Address",
-    "Networks",
-    "Prefix",
-    "address_bits",
-    "bounds",
-    "canonical",
-    "check_device_name",
-    "format_address",
-    "format_cidr",
-    "format_ipv4",
-    "mask_of",
-    "netmask",
-    "parse_address",
-    "parse_cidr",
-    "parse_ipv4",
-]
 
 #: The address families, as plain integers.
 IPV4: Final = int(AF_INET)
@@ -255,6 +234,8 @@ def bounds(cidr: str) -> tuple[int, int]:
     return address & netmask(length), address | ~netmask(length) & 0xFFFFFFFF
 
 
+# An apply reads each destination of its config three times.
+@lru_cache(1 << 14)
 def _read_cidr(text: str, family: int) -> tuple[int, int]:
     address, slash, length = text.partition("/")
     bits = address_bits(family)

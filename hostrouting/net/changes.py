@@ -11,8 +11,6 @@ from hostrouting.net.routes import place
 if TYPE_CHECKING:
     from hostrouting.net.routes import NextHop, ObservedRoute, Route
 
-__all__ = ["RouteChange", "is_deleted_by"]
-
 #: A next hop, or a route that has just one.
 Hop: TypeAlias = "Route | ObservedRoute | NextHop"
 
@@ -21,9 +19,10 @@ Hop: TypeAlias = "Route | ObservedRoute | NextHop"
 class RouteChange:
     """One step of a batch: `before` must be there now, and `after` is there afterwards.
 
-    An addition has no `before`, a removal no `after`. A change with both adds `after` ahead of all others of its place
-    and then removes `before`, so that no packet finds the place empty. No change overwrites a route: the kernel would
-    overwrite the first route of the place, and by then that may be a foreign one.
+    An addition has no `before`, a removal no `after`. A change with both adds `after`, and then removes `before`, so
+    that no packet finds the place empty. Where that removal would take `after`, too, it comes first, and both steps
+    come after all other changes of the batch. So a route can be moved within its place: both are the same. No change
+    overwrites a route: the kernel would overwrite the first route of the place, and by then that may be a foreign one.
 
     >>> from hostrouting.net.routes import Route
     >>> str(RouteChange.add(Route.parse("172.16.1.0/24", dev="eth0")))
@@ -38,17 +37,10 @@ class RouteChange:
     def __attrs_post_init__(self) -> None:
         if self.before is None and self.after is None:
             raise ValueError("a change has neither 'before' nor 'after'; give one of them")
-        if self.before is None or self.after is None:
-            return
-        if place(self.before) != place(self.after):
+        if self.before is not None and self.after is not None and place(self.before) != place(self.after):
             raise ValueError(
                 f"'{self.after}' cannot replace '{self.before}': destination, tos, metric and table must be the same; "
                 f"add the one, then remove the other"
-            )
-        if is_deleted_by(self.before, self.after):
-            raise ValueError(
-                f"'{self.after}' cannot replace '{self.before}': a deletion of '{self.before}' may remove both; "
-                f"remove the one, then add the other"
             )
 
     @classmethod
@@ -73,8 +65,13 @@ class RouteChange:
 
     @classmethod
     def replace(cls, before: ObservedRoute, after: Route) -> RouteChange:
-        """Install `after` ahead of others of its place, then remove exactly `before`."""
+        """Install `after` ahead of others of its place, and remove exactly `before`."""
         return cls(before, after, "prepend")
+
+    @property
+    def removes_first(self) -> bool:
+        """True if `before` is removed before `after` is added: the kernel could not tell the two apart."""
+        return self.before is not None and self.after is not None and is_deleted_by(self.before, self.after)
 
     def __str__(self) -> str:
         if self.before is None:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from hostrouting.net.routes import ObservedRoute
 
-__all__ = ["best_default_devs", "default_route", "default_routes", "leads_out_by"]
-
 #: RTA_PREF: the preference that a router gave to its own IPv6 route. The kernel does not show the medium one.
 _PREF: Final = 20
 _RANKS: Final = {b"\1": -1, b"\3": 1}

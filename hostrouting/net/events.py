@@ -4,7 +4,7 @@ Each has a `verb`. Devices, addresses and neighbours are `set` (there now as sho
 `remove`d; rules are `add`ed or `remove`d; for routes see `RouteEvent`.
 Nexthop objects and settings have changed in some way.
 
-The kernel does not announce all that it changes: see `hostrouting.fib.events` for the rest.
+The kernel does not announce all that it changes: see `NetworkEvents` of `hostrouting.host.ports`.
 """
 
 from __future__ import annotations
@@ -15,17 +15,6 @@ if TYPE_CHECKING:
     from hostrouting.net.links import Device, DeviceAddress, Neighbour
     from hostrouting.net.routes import ObservedRoute
     from hostrouting.net.rules import Rule
-
-__all__ = [
-    "AddressEvent",
-    "DeviceEvent",
-    "NeighbourEvent",
-    "NetworkEvent",
-    "NexthopEvent",
-    "RouteEvent",
-    "RuleEvent",
-    "SettingEvent",
-]
 
 
 class RouteEvent(NamedTuple):

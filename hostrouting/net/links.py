@@ -13,8 +13,6 @@ from hostrouting.net.routes import DEVICELESS_KINDS, LOCAL_TABLE, ObservedRoute
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Device", "DeviceAddress", "Neighbour", "Station", "is_as_shown", "neighbour_order", "vrf_of"]
-
 
 class DeviceAddress(NamedTuple):
     """An address of a device. `peer` is the far end of a point-to-point link, else the address itself.

@@ -1,15 +1,13 @@
 """The JSON form of routes and neighbours, for records on disk and for machine-readable output.
 
-Addresses are text and payloads are hexadecimal. The readers refuse values that no kernel can have shown, and also
-read the two forms that earlier releases wrote.
+Addresses are text and payloads are hexadecimal. The readers refuse values that no kernel can have shown.
 """
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from hostrouting.net.addresses import Address, Prefix, format_cidr, format_ipv4
+from hostrouting.net.addresses import Address, Prefix
 from hostrouting.net.links import Neighbour
 from hostrouting.net.routes import Encapsulation, NextHop, ObservedRoute
 
@@ -17,15 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hostrouting.net.routes import Extra
-
-__all__ = [
-    "neighbour_from_mapping",
-    "neighbour_to_mapping",
-    "route_from_mapping",
-    "route_to_mapping",
-    "typed",
-    "typed_or_null",
-]
 
 T = TypeVar("T")
 _KINDS: Final[dict[type, str]] = {
@@ -47,8 +36,6 @@ _NUMBERS: Final = {
     "nexthop_id": 32,
     "expires": 32,
 }
-#: RTA_MULTIPATH, RTA_VIA, RTA_ENCAP_TYPE, RTA_ENCAP, RTA_NH_ID: earlier releases carried them as they were packed.
-_MULTIPATH, _VIA, _ENCAP_TYPE, _ENCAP, _NH_ID = 9, 18, 21, 22, 30
 
 
 def route_to_mapping(route: ObservedRoute) -> dict[str, Any]:
@@ -80,14 +67,13 @@ def route_to_mapping(route: ObservedRoute) -> dict[str, Any]:
 
 
 def route_from_mapping(mapping: Mapping[str, Any]) -> ObservedRoute:
-    """Read a route that `route_to_mapping` or an earlier release wrote; raise ValueError, KeyError or TypeError.
+    """Read a route that `route_to_mapping` wrote; raise ValueError, KeyError or TypeError.
 
     >>> route = ObservedRoute.parse("fd00:1::9/128", "azv1234", metric=1024, protocol=3)
     >>> route_from_mapping(route_to_mapping(route)) == route
     True
     """
-    mapping = _current(mapping)
-    prefix, source, origin = Prefix.parse(mapping["destination"]), _address(mapping["source"]), mapping.get("from")
+    prefix, source, origin = Prefix.parse(mapping["destination"]), _address(mapping["source"]), mapping["from"]
     if source is not None and source.family != prefix.family:
         raise ValueError(f"{prefix} cannot send from {source}, which is of the other family")
     route = ObservedRoute(
@@ -99,10 +85,10 @@ def route_from_mapping(mapping: Mapping[str, Any]) -> ObservedRoute:
         source=None if source is None else source.number,
         nexthops=tuple(map(_hop, mapping["nexthops"])),
         extra=_extra(mapping["extra"]),
-        encapsulation=_encapsulation(mapping.get("encapsulation")),
+        encapsulation=_encapsulation(mapping["encapsulation"]),
         family=prefix.family,
         from_prefix=None if origin is None else Prefix.parse(origin),
-        **{name: _number(name, mapping.get(name, 0), bits) for name, bits in _NUMBERS.items()},
+        **{name: _number(name, mapping[name], bits) for name, bits in _NUMBERS.items()},
     )
     # It checks the rest.
     route.to_route()
@@ -124,43 +110,6 @@ def neighbour_from_mapping(mapping: Mapping[str, Any]) -> Neighbour:
         flags=_number("flags", mapping["flags"], 32),
         protocol=_number("protocol", mapping["protocol"], 8),
     )
-
-
-# --- the forms of earlier releases -----------------------------------------------------------------------------------
-
-
-def _current(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a route of an earlier release in today's form.
-
-    There, records of a sweep had IPv4 addresses as numbers, and IPv6 routes had neither scope, tos nor next hops.
-    """
-    if "encapsulation" in mapping:
-        return mapping
-    current: dict[str, Any] = {"nexthops": [], **mapping}
-    if "destination" not in mapping:
-        current["destination"] = format_cidr(_number("network", mapping["network"], 32), mapping["prefix_length"])
-        for name in "gateway", "source":
-            number = mapping[name]
-            current[name] = None if number is None else format_ipv4(_number(name, number, 32))
-    current["from"] = mapping.get("from_prefix")
-    current["nexthops"] = [_unpacked(dict(hop)) for hop in current["nexthops"]]
-    return _unpacked(current)
-
-
-def _unpacked(mapping: dict[str, Any]) -> dict[str, Any]:
-    """Return the mapping with a field for each attribute that was carried as it was packed."""
-    packed = {number: bytes.fromhex(payload) for number, payload in mapping["extra"]}
-    if _MULTIPATH in packed:
-        raise ValueError("its next hops were recorded by the numbers of their devices, which may mean others now")
-    if _VIA in packed:
-        mapping["gateway"] = str(Address.unpack(packed[_VIA][2:]))
-    if _NH_ID in packed:
-        mapping["nexthop_id"] = int.from_bytes(packed[_NH_ID], sys.byteorder)
-    if _ENCAP_TYPE in packed:
-        mapping["encapsulation"] = [int.from_bytes(packed[_ENCAP_TYPE], sys.byteorder), packed.get(_ENCAP, b"").hex()]
-    own = {_VIA, _NH_ID, _ENCAP_TYPE, _ENCAP}
-    mapping["extra"] = [[number, payload] for number, payload in mapping["extra"] if number not in own]
-    return mapping
 
 
 # --- values ----------------------------------------------------------------------------------------------------------
@@ -209,7 +158,7 @@ def _hop(mapping: Mapping[str, Any]) -> NextHop:
         1 + _number("weight - 1 =", mapping["weight"] - 1, 8),
         typed(mapping["onlink"], bool),
         _extra(mapping["extra"]),
-        _encapsulation(mapping.get("encapsulation")),
+        _encapsulation(mapping["encapsulation"]),
     )
 
 

@@ -4,25 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = [
-    "DEVICELESS_KINDS",
-    "FLAG_DEAD",
-    "FLAG_LINKDOWN",
-    "FLAG_NAMES",
-    "FLAG_ONLINK",
-    "KINDS",
-    "KIND_NUMBERS",
-    "LOCAL_TABLE",
-    "MAIN_TABLE",
-    "OUR_PROTOCOL",
-    "PROTOCOL_NAMES",
-    "SCOPE_HOST",
-    "SCOPE_LINK",
-    "SCOPE_NAMES",
-    "SCOPE_UNIVERSE",
-    "TABLE_NAMES",
-]
-
 #: The mark of ownership: every route that we install carries this protocol number, and no foreign route does.
 OUR_PROTOCOL: Final = 142
 

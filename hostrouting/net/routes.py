@@ -63,7 +63,7 @@ __all__ = [
 ]
 
 #: Attributes that we carry without understanding them (metrics, realms, ...), as (number, payload) pairs, so that a
-#: foreign route which we displace comes back whole.
+#: route that a rollback returns comes back whole.
 Extra: TypeAlias = tuple[tuple[int, bytes], ...]
 
 

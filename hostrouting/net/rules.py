@@ -10,8 +10,6 @@ from hostrouting.net.route_text import TABLE_NAMES
 if TYPE_CHECKING:
     from hostrouting.net.routes import Extra
 
-__all__ = ["Range", "Rule"]
-
 #: The names of selectors that we carry without understanding them, by the number of their attribute.
 _UNKNOWN_NAMES: Final = {
     11: "realms",

@@ -1,5 +1,7 @@
 """Decide if a node wants the rules, and which ones, from its IPv6 and the cloud's description; waits for nothing.
 
+Compare the table of a live node with them, and repair it.
+
 ProbeRules   wanted, and complete
 NotWanted    the node does not need them, with the reason
 Obstacle     wanted, but the node is not (yet) ready for them
@@ -8,7 +10,7 @@ Obstacle     wanted, but the node is not (yet) ready for them
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 
@@ -16,21 +18,13 @@ from hostrouting.exceptions import BackendError, ConfigError, InvalidConfigError
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.default_route import best_default_devs, default_routes
 from hostrouting.net.mappings import typed, typed_or_null
-from hostrouting.probe_snat.ruleset import ProbeRules
+from hostrouting.probe_snat.ruleset import FAMILY, RULESET_PATH, TABLE, TABLE_NAME, ProbeRules, effect_of, parse, render
+from phases import Change
 
 if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
     from hostrouting.host import Host
-
-__all__ = [
-    "NotWanted",
-    "Obstacle",
-    "assess",
-    "describes_ipv6",
-    "rules_to_install",
-    "seconds_to_settle",
-    "taken_before",
-]
+    from phases import Context
 
 #: The programs of ipv6-hp-bpf, which do the same job on a device.
 _SAME_JOB: Final = frozenset({"ipv6_hp_ingress", "ipv6_hp_egress"})
@@ -209,3 +203,69 @@ def _wrong_route(section: ProbeSNATConfig, host: Host, dev: str) -> Obstacle | N
         "so that replies to probes would not become the load balancer's again"
     )
     return Obstacle(reason, f"{step}, or correct {_DEV}")
+
+
+#: The table: these rules, a sentence about others, or None without a table.
+Standing: TypeAlias = ProbeRules | str | None
+
+
+def standing_rules(ctx: Context, host: Host) -> Standing:
+    """Return the rules that the table has, a sentence about a table with others, or None without a table."""
+    listing = host.nftables.table(ctx, FAMILY, TABLE_NAME)
+    if listing is None:
+        return None
+    if any("unreadable" in entry.get("table", {}) for entry in listing):
+        return "it has flags, such as dormant or owner"
+    return effect_of(listing) or "its rules are not those of hostrouting"
+
+
+def drift_of(standing: ProbeRules | str) -> str:
+    """Describe the difference between the rules and a table that has drifted."""
+    if isinstance(standing, ProbeRules):
+        return f"it rewrites {standing.source} to {standing.address} on {standing.dev}"
+    return standing
+
+
+def change_to(before: Standing, after: ProbeRules | None) -> Change:
+    """Return the change of the table from one state to another."""
+    if after is None:
+        return Change("-", TABLE)
+    return Change("+", TABLE) if before is None else Change("~", TABLE, drift_of(before))
+
+
+# --- repair
+
+
+def to_repair(ctx: Context, section: ProbeSNATConfig, host: Host) -> Change | NotWanted | None:
+    """Return the change that `repair` would make now; None if the table is right, or if no rules are installed.
+
+    An apply decided if the node wants the rules, and for which device. The installed file tells, so the cloud is not
+    asked again.
+    """
+    found = _drifted(ctx, host)
+    if found is None:
+        return None
+    outcome = assess(section, host)
+    # ipv6-hp-bpf deletes the table when it takes over the job. An obstacle is none to the unit at boot either.
+    return outcome if isinstance(outcome, NotWanted) else change_to(*found)
+
+
+def repair(ctx: Context, section: ProbeSNATConfig, host: Host) -> Change | NotWanted | None:
+    """Load the installed rules if the table has others, or is gone; call it under the run lock."""
+    change, found = to_repair(ctx, section, host), _installed(host)
+    if isinstance(change, Change) and found is not None:
+        host.nftables.load(ctx, render(found))
+    return change
+
+
+def _drifted(ctx: Context, host: Host) -> tuple[Standing, ProbeRules] | None:
+    """Return the table and the installed rules if they differ."""
+    installed = _installed(host)
+    if installed is None:
+        return None
+    standing = standing_rules(ctx, host)
+    return None if standing == installed else (standing, installed)
+
+
+def _installed(host: Host) -> ProbeRules | None:
+    return parse((host.files.read(RULESET_PATH) or b"").decode(errors="replace"))

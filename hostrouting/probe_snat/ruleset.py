@@ -22,23 +22,6 @@ if TYPE_CHECKING:
     from hostrouting.boot import BootUnit
     from hostrouting.host import FileStore
 
-__all__ = [
-    "AGAIN_PATH",
-    "DEPARTURE",
-    "FAMILY",
-    "RULESET_PATH",
-    "TABLE",
-    "TABLE_NAME",
-    "ProbeRules",
-    "boot_unit",
-    "delete_script",
-    "effect_of",
-    "is_installed",
-    "parse",
-    "render",
-    "template",
-]
-
 FAMILY: Final = "ip6"
 #: Upstream's name: a node that has its table gets the rules of hostrouting in it.
 TABLE_NAME: Final = "azureSLBProbe"

@@ -13,10 +13,14 @@ from hostrouting.findings import NodeFinding, of_optional, refused
 from hostrouting.probe_snat.detect import (
     NotWanted,
     Obstacle,
+    Standing,
     assess,
+    change_to,
     describes_ipv6,
+    drift_of,
     rules_to_install,
     seconds_to_settle,
+    standing_rules,
     taken_before,
 )
 from hostrouting.probe_snat.ruleset import (
@@ -30,14 +34,11 @@ from hostrouting.probe_snat.ruleset import (
     is_installed,
     render,
 )
-from hostrouting.probe_snat.table import Standing, change_to, drift_of, standing_rules
 from phases import Change, DeadlineExceededError
 
 if TYPE_CHECKING:
     from hostrouting.boot import BootUnit
     from phases import Context
-
-__all__ = ["ConfigureProbeSNAT"]
 
 #: The whole wait for router advertisements.
 _WAIT_SECONDS: Final = 30

@@ -1,12 +1,10 @@
 """The overlap check: every address that the cluster expects must leave by a device that may carry it.
 
-proof       prove_egress: the parts of each CIDR, the kernel's answer for each, and the findings
+proof       prove_egress: the parts of each CIDR, the kernel's answer for each, the findings; the silent routers
 parts       the snapshot of a node, the parts of a CIDR with their answers, and the route or rule that decides each
-live        the findings of a node whose routing changes, event by event
 fabric      the networks that the cloud's agent will connect, read from its files
-assumed     the routing of the node once they are connected
+announced   the routes that they bring, and the answers that these may change
 suggest     the fewest routes that resolve the findings
-routers     the gateways by which the node leaves, and those that are silent
 report      OverlapReport: the result of a proof, as value, JSON and text
 explain     the route and the device that decide each part of a range
 task        CheckRouteOverlap: install the check, prove the routing, write the marker
@@ -15,9 +13,8 @@ script      the same proof at every boot, in bash with ip
 
 from __future__ import annotations
 
-from hostrouting.route_overlap.proof import prove_egress
+from hostrouting.route_overlap.proof import prove_egress, silent_routers
 from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport, SuggestedRoute
-from hostrouting.route_overlap.routers import silent_routers
 from hostrouting.route_overlap.script import render_script
 from hostrouting.route_overlap.task import CheckRouteOverlap, check_now
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from hostrouting.host import RouteBackend
     from hostrouting.route_overlap.parts import Part
 
-__all__ = ["ExplainedPart", "Explanation", "explain"]
-
 _BAR_WIDTH: Final = 64
 #: Background colours that differ clearly with black letters on them.
 _COLOURS: Final = (42, 46, 43, 45, 44, 47, 41)

@@ -4,7 +4,7 @@ On Azure, WALinuxAgent gives the InfiniBand devices their addresses, each with a
 minutes after the boot check. It takes them from the key-value pool of Hyper-V if its configuration switches RDMA on.
 The readers take the files of the agent and answer as it would act. `assets/fabric.sh` is the same in bash.
 
-A file may hold anything: no text of it goes into a result, except for addresses and the path of a folder.
+A file may hold anything: no text of it goes into a result, except for addresses.
 """
 
 from __future__ import annotations
@@ -24,26 +24,10 @@ if TYPE_CHECKING:
 
     from hostrouting.host import FileStore
 
-__all__ = [
-    "CONFIGURATION",
-    "POOL",
-    "Fabric",
-    "FabricAddress",
-    "agent_mac",
-    "has_rdma_addresses",
-    "parse_configuration",
-    "parse_pairs",
-    "parse_records",
-    "read_fabric",
-]
-
 CONFIGURATION: Final = "/etc/waagent.conf"
 POOL: Final = "/var/lib/hyperv/.kvp_pool_0"
 
 _SWITCHES: Final = ("OS.EnableRDMA", "OS.UpdateRdmaDriver", "OS.CheckRdmaDriver")
-_LIBRARY: Final = "Lib.Dir"
-_SETTINGS: Final = frozenset({*_SWITCHES, _LIBRARY})
-_DEFAULT_LIBRARY: Final = "/var/lib/waagent"
 #: Bytes of a line of the configuration; a longer one sets nothing that matters here.
 _LONGEST_LINE: Final = 1024
 
@@ -53,7 +37,7 @@ _RECORD: Final = _KEY + 2048
 _DATA: Final = b"IPoIB_Data"
 _DRIVER: Final = b"NdDriverVersion"
 
-#: Bytes of a file. A node has about ten records in its pool, and a few kilobytes in the other files.
+#: Bytes of a file. A node has about ten records in its pool, and a few kilobytes in the configuration.
 _LARGEST: Final = 256 * 1024
 #: How often the pool is read if it is empty or ends within a record: its daemon empties it, and writes it anew.
 _READINGS: Final = 3
@@ -61,16 +45,7 @@ _READINGS: Final = 3
 _NUMBER_OF_PAIRS: Final = re.compile(rb"NUMPAIRS:([0-9]+)")
 _PAIR: Final = re.compile(rb"([^:]+):([0-9]+\.[0-9]+\.[0-9]+\.[0-9]+)")
 _AGENT_MAC: Final = re.compile(rb"[0-9A-F]{12}")
-_PLAIN_PATH: Final = re.compile(r"/[ -~]{0,254}")
 _IPOIB_NAME: Final = re.compile(r"ib\w", re.ASCII)
-
-_INSTANCE: Final = re.compile(rb"Instance[ \t\r\n/>]")
-_RDMA_ATTRIBUTES: Final = [
-    re.compile(rb"[ \t\r\n]%b[ \t\r\n]*=[ \t\r\n]*(\"[^\"]|'[^'])" % name)
-    for name in (b"rdmaIPv4Address", b"rdmaMacAddress")
-]
-#: The sections of XML in which a tag is only text, by their beginnings after the `<`.
-_SECTIONS: Final = {b"!--": b"-->", b"![CDATA[": b"]]>", b"?": b"?>"}
 
 
 class _NothingError(Exception):
@@ -113,10 +88,8 @@ def read_fabric(files: FileStore, *, now: float, uptime: float | None, pause: Ca
     """
     notes: list[str] = []
     try:
-        settings = _read_settings(files)
-        if settings is None:
+        if not _is_switched_on(files):
             return Fabric()
-        _check_rdma_addresses(files, settings, notes)
         addresses = _read_addresses(files, pause, notes)
     except _NothingError as reason:
         return Fabric(notes=(f"no fabric is announced: {reason}", *notes), awaited=reason.awaited)
@@ -126,37 +99,20 @@ def read_fabric(files: FileStore, *, now: float, uptime: float | None, pause: Ca
 # --- the files -------------------------------------------------------------------------------------------------------
 
 
-def _read_settings(files: FileStore) -> dict[str, str] | None:
-    """Return the agent's settings if they switch RDMA on; None if there is no agent."""
+def _is_switched_on(files: FileStore) -> bool:
+    """Return False if there is no agent, and raise _NothingError if its settings leave RDMA off."""
     if not _exists(files, CONFIGURATION):
-        return None
+        return False
     text = _text(_read(files, CONFIGURATION))
     _check_size(CONFIGURATION, text)
     settings = parse_configuration(text)
     if not any(settings.get(name, "").lower() == "y" for name in _SWITCHES):
         raise _NothingError(f"{', '.join(_SWITCHES[:-1])} and {_SWITCHES[-1]} are off in {CONFIGURATION}")
-    return settings
-
-
-def _check_rdma_addresses(files: FileStore, settings: dict[str, str], notes: list[str]) -> None:
-    """Raise _NothingError if SharedConfig.xml has no RDMA addresses; if it cannot be read, it counts as if it had."""
-    folder = settings.get(_LIBRARY, _DEFAULT_LIBRARY)
-    path = f"{folder}/SharedConfig.xml"
-    present = None
-    if not _PLAIN_PATH.fullmatch(folder):
-        path = f"SharedConfig.xml in {_LIBRARY} of {CONFIGURATION}"
-    else:
-        with suppress(HostFileError):
-            text = _text(files.read(path, limit=_LARGEST + 1) or b"")
-            present = has_rdma_addresses(text) if len(text) <= _LARGEST else None
-    if present is None:
-        notes.append(f"{path} cannot be read, so its RDMA addresses count as there")
-    elif not present:
-        raise _NothingError(f"{path} has no rdmaIPv4Address and rdmaMacAddress in its first Instance")
+    return True
 
 
 def _read_addresses(files: FileStore, pause: Callable[[], object], notes: list[str]) -> tuple[FabricAddress, ...]:
-    records = parse_records(_read_pool(files, pause, notes))
+    records = parse_records(_read_pool(files, pause))
     if records.get(_DRIVER):
         raise _NothingError(f"{_DRIVER.decode()} in {POOL} selects a driver that takes no addresses from there")
     if _DATA not in records:
@@ -174,7 +130,7 @@ def _read_addresses(files: FileStore, pause: Callable[[], object], notes: list[s
     return tuple(pair for pair in pairs if pair is not None)
 
 
-def _read_pool(files: FileStore, pause: Callable[[], object], notes: list[str]) -> bytes:
+def _read_pool(files: FileStore, pause: Callable[[], object]) -> bytes:
     if not _exists(files, POOL):
         raise _NothingError(f"{POOL} does not exist yet", awaited=True)
     pool = _read(files, POOL)
@@ -184,8 +140,6 @@ def _read_pool(files: FileStore, pause: Callable[[], object], notes: list[str]) 
         pause()
         pool = _read(files, POOL)
     _check_size(POOL, pool)
-    if len(pool) % _RECORD:
-        notes.append(f"{POOL} ends within a record, which does not count")
     return pool
 
 
@@ -231,19 +185,16 @@ def _age(files: FileStore, now: float, uptime: float | None) -> str:
 def parse_configuration(content: bytes) -> dict[str, str]:
     r"""Return the settings of waagent.conf that matter here, as the agent reads them.
 
-    >>> parse_configuration(b'OS.EnableRDMA=n\n#OS.EnableRDMA=n\n OS.EnableRDMA = "y" # on\nLib.Dir=None\n')
+    >>> parse_configuration(b'OS.EnableRDMA=n\n#OS.EnableRDMA=n\n OS.EnableRDMA = "y" # on\n')
     {'OS.EnableRDMA': 'y'}
     """
     settings: dict[str, str] = {}
     for line in content.split(b"\n"):
         key, equals, value = line.partition(b"=")
         name = key.strip().decode("latin-1")
-        if line.startswith(b"#") or not equals or name not in _SETTINGS or len(line) > _LONGEST_LINE:
+        if line.startswith(b"#") or not equals or name not in _SWITCHES or len(line) > _LONGEST_LINE:
             continue
-        text = value.partition(b"#")[0].strip(b'" ').strip().decode("latin-1")
-        settings[name] = text
-        if text == "None":
-            del settings[name]
+        settings[name] = value.partition(b"#")[0].strip(b'" ').strip().decode("latin-1")
     return settings
 
 
@@ -292,28 +243,6 @@ def _address(mac: bytes, quad: bytes) -> FabricAddress | None:
         return None
     # The kernel takes 0.0.0.0 and adds nothing.
     return FabricAddress(mac.decode() if _AGENT_MAC.fullmatch(mac) else "", address) if address else None
-
-
-def has_rdma_addresses(shared: bytes) -> bool | None:
-    """Return True if the first Instance of a SharedConfig.xml has both RDMA addresses; None if the text is incomplete.
-
-    >>> has_rdma_addresses(b'<Instance rdmaIPv4Address="172.16.1.4" rdmaMacAddress="00155D33FF1D"/>')
-    True
-    >>> has_rdma_addresses(b"<SharedConfig></SharedConfig>"), has_rdma_addresses(b"<SharedConfig><Inst")
-    (False, None)
-    """
-    section_end = b""
-    # No value may have a `<`, so each begins a tag; the text after it does not matter.
-    for tag in shared.split(b"<")[1:]:
-        if not section_end:
-            section_end = next((end for begin, end in _SECTIONS.items() if tag.startswith(begin)), b"")
-        if section_end:
-            section_end = b"" if section_end in tag else section_end
-        elif _INSTANCE.match(tag):
-            return all(attribute.search(tag) for attribute in _RDMA_ATTRIBUTES) if b">" in tag else None
-        elif tag.startswith(b"/SharedConfig>"):
-            return False
-    return None
 
 
 def agent_mac(name: str, mac: str) -> str | None:

@@ -13,21 +13,20 @@ from functools import cached_property
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from hostrouting.fib.model import Fib
+from hostrouting.fib.model import Fib, source_by
 from hostrouting.fib.rules import Packet
-from hostrouting.fib.sources import source_by
 from hostrouting.net.addresses import bounds, netmask
-from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE, signature
+from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE, Lookup, signature
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.host.ports import Routing
-    from hostrouting.net.routes import Lookup, ObservedRoute
+    from hostrouting.net.links import Device
+    from hostrouting.net.routes import ObservedRoute
     from hostrouting.net.rules import Rule
+    from hostrouting.route_overlap.announced import Announced
     from hostrouting.route_overlap.report import Kind
-
-__all__ = ["AllowedDevices", "Answer", "DecidedPart", "Node", "Part", "adjacent", "cut", "looked_up", "suspects"]
 
 #: The first addresses of the ranges that the kernel treats specially (multicast, for example), and of the next ones.
 _SPECIAL_EDGES: Final = (1, 224 << 24, 240 << 24, 0xFFFFFFFF)
@@ -59,14 +58,34 @@ class Part(NamedTuple):
 def looked_up(node: Node, cidrs: Sequence[str], *, allowed: AllowedDevices | None = None) -> Iterator[list[Part]]:
     """Cut each CIDR where the answer may change, and yield its parts.
 
-    With `allowed`, parts that leave by a single allowed device are left out if no rule selects by source.
+    With `allowed`, parts that leave by a single allowed device are left out if no rule selects by source. A part that
+    an announced route may take, by a device that is not allowed, has this route as its only answer.
     """
     for starts, end in cut(node, cidrs):
         plain = node.backend.lookup(starts)
         sourced = _answers_by_source(node.backend, plain) if node.by_source else {}
-        indexes = range(len(starts)) if node.by_source or allowed is None else suspects(plain, allowed)
+        taken = _taken(node, plain, sourced, allowed) if allowed is not None else {}
+        indexes = (
+            range(len(starts)) if node.by_source or allowed is None else sorted({*suspects(plain, allowed), *taken})
+        )
         starts.append(end)
-        yield [Part(starts[i], starts[i + 1] - 1, (*sourced.get(i, ()), (plain[i], 0))) for i in indexes]
+        yield [
+            Part(starts[i], starts[i + 1] - 1, taken.get(i) or (*sourced.get(i, ()), (plain[i], 0))) for i in indexes
+        ]
+
+
+def _taken(
+    node: Node, plain: Sequence[Lookup], sourced: Mapping[int, Sequence[Answer]], allowed: AllowedDevices
+) -> dict[int, tuple[Answer]]:
+    """Return the announced routes that take parts by devices that are not allowed, by the position of the part."""
+    found: dict[int, tuple[Answer]] = {}
+    if node.announced is None:
+        return found
+    for at, answer in enumerate(plain):
+        new = node.announced.taker(answer, (other for other, _ in sourced.get(at, ())))
+        if new and not all(map(allowed.may_carry, new.devs)):
+            found[at] = ((Lookup(answer.destination, new), 0),)
+    return found
 
 
 def suspects(plain: Sequence[Lookup], allowed: AllowedDevices) -> Sequence[int]:
@@ -211,6 +230,10 @@ class AllowedDevices(dict["str | None", bool]):
         self[dev] = "/" not in dev and any(fnmatchcase(name, pattern) for pattern in self._patterns)
         return self[dev]
 
+    def may_carry(self, dev: str) -> bool:
+        """Return True for a device that is allowed, or will be when it has a carrier, as one of a fabric may get it."""
+        return self[dev] or dev in self.expected
+
     def leads_out(self, dev: str) -> bool:
         """Return True for an expected device with a carrier."""
         return dev in self.expected and dev not in self.dead_ends
@@ -236,14 +259,22 @@ class AllowedDevices(dict["str | None", bool]):
 
 
 class Node:
-    """A snapshot of the routes and rules of a node, and the backend that answers its lookups."""
+    """A snapshot of the routes and rules of a node, and the backend that answers its lookups.
 
-    def __init__(self, backend: Routing) -> None:
+    With an announced fabric, its routes are among them.
+    """
+
+    def __init__(self, backend: Routing, announced: Announced | None = None) -> None:
         self.backend = backend
-        self.routes: list[ObservedRoute] = backend.routes()
+        self.announced = announced
+        self.routes: list[ObservedRoute] = [*backend.routes(), *(announced.routes if announced else ())]
         self.rules: list[Rule] = backend.rules()
         #: True if an answer may depend on the source.
         self.by_source: bool = any(rule.source[1] for rule in self.rules)
+
+    def links(self) -> list[Device]:
+        """Return the devices as they will be under the announced fabric."""
+        return self.announced.links() if self.announced else self.backend.links()
 
     @cached_property
     def _refusing(self) -> Fib:

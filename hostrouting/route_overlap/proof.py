@@ -5,7 +5,7 @@ allowed. If a rule selects by source, the part is looked up again with the sourc
 first answer. Both answers must be fine: the second one decides for a connected socket, the first one for a datagram
 from an unconnected socket.
 
-The proof is made under the assumption that an announced fabric is connected already: see `assumed`.
+An address that an announced fabric may take is a finding, too: see `announced`.
 """
 
 from __future__ import annotations
@@ -13,27 +13,26 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-import attrs
-
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
 from hostrouting.findings import NodeFinding
-from hostrouting.net.addresses import Prefix, bounds, format_ipv4
-from hostrouting.net.default_route import default_route, leads_out_by
+from hostrouting.net.addresses import IPV4, Prefix, bounds, format_ipv4
+from hostrouting.net.default_route import default_route, default_routes, leads_out_by
+from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.route_overlap.parts import AllowedDevices, DecidedPart, Node, adjacent, looked_up
 from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
 
+    from hostrouting.host import Host
     from hostrouting.host.ports import Routing
     from hostrouting.net.links import Device
     from hostrouting.net.routes import ObservedRoute
-    from hostrouting.route_overlap.assumed import Announcement, Assumed
+    from hostrouting.route_overlap.announced import Announcement
     from hostrouting.route_overlap.fabric import Fabric
     from hostrouting.route_overlap.parts import Part
     from hostrouting.route_overlap.report import SuggestedRoute
-
-__all__ = ["Findings", "allowed_now", "prove_egress", "without_default"]
+    from phases import Context
 
 
 def prove_egress(
@@ -50,25 +49,24 @@ def prove_egress(
     address that will leave by an announced `fabric` is a finding, too. It changes nothing and needs no privilege. It
     raises `BackendError` if the kernel cannot be asked.
     """
-    assumed = None
+    announced = None
     if fabric and (fabric.addresses or fabric.networks):
         # Imported late: most nodes have no announced fabric.
-        from hostrouting.route_overlap.assumed import Assumed
+        from hostrouting.route_overlap.announced import Announced
 
-        assumed = Assumed(backend, fabric)
-    node = Node(assumed or backend)
-    allowed = allowed_now(node.backend.links(), node.routes, allowed_devs=allowed_devs, expected_devs=expected_devs)
+        announced = Announced(backend, fabric)
+    node = Node(backend, announced)
+    allowed = _allowed(node, allowed_devs, expected_devs)
     suggested: Sequence[Sequence[SuggestedRoute]] = [()] * len(cidrs)
     carriers: tuple[str, ...] = ()
     dead_ends: tuple[str, ...] = ()
     if allowed is None:
-        findings: list[tuple[Finding, ...]] = [(without_default(cidr),) for cidr in cidrs]
+        whole = [map(format_ipv4, bounds(cidr)) for cidr in cidrs]
+        findings: list[tuple[Finding, ...]] = [
+            (Finding(kind="no-route", first=first, last=last),) for first, last in whole
+        ]
     else:
         expected_devs = allowed.expected
-        if assumed:
-            # Those that it is asked about here carry nothing by that.
-            assumed = assumed.with_last(AllowedDevices(expected_devs, allowed_devs).__getitem__)
-            node = Node(assumed)
         bad = [_bad(parts, allowed, node) for parts in looked_up(node, cidrs, allowed=allowed)]
         carriers = allowed.carriers
         if not leads_out_by(node.routes, [dev for dev in expected_devs if allowed.leads_out(dev)]):
@@ -78,8 +76,7 @@ def prove_egress(
             from hostrouting.route_overlap.suggest import suggestions
 
             suggested = suggestions(node, bad, allowed)
-        found = Findings(allowed, assumed)
-        findings = [found.of(parts) for parts in bad]
+        findings = [_findings(parts, allowed, node) for parts in bad]
     return OverlapReport(
         expected_devs=tuple(expected_devs or ()),
         carriers=carriers,
@@ -107,28 +104,16 @@ def _notes(links: Sequence[Device], allowed: Container[str]) -> Iterator[NodeFin
             yield NodeFinding("idle-device", link.name, reason, "note")
 
 
-def allowed_now(
-    links: Iterable[Device],
-    routes: Iterable[ObservedRoute],
-    *,
-    allowed_devs: Sequence[str],
-    expected_devs: Sequence[str] | None,
-) -> AllowedDevices | None:
+def _allowed(node: Node, patterns: Sequence[str], expected_devs: Sequence[str] | None) -> AllowedDevices | None:
     """Return the devices that may carry expected traffic; None if neither a default route nor the config names one."""
     if expected_devs is None:
-        default = default_route(routes)
+        default = default_route(node.routes)
         if default is None:
             return None
         expected_devs = default.devs
     # The agent sets the devices of an announced fabric up.
-    without_carrier = [device.name for device in links if not (device.up and device.carrier)]
-    return AllowedDevices(expected_devs, allowed_devs, without_carrier=without_carrier)
-
-
-def without_default(cidr: str) -> Finding:
-    """Return the finding of a whole CIDR on a node without a default route."""
-    first, last = map(format_ipv4, bounds(cidr))
-    return Finding(kind="no-route", first=first, last=last)
+    without_carrier = [device.name for device in node.links() if not (device.up and device.carrier)]
+    return AllowedDevices(expected_devs, patterns, without_carrier=without_carrier)
 
 
 def _bad(parts: Iterable[Part], allowed: AllowedDevices, node: Node) -> list[DecidedPart]:
@@ -141,41 +126,68 @@ def _bad(parts: Iterable[Part], allowed: AllowedDevices, node: Node) -> list[Dec
     return bad
 
 
-@attrs.frozen
-class Findings:
-    """Makes findings of bad parts."""
+def _findings(bad: Iterable[DecidedPart], allowed: AllowedDevices, node: Node) -> tuple[Finding, ...]:
+    """Return the findings: adjacent parts with the same answer are one."""
 
-    _allowed: AllowedDevices
-    _assumed: Assumed | None = None
+    def answer(one: DecidedPart) -> tuple[object, ...]:
+        return _announcement(one, node) or one.answer[1:]
 
-    def of(self, bad: Iterable[DecidedPart]) -> tuple[Finding, ...]:
-        """Return the findings: adjacent parts with the same answer are one."""
-        return tuple(self._finding(group, group[0]) for group in adjacent(bad, same=self._answer))
+    return tuple(_finding(group, allowed, node) for group in adjacent(bad, same=answer))
 
-    def _answer(self, one: DecidedPart) -> tuple[object, ...]:
-        return self._announcement(one) or one.answer[1:]
 
-    def _announcement(self, one: DecidedPart) -> Announcement | None:
-        return self._assumed.announcement(one.answer.route) if self._assumed and one.answer.route else None
+def _announcement(one: DecidedPart, node: Node) -> Announcement | None:
+    return node.announced.announcement(one.answer.route) if node.announced else None
 
-    def _finding(self, group: Sequence[DecidedPart], one: DecidedPart) -> Finding:
-        make = partial(Finding, first=format_ipv4(one.part.first), last=format_ipv4(group[-1].part.last))
-        announced = self._announcement(one)
-        if announced:
-            own = [
-                format_ipv4(other.part.first)
-                for other in group
-                if other.answer.route and other.answer.route.kind != "unicast"
-            ]
-            return make(kind="announced", dev=next(iter(announced.devs), None), own=tuple(own), **announced._asdict())
-        refused = self._allowed.refused(one.answer.route) if one.answer.route else ()
-        wrong = [dev for dev in refused if dev not in self._allowed.dead_ends]
-        is_dead_end = one.kind == "overlap" and not wrong
-        # Adjacent blackholes have one answer, but are different routes.
-        texts = dict.fromkeys(str(other.decider) for other in group if other.decider)
-        return make(
-            kind="dead-end" if is_dead_end else one.kind,
-            devs=one.devs,
-            dev=next(iter(wrong or refused), None),
-            route="; ".join(texts) or None,
+
+def _finding(group: Sequence[DecidedPart], allowed: AllowedDevices, node: Node) -> Finding:
+    one = group[0]
+    make = partial(Finding, first=format_ipv4(one.part.first), last=format_ipv4(group[-1].part.last))
+    announced = _announcement(one, node)
+    if announced:
+        own = [
+            format_ipv4(other.part.first)
+            for other in group
+            if other.answer.route and other.answer.route.kind != "unicast"
+        ]
+        dev = next((dev for dev in announced.devs if not allowed.may_carry(dev)), None)
+        return make(kind="announced", dev=dev, own=tuple(own), **announced._asdict())
+    refused = allowed.refused(one.answer.route) if one.answer.route else ()
+    wrong = [dev for dev in refused if dev not in allowed.dead_ends]
+    is_dead_end = one.kind == "overlap" and not wrong
+    # Adjacent blackholes have one answer, but are different routes.
+    texts = dict.fromkeys(str(other.decider) for other in group if other.decider)
+    return make(
+        kind="dead-end" if is_dead_end else one.kind,
+        devs=one.devs,
+        dev=next(iter(wrong or refused), None),
+        route="; ".join(texts) or None,
+    )
+
+
+def routers(routes: Sequence[ObservedRoute], devs: Sequence[str]) -> list[tuple[str, str]]:
+    """Return each (device, gateway) of the default routes and of our routes, by these devices; each once."""
+    ours = (route for route in routes if route.protocol == OUR_PROTOCOL)
+    hops = [hop for route in (*default_routes(routes), *ours) for hop in route.hops]
+    return [
+        *dict.fromkeys(
+            (hop.dev, str(hop.gateway))
+            for hop in hops
+            if hop.dev in devs and not hop.dead and hop.gateway and hop.gateway.family == IPV4
         )
+    ]
+
+
+def silent_routers(ctx: Context, host: Host, devs: Sequence[str]) -> Iterable[NodeFinding]:
+    """Return a warning for each router that does not answer when the kernel asks for its hardware address."""
+    known = {(link.name, format_ipv4(number)) for link in host.routes.links() for number in link.neighbours}
+    asked = [router for router in routers(host.routes.routes(), devs) if router not in known]
+    if not asked:
+        # On most nodes: then the link layer need not be loaded.
+        return []
+    silent = host.link_layer.silent(ctx, asked)
+    reason = "does not answer, though the kernel has asked again just now: see the router, and the link to it"
+    return [
+        NodeFinding("silent-gateway", f"{address} dev {dev}", reason, "warning")
+        for dev, address in asked
+        if (dev, address) in silent
+    ]

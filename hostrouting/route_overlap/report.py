@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from hostrouting.findings import NodeFinding
 
-__all__ = ["CidrReport", "Finding", "Kind", "OverlapReport", "SuggestedRoute"]
-
 Kind: TypeAlias = Literal["overlap", "no-route", "blocked", "local", "dead-end", "announced"]
 
 #: The words of a finding about its addresses.

@@ -12,12 +12,10 @@ from hostrouting.config import DEFAULT_ALLOWED_DEVS
 from hostrouting.net.addresses import bounds, format_cidr, netmask
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from hostrouting.boot import BootUnit, Departure
     from hostrouting.config import HostRoutingConfig
-
-__all__ = ["DEPARTURE", "MARKERS", "MARKER_DETECTED", "MARKER_OK", "TOLD", "boot_part", "render_script"]
 
 _TEMPLATE: Final = BootTemplate("check-route-overlap", "check-route-overlap.sh", __file__)
 DEPARTURE: Final = _TEMPLATE.departure
@@ -40,11 +38,9 @@ def render_script(config: HostRoutingConfig) -> bytes:
     overlap = config.route_overlap
     template = _TEMPLATE.read_script()
     patterns = dict.fromkeys((*DEFAULT_ALLOWED_DEVS, *overlap.allowed_devs))
-    destinations = _merged(route.destination for route in config.static_routes.routes)
     lists = {
         "CIDRS": overlap.cidrs,
         "ROOTS": _roots(overlap.cidrs),
-        "ROUTED": [cidr for cidr in overlap.cidrs if _is_inside(cidr, destinations)],
         # A pattern has no quotes: see hostrouting.config.rules.
         "ALLOWED": [f"'{pattern}'" for pattern in patterns],
         "EXPECTED": [f"'{dev}'" for dev in overlap.expected_devs],
@@ -73,11 +69,6 @@ def _merged(cidrs: Iterable[str]) -> list[tuple[int, int]]:
         else:
             merged.append((first, last))
     return merged
-
-
-def _is_inside(cidr: str, ranges: Sequence[tuple[int, int]]) -> bool:
-    first, last = bounds(cidr)
-    return any(start <= first and last <= end for start, end in ranges)
 
 
 def _roots(cidrs: Iterable[str]) -> list[str]:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import attrs
 
-from hostrouting.fib.sources import source_by
+from hostrouting.fib.model import source_by
 from hostrouting.net.addresses import IPV4, Address, format_cidr, format_ipv4, netmask
 from hostrouting.net.default_route import default_routes
 from hostrouting.net.routes import MAIN_TABLE, SCOPE_LINK, ObservedRoute
-from hostrouting.route_overlap.assumed import is_present
+from hostrouting.route_overlap.announced import is_present
 from hostrouting.route_overlap.report import SuggestedRoute
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from hostrouting.net.links import Device
     from hostrouting.net.routes import Lookup
     from hostrouting.route_overlap.parts import AllowedDevices, Answer, DecidedPart, Node
-
-__all__ = ["suggestions"]
 
 _KERNEL: Final = 2
 _MENDABLE_KINDS: Final = frozenset({"unicast", "blackhole", "unreachable", "prohibit"})
@@ -51,7 +49,7 @@ def suggestions(
     node: Node, bad: Sequence[Sequence[DecidedPart]], allowed: AllowedDevices
 ) -> list[list[SuggestedRoute]]:
     """Return routes for the bad parts of each CIDR, by destination; none that the main table cannot resolve."""
-    links = node.backend.links()
+    links = node.links()
     way = _find_way(node, allowed, links)
     mender = None if way is None else _Mender(node, allowed, links, way)
     return [mender.suggest(parts) if mender and parts else [] for parts in bad]

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from math import ceil, inf
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from hostrouting.boot import RUNTIME_DIRECTORY, PairTask, RecordedFiles
+from hostrouting.boot import RUNTIME_DIRECTORY, WAIT_SECONDS, WAITED, PairTask, RecordedFiles
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, OverlapMode
 from hostrouting.exceptions import HostFileError, RouteOverlapError
 from hostrouting.findings import NodeFinding
-from hostrouting.net.default_route import default_route, leads_out_by
 from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.route_overlap.fabric import POOL, Fabric, read_fabric
 from hostrouting.route_overlap.proof import prove_egress
@@ -24,33 +23,20 @@ from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK, MARKERS
 from phases import Change, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from hostrouting.config import HostRoutingConfig
     from hostrouting.findings import Severity
-    from hostrouting.host import Host, RouteBackend
-    from hostrouting.host.ports import Routing
+    from hostrouting.host import Host
     from hostrouting.route_overlap.report import OverlapReport
     from phases import Context
 
-__all__ = [
-    "CheckRouteOverlap",
-    "announced_fabric",
-    "check_now",
-    "leave_marker",
-    "prove_now",
-    "tell_findings",
-    "tell_notes",
-]
-
 _logger = logging.getLogger(__name__)
 
-SECONDS_TO_WAIT: Final = 30.0
 SECONDS_BETWEEN_LOOKS: Final = 0.5
 #: A daemon that writes the pool in this moment has ended after that.
 _SECONDS_OF_A_WRITE: Final = 0.1
-#: Later, addresses that are still missing in the pool are hardly under way.
-_SECONDS_OF_A_BOOT: Final = 300
+#: The kinds of findings that a lease, a driver or a carrier resolves; one of another device only if an expected one is
+#: absent.
+_MAY_HEAL: Final = frozenset({"no-route", "dead-end"})
 _IPOIB_COLONS: Final = 19
 _MARKER_MODE: Final = 0o644
 #: A daemon may have filled an expected CIDR with routes; more lines than these help nobody.
@@ -67,15 +53,15 @@ class CheckRouteOverlap(PairTask):
     _boot_part = staticmethod(boot_part)
 
     def do(self, ctx: Context) -> None:
-        """Install boot files, wait for a default route, prove the routing and write the marker."""
+        """Install boot files, prove the routing and write the marker."""
         with self._host.lock.hold(ctx) as held:
             self._boot.install(held, self._part, self._intent_with(self._part))
             self.act(held)
 
     # --- the live half, for Configure, which installs the boot files of all its tasks at once
 
-    def act(self, ctx: Context, *, seconds: float = SECONDS_TO_WAIT) -> None:
-        """Prove the routing of a live machine, after waiting up to `seconds` for a default route; write the marker."""
+    def act(self, ctx: Context, *, seconds: float = WAIT_SECONDS) -> None:
+        """Prove the routing of a live machine, in up to `seconds` if it may heal; write the marker."""
         if not self._config.route_overlap.cidrs:
             self.undo_act(ctx)
             return
@@ -107,7 +93,7 @@ class CheckRouteOverlap(PairTask):
         """Remove the markers."""
         ctx.check()
         files = RecordedFiles(ctx, self._host)
-        removed = [*map(files.remove, MARKERS), self._host.files.remove(TOLD)]
+        removed = [*map(files.remove, MARKERS), *map(self._host.files.remove, (TOLD, WAITED))]
         if any(removed):
             # The folder was not empty when Boot removed its files.
             self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
@@ -143,28 +129,48 @@ def leave_marker(files: RecordedFiles, report: OverlapReport) -> None:
         files.remove(other)
 
 
-def check_now(
-    ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: float = SECONDS_TO_WAIT
-) -> OverlapReport:
-    """Wait for a default route and the announced fabric until the end of `ctx`, and prove the expected CIDRs.
+def check_now(ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: float = WAIT_SECONDS) -> OverlapReport:
+    """Prove the expected CIDRs; only if the proof fails and may heal, wait and prove again, for `seconds` in all.
 
-    It waits at most `seconds` in all. The end of the time is not an error, since a missing default route is an answer;
-    a cancelled context raises.
+    An awaited fabric fails it, too. Neither the end of the time nor that of `ctx` is an error, since a missing default
+    route is an answer; a cancelled context raises.
     """
     section = config.route_overlap
-    fabric = Fabric()
-    if section.cidrs:
-        waiting = ctx.child(timeout=seconds)
-        _wait_for_default_route(waiting, host.routes, section.expected_devs)
-        fabric = announced_fabric(waiting, section.fabric, host)
-    return prove_now(host.routes, config, fabric, host)
+    waiting = ctx.child(timeout=seconds)
+    said = False
+    while True:
+        fabric = announced_fabric(waiting, section.fabric, host) if section.cidrs else Fabric()
+        report = prove_now(config, fabric, host)
+        reason = _reason_to_wait(report, fabric, host)
+        # Without any time to wait there is nothing to say.
+        if not reason or waiting.remaining() == 0:
+            return report
+        if not said:
+            _logger.warning("waiting up to %.0f s: %s", ceil(waiting.remaining() or 0), reason)
+            said = True
+        with suppress(DeadlineExceededError):
+            waiting.sleep(SECONDS_BETWEEN_LOOKS)
 
 
-def prove_now(routing: Routing, config: HostRoutingConfig, fabric: Fabric, host: Host) -> OverlapReport:
-    """Prove the expected CIDRs on `routing`, the host's or a reading of it, as they are under an announced fabric."""
+def _reason_to_wait(report: OverlapReport, fabric: Fabric, host: Host) -> str:
+    """Return the finding, or its cause, that may go by itself; empty if waiting cannot make the proof good."""
+    if report.ok:
+        is_awaited = fabric.awaited and _has_infiniband(host)
+        return f"RDMA is switched on, but {POOL} has no addresses for InfiniBand yet" if is_awaited else ""
+    if not report.expected_devs:
+        return "table main has no IPv4 default route"
+    kinds = {finding.kind for _, finding in report.findings} - _MAY_HEAL
+    if report.absent_devs and kinds <= {"overlap"}:
+        return f"there is no network device {report.absent_devs[0]}"
+    [cidr, first], *_ = report.findings
+    return "" if kinds else first.line(cidr)
+
+
+def prove_now(config: HostRoutingConfig, fabric: Fabric, host: Host) -> OverlapReport:
+    """Prove the expected CIDRs as they are under an announced fabric."""
     section = config.route_overlap
     report = prove_egress(
-        routing,
+        host.routes,
         list(section.cidrs),
         allowed_devs=(*DEFAULT_ALLOWED_DEVS, *section.allowed_devs),
         expected_devs=section.expected_devs or None,
@@ -175,24 +181,13 @@ def prove_now(routing: Routing, config: HostRoutingConfig, fabric: Fabric, host:
     report = attrs.evolve(report, notes=(*notes, *report.notes))
     if report.ok or not config.static_routes.routes:
         return report
-    standing = {(r.network, r.prefix_length, r.metric) for r in routing.routes() if r.protocol == OUR_PROTOCOL}
+    standing = {(r.network, r.prefix_length, r.metric) for r in host.routes.routes_of(OUR_PROTOCOL)}
     absent = [route for route in config.static_routes.routes if (*route.prefix, route.metric) not in standing]
     return report.knowing([route.destination for route in absent])
 
 
-def _wait_for_default_route(ctx: Context, backend: RouteBackend, devs: Sequence[str]) -> None:
-    """Wait until there is an IPv4 default route (by one of `devs`, if any) or the time is up: DHCP may be at work."""
-
-    def is_there() -> bool:
-        routes = backend.routes()
-        return leads_out_by(routes, devs) if devs else default_route(routes) is not None
-
-    by = f" by {' or '.join(devs)}" if devs else ""
-    _wait(ctx, is_there, f"table main has no IPv4 default route{by}")
-
-
 def announced_fabric(ctx: Context, setting: str | tuple[str, ...], host: Host) -> Fabric:
-    """Return the announced fabric; soon after the boot, wait for the addresses if only they are missing."""
+    """Return the announced fabric."""
     if setting == "off" or not isinstance(setting, str):
         return Fabric(networks=() if setting == "off" else tuple(setting), source="routeOverlap.fabric")
 
@@ -200,17 +195,7 @@ def announced_fabric(ctx: Context, setting: str | tuple[str, ...], host: Host) -
         with suppress(DeadlineExceededError):
             ctx.sleep(_SECONDS_OF_A_WRITE)
 
-    def read() -> Fabric:
-        return read_fabric(host.files, now=ctx.clock.time(), uptime=_uptime(host), pause=pause)
-
-    fabric = read()
-    # The first check of a boot waits, and not each one after it.
-    waits = fabric.awaited and not any(map(host.files.exists, MARKERS))
-    if waits and (_uptime(host) or inf) < _SECONDS_OF_A_BOOT and _has_infiniband(host):
-        reason = f"RDMA is switched on, but {POOL} has no addresses for InfiniBand yet"
-        _wait(ctx, lambda: not read().awaited, reason)
-        fabric = read()
-    return fabric
+    return read_fabric(host.files, now=ctx.clock.time(), uptime=_uptime(host), pause=pause)
 
 
 def _uptime(host: Host) -> float | None:
@@ -226,17 +211,3 @@ def _has_infiniband(host: Host) -> bool:
         if host.files.names("/sys/class/infiniband"):
             return True
     return any(device.mac.count(":") == _IPOIB_COLONS for device in host.routes.links())
-
-
-def _wait(ctx: Context, is_there: Callable[[], bool], reason: str) -> None:
-    """Wait until something is there or the time of the context is up."""
-    said = False
-    # Without any time to wait there is nothing to say.
-    while not is_there() and ctx.remaining() != 0:
-        if not said:
-            _logger.warning("waiting up to %.0f s: %s", ceil(ctx.remaining() or 0), reason)
-            said = True
-        try:
-            ctx.sleep(SECONDS_BETWEEN_LOOKS)
-        except DeadlineExceededError:
-            return

@@ -15,22 +15,6 @@ if TYPE_CHECKING:
 
     from hostrouting.host import FileStore
 
-__all__ = [
-    "ENDPOINTS_PATH",
-    "POD_DEVICE",
-    "STATE_PATH",
-    "TUNNEL_MAC",
-    "Endpoint",
-    "configured",
-    "in_use",
-    "last_changes",
-    "locked",
-    "parse_endpoints",
-    "parse_state",
-    "pods_by_device",
-    "read_endpoints",
-]
-
 STATE_PATH: Final = "/var/run/azure-vnet.json"
 #: The state of CNS, which stateless mode uses.
 ENDPOINTS_PATH: Final = "/var/run/azure-cns/azure-endpoints.json"

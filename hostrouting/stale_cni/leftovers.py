@@ -28,20 +28,6 @@ if TYPE_CHECKING:
     from hostrouting.net.links import Device, Station
     from hostrouting.stale_cni.azure_vnet import Endpoint
 
-__all__ = [
-    "OF_NODE",
-    "OF_OTHER_NODE",
-    "Candidate",
-    "Comparison",
-    "Snapshot",
-    "candidates",
-    "compare",
-    "identity",
-    "is_of_node",
-    "pod_devices",
-    "read_pod_rule",
-]
-
 OF_NODE: Final = "it serves the node itself, and every pod on the bridge needs it"
 OF_OTHER_NODE: Final = f"ip-masq-agent adds neighbours with {TUNNEL_MAC} for other nodes"
 _FOREIGN: Final = "it is none of the rules that azure-vnet makes for a pod"

@@ -31,15 +31,6 @@ if TYPE_CHECKING:
     from hostrouting.stale_cni.verdicts import Verdict
     from phases import Context
 
-__all__ = [
-    "Observer",
-    "Reading",
-    "Sort",
-    "by_sort",
-    "observe",
-    "wrong_bridge",
-]
-
 #: More objects of unknown kind than this are only counted.
 _MOST_SHOWN: Final = 10
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from hostrouting.stale_cni.verdicts import Verdict
     from phases import Context
 
-__all__ = ["SweepReport", "sweep_node"]
-
 _KINDS: Final = {"live": "of live pods", "node": "of the node", "unknown": "not understood"}
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import NodeTask
 from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError, StaleCNIError
-from hostrouting.findings import RESTORED, NodeFinding, refused
+from hostrouting.findings import NodeFinding, refused
 from hostrouting.journal import Sweeps, set_aside
 from hostrouting.stale_cni import azure_vnet
 from hostrouting.stale_cni.leftovers import compare, identity
@@ -35,13 +35,12 @@ if TYPE_CHECKING:
     from hostrouting.stale_cni.verdicts import Verdict
     from phases import Context
 
-__all__ = ["CleanStaleCNI"]
-
 SECONDS_BETWEEN_READINGS: Final = 1.0
 #: A pod's link may be down for a moment, and then the pod cannot answer; one that stays down is no sign of life.
 READINGS_FOR_THE_DEAF: Final = 5
 #: For restoring the objects that a cancelled run, or one that is out of time, has removed.
 _SECONDS_TO_RESTORE: Final = 60.0
+_RESTORED: Final = "restored"
 _OUTLIVED: Final = "%s is of %s, before this machine was restarted: nothing in it can be restored, so it is removed"
 _CANNOT_TELL: Final = (
     "cannot tell if a removed CNI left anything without root (CAP_NET_ADMIN to read ebtables rules, "
@@ -379,4 +378,4 @@ def _removal(record: Record) -> Change:
 
 
 def _addition(restored: Restorable) -> Change:
-    return Change("+", str(restored), RESTORED)
+    return Change("+", str(restored), _RESTORED)

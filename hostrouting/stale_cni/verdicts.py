@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from hostrouting.stale_cni.azure_vnet import Endpoint
     from hostrouting.stale_cni.leftovers import Candidate, Snapshot
 
-__all__ = ["Verdict", "agree", "judge", "questions"]
-
 Kind = Literal["stale", "live", "node", "unknown"]
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
-from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from hostrouting.exceptions import LinkNotFoundError, Refusal
-from hostrouting.findings import RESTORED, refused
-from hostrouting.net.routes import OUR_PROTOCOL, place
+from hostrouting.findings import NodeFinding, is_refused, refused
+from hostrouting.net.changes import RouteChange
+from hostrouting.net.routes import OUR_PROTOCOL, place, signature
+from hostrouting.static_routes.reconcile import held_in
 from phases import Change
 
 if TYPE_CHECKING:
@@ -18,13 +21,9 @@ if TYPE_CHECKING:
     from hostrouting.exceptions import RouteRejectedError
     from hostrouting.host.ports import Routing
     from hostrouting.net.addresses import Address
-    from hostrouting.net.changes import RouteChange
     from hostrouting.net.links import Device
     from hostrouting.net.routes import ObservedRoute, Place, Route
-    from hostrouting.static_routes.reconcile import Reconciliation, Routes
-    from hostrouting.static_routes.resolve import Unresolved
-
-__all__ = ["RouteAccount", "explain", "forecast", "ours_by_place", "with_routes"]
+    from hostrouting.static_routes.reconcile import Reconciliation, Routes, Unresolved
 
 #: The refusals that a lease, an address or a carrier may mend.
 _MAY_HEAL: Final = frozenset({errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.ENODEV})
@@ -33,66 +32,91 @@ _MAY_HEAL: Final = frozenset({errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNRE
 # --- records
 
 
+@attrs.frozen
 class RouteAccount:
-    """The difference that a run made to our routes: before, after, and the foreign routes that it concerned."""
+    """The changes of a run, and all routes as they were before."""
 
-    def __init__(
-        self,
-        before: Mapping[Place, ObservedRoute],
-        after: Mapping[Place, Route | ObservedRoute],
-        *,
-        displaced: Iterable[ObservedRoute],
-        restored: Iterable[ObservedRoute],
-    ) -> None:
-        pairs = {spot: (before.get(spot), after.get(spot)) for spot in (*after, *before)}
-        #: By place: ours before and after.
-        self._pairs = {spot: pair for spot, pair in pairs.items() if not _is_same(*pair)}
-        self._restored = restored
-        self._displaced: defaultdict[Place, list[ObservedRoute]] = defaultdict(list)
-        for route in displaced:
-            self._displaced[place(route)].append(route)
+    made: Sequence[RouteChange]
+    hidden: Mapping[Route, Routes]
+    _before: Routes
+
+    @classmethod
+    def between(cls, before: Routes, after: Routes) -> RouteAccount:
+        """Return the account of the difference of two readings of our routes."""
+        was, now = ({route: None for route in routes if route.protocol == OUR_PROTOCOL} for routes in (before, after))
+        added = [RouteChange.add(route.to_route()) for route in now if route not in was]
+        removed = [RouteChange.remove(route) for route in was if route not in now]
+        return cls([*added, *removed], {}, before)
 
     def changes(self) -> Iterator[Change]:
-        """Yield the changes: added and changed routes, then restored ones, then removed ones."""
-        for spot, (was, now) in self._pairs.items():
-            if now is not None:
-                yield _change_of(was, now, self._displaced.get(spot, ()))
-        yield from (Change("+", str(route), RESTORED) for route in self._restored)
-        yield from (Change("-", str(was)) for was, now in self._pairs.values() if now is None)
+        """Yield the changes in words."""
+        for change in self.made:
+            yield _told(change, self.hidden)
 
-    def reversed(self, observed: Routes) -> tuple[list[Route], list[str]]:
-        """Return our routes as they should be after an undo, and the routes that something else has changed since."""
-        wanted = ours_by_place(observed)
-        altered = []
-        for spot, (was, now) in self._pairs.items():
-            stands = wanted.get(spot)
-            if _is_same(stands, now):
-                wanted.pop(spot, None)
-                wanted |= {} if was is None else {spot: was}
-            elif not _is_same(stands, was):
-                altered.append(str(now or was))
-        return [route.to_route() for route in wanted.values()], altered
+    def inverse(self, observed: Routes) -> tuple[list[RouteChange], list[str]]:
+        """Return the changes that reverse those of the run, and notes on the routes that do not come back as before.
+
+        A place that another program has changed since is left alone.
+        """
+        touched: dict[Place, list[RouteChange]] = {}
+        for change in self.made:
+            touched.setdefault(place(change.after or change.before), []).append(change)  # type: ignore[arg-type]
+        held, held_before = held_in(observed, touched), held_in(self._before, touched)
+        back: dict[RouteChange, list[RouteChange]] = {}
+        notes: list[str] = []
+        for spot, changes in touched.items():
+            standing, before = held.get(spot, []), held_before.get(spot, [])
+            removed = [change.before for change in changes]
+            after = [route for route in _ours(before) if route not in removed]
+            left = {*map(signature, after), *(signature(change.after) for change in changes if change.after)}
+            stands = {*map(signature, _ours(standing))}
+            if stands == left:
+                back |= {change: _undone(change, before, standing) for change in changes}
+                notes += _losing_their_position(changes, before, standing)
+            elif stands != {*map(signature, _ours(before))}:
+                names = [str(change.after or change.before) for change in changes]
+                notes += [f"route '{name}' changed since this run; it stays as it is now" for name in names]
+        return [inverse for change in reversed(self.made) for inverse in back.get(change, ())], notes
 
 
-def ours_by_place(observed: Routes) -> dict[Place, ObservedRoute]:
-    """Return our routes by their place; of several in one place the first decides."""
-    return {place(route): route for route in reversed(observed) if route.protocol == OUR_PROTOCOL}
+def _undone(change: RouteChange, before: Routes, standing: Routes) -> list[RouteChange]:
+    """Return the inverse of a change: a route that decided its place is the first again, any other the last."""
+    stands = next((route for route in standing if change.after is not None and route.fulfils(change.after)), None)
+    was = change.before
+    if was is None:
+        return [] if stands is None else [RouteChange.remove(stands)]
+    verb = "prepend" if before[0].fulfils(was) else "append"
+    if verb == "append" and standing and standing[-1].fulfils(was):
+        return []
+    return [RouteChange(stands, was.to_route(), verb)]
 
 
-def _is_same(stands: ObservedRoute | None, route: Route | ObservedRoute | None) -> bool:
-    return stands is None if route is None else stands is not None and stands.fulfils(route)
+def _losing_their_position(changes: Iterable[RouteChange], before: Routes, standing: Routes) -> Iterator[str]:
+    """Yield a note for each route that comes back, but from the middle of its place: the kernel knows no middle."""
+    for change in changes:
+        if change.before in before[1:]:
+            later = before[before.index(change.before) + 1 :]
+            if any(route in standing for route in later if route.protocol != OUR_PROTOCOL):
+                yield f"route '{change.before}' is now the last of its place: the kernel puts one first or last only"
 
 
-def _change_of(before: ObservedRoute | None, after: Route | ObservedRoute, displaced: Routes) -> Change:
-    """Return the change of a place that gets our route."""
-    if displaced:
-        names = " and ".join(f"'{route}'" for route in displaced)
-        return Change("~", str(after), f"displaces {names}, restored when ours is removed")
-    if before is None:
-        return Change("+", str(after))
-    # Metrics of the route itself, such as an mtu, do not show in its text.
-    earlier = "the same with other attributes" if str(before) == str(after) else f"'{before}'"
-    return Change("~", str(after), f"was {earlier}")
+def _ours(routes: Iterable[ObservedRoute]) -> Iterator[ObservedRoute]:
+    return (route for route in routes if route.protocol == OUR_PROTOCOL)
+
+
+def _told(change: RouteChange, hidden: Mapping[Route, Routes]) -> Change:
+    """Return a change in words."""
+    before, after = change.before, change.after
+    if after is None:
+        return Change("-", str(before))
+    details = []
+    if before is not None and not before.fulfils(after):
+        # Metrics of the route itself, such as an mtu, do not show in its text.
+        details = ["was the same with other attributes" if str(before) == str(after) else f"was '{before}'"]
+    if hidden and after in hidden:
+        names = " and ".join(f"'{route}'" for route in hidden[after])
+        details.append(f"hides {names}, which decides again when ours is removed")
+    return Change("+" if before is None else "~", str(after), "; ".join(details) or None)
 
 
 # --- a forecast
@@ -103,24 +127,31 @@ def forecast(
 ) -> list[Change]:
     """Return the changes of a reconciliation, with the refusals that are certain, and those of missing routes."""
     devices = {link.name: link for link in links}
-    details = dict.fromkeys(outcome.put_back, RESTORED)
-    # A route that cannot be restored is given up, and hinders nothing.
-    details |= _foreseen(outcome.changes, devices, observed)
+    details = _foreseen(outcome.changes, devices, observed)
     details |= {change: refused(_never_overwritten(own)) for change, own in outcome.in_the_way.items()}
-    forecast = [
+    unresolved = [
         Change("+", str(route), f"looked up when a default route is there: {reason}")
         if route.dev is None or route.dev in devices
         else Change("+", str(route), refused(_no_device(route.dev)))
         for route, reason in missing
     ]
-    for change in outcome.all_changes:
-        if change.after is None:
-            shown = Change("-", str(change.before))
-        else:
-            shown = _change_of(change.before, change.after, outcome.displaced_by(change))
-        if not outcome.only_moves(change):
-            forecast.append(shown._replace(detail=details.get(change, shown.detail)))
-    return forecast
+    told = ((change, _told(change, outcome.hidden)) for change in outcome.changes)
+    return unresolved + [shown._replace(detail=details.get(change, shown.detail)) for change, shown in told]
+
+
+def findings_of(changes: Iterable[Change], connected: Mapping[Route, ObservedRoute]) -> Iterator[NodeFinding]:
+    """Yield the findings of `check` about planned changes, and about our routes that come before the kernel's own."""
+    state = {"+": "is not in force", "-": "is ours, but not of this config", "~": "is another one now"}
+    for change in changes:
+        told = f"{state[change.action]} ({change.detail})" if change.detail else state[change.action]
+        step = "" if is_refused(change.detail) else "; run: hostrouting apply CONFIG"
+        yield NodeFinding("lost-route", change.subject, f"{told}{step}")
+    for route, own in connected.items():
+        reason = (
+            f"comes before the kernel's own route '{own}', which hostrouting would not hide if it had to add its route "
+            f"now; configure narrower destinations, or another metric"
+        )
+        yield NodeFinding("hides-connected", str(route), reason, "warning")
 
 
 def _foreseen(

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot import RUNTIME_DIRECTORY, BootTemplate
+from hostrouting.boot import RUNTIME_DIRECTORY, WAITED, BootTemplate
 
 if TYPE_CHECKING:
     from hostrouting.boot import BootUnit, Departure
     from hostrouting.config import HostRoutingConfig, StaticRoute
 
-__all__ = ["DEPARTURE", "RUN_FILES", "boot_part", "render_script"]
-
 _TEMPLATE: Final = BootTemplate("static-routes", "static-routes.sh", __file__)
 DEPARTURE: Final = _TEMPLATE.departure
 
-#: The files that the script may leave on a running machine: how long it waited, and its last message to journald.
-RUN_FILES: Final = (f"{RUNTIME_DIRECTORY}/static-routes.waited", f"{RUNTIME_DIRECTORY}/static-routes.told")
+#: The files that the script may leave on a running machine: the seconds waited, and its last message to journald.
+RUN_FILES: Final = (WAITED, f"{RUNTIME_DIRECTORY}/static-routes.told")
 
 
 def render_script(config: HostRoutingConfig) -> bytes:

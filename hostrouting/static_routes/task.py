@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from hostrouting.boot import RUNTIME_DIRECTORY, Departure, PairTask, install_around
+from hostrouting.boot import RUNTIME_DIRECTORY, WAIT_SECONDS, Departure, PairTask, install_around
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
-from hostrouting.static_routes.account import with_routes
-from hostrouting.static_routes.converge import Convergence, foresee
-from hostrouting.static_routes.resolve import resolve
+from hostrouting.static_routes.account import findings_of, with_routes
+from hostrouting.static_routes.converge import converge, foresee
+from hostrouting.static_routes.reconcile import resolve
 from hostrouting.static_routes.script import RUN_FILES, boot_part
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hostrouting.findings import NodeFinding
     from hostrouting.host import Route
-    from hostrouting.static_routes.resolve import Resolution
+    from hostrouting.static_routes.reconcile import Resolution
     from phases import Change, Context
-
-__all__ = ["WAIT_SECONDS", "ConfigureStaticRoutes"]
-
-#: For DHCP in all; the start timeout of a gate must be longer.
-WAIT_SECONDS: Final = 30.0
 
 
 class ConfigureStaticRoutes(PairTask):
@@ -60,10 +56,15 @@ class ConfigureStaticRoutes(PairTask):
     def plan_act(self, ctx: Context) -> list[Change]:
         """Return the changes that `act` would make now."""
         ctx.check()
-        return foresee(self._host, self._resolution) if self._host.is_live else []
+        return foresee(self._host, self._resolution)[0] if self._host.is_live else []
+
+    def findings(self, ctx: Context) -> list[NodeFinding]:
+        """Return the findings of `check` about the live routes."""
+        ctx.check()
+        return list(findings_of(*foresee(self._host, self._resolution)))
 
     def undo_act(self, ctx: Context) -> None:
-        """Remove our routes, and restore the routes that they displaced."""
+        """Remove our routes; those that they hid decide again."""
         ctx.check()
         if not self._host.is_live:
             return
@@ -73,7 +74,7 @@ class ConfigureStaticRoutes(PairTask):
             self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
 
     def _converge(self, ctx: Context, desired: Sequence[Route]) -> None:
-        changed = Convergence(self._host, self._logger).run(ctx, desired)
+        changed = converge(ctx, desired, self._host, self._logger)
         self._logger.info("routes changed: %d", changed, extra={"changed": changed})
 
     # --- lookups, and waiting for DHCP

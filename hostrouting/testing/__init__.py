@@ -6,33 +6,24 @@
     FakeHost        a machine in memory: MemoryBackend, MemoryFiles, MemoryServices, MemoryLock,
                     MemoryLinkLayer, MemoryEvents, MemoryNftables, MemoryEbtables, MemoryMetadata
                     and MemorySupervisor
-    FakeIMDS        the cloud's metadata service, on loopback
 
 Two modules need the extra `testing`:
 
-    hostrouting.testing.contracts     the promises of each port, as pytest classes to derive from
+    hostrouting.testing.contracts     the promises of `RouteBackend`, as a pytest class to derive from
     hostrouting.testing.strategies    Hypothesis strategies for configs and the values in them
 """
 
-from hostrouting.testing.host_fakes import FakeHost, MemoryLock
-from hostrouting.testing.imds import FakeIMDS, IMDSAnswer, IMDSRequest
-from hostrouting.testing.kernel_node import KernelNode
+from hostrouting.testing.host_fakes import FakeHost, MemoryLock, MemoryMetadata, MemorySupervisor
 from hostrouting.testing.memory import MemoryBackend
-from hostrouting.testing.memory_ebtables import MemoryEbtables
 from hostrouting.testing.memory_events import MemoryEvents
 from hostrouting.testing.memory_files import MemoryFiles
 from hostrouting.testing.memory_link_layer import MemoryLinkLayer
-from hostrouting.testing.memory_metadata import MemoryMetadata, network_interface
-from hostrouting.testing.memory_nftables import MemoryNftables
+from hostrouting.testing.memory_packets import MemoryEbtables, MemoryNftables
 from hostrouting.testing.memory_services import MemoryServices
-from hostrouting.testing.memory_supervisor import MemorySupervisor
-from hostrouting.testing.node import Node
+from hostrouting.testing.node import KernelNode, Node
 
 __all__ = [
     "FakeHost",
-    "FakeIMDS",
-    "IMDSAnswer",
-    "IMDSRequest",
     "KernelNode",
     "MemoryBackend",
     "MemoryEbtables",
@@ -45,5 +36,4 @@ __all__ = [
     "MemoryServices",
     "MemorySupervisor",
     "Node",
-    "network_interface",
 ]

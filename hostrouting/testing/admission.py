@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from hostrouting.fib.buckets import deleted, inserted
-from hostrouting.fib.events import with_state
 from hostrouting.fib.model import Decision, resting
 from hostrouting.fib.rules import Packet
-from hostrouting.fib.tables import key_of
+from hostrouting.fib.tables import deleted, inserted, key_of
 from hostrouting.host.netlink.frames import attribute, attributes
 from hostrouting.net.routes import (
     DEVICELESS_KINDS,
@@ -24,6 +22,7 @@ from hostrouting.net.routes import (
     signature,
 )
 from hostrouting.net.rules import Rule
+from hostrouting.testing.consequences import with_state
 from hostrouting.testing.faults import Refused
 
 if TYPE_CHECKING:
@@ -33,15 +32,6 @@ if TYPE_CHECKING:
     from hostrouting.net.addresses import Address
     from hostrouting.net.links import Device
     from hostrouting.net.routes import ObservedRoute, Route
-
-__all__ = [
-    "admitted",
-    "check_rule",
-    "is_named_by",
-    "removed",
-    "shown",
-    "shown_path",
-]
 
 #: The mark of a next hop whose gateway was an address of the node's own when the route came. The kernel takes such a
 #: route for another one than the same route by a neighbour, and sends no packet to the gateway.

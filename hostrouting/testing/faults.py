@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from phases import Context
 
-__all__ = ["Faulty", "OneByOne", "Operations", "Refused"]
-
 
 class Refused(Exception):  # noqa: N818 - it is the kernel's answer, not our error; the fakes translate it
     """The kernel's refusal: an errno, and its sentence where it has one."""

@@ -8,24 +8,22 @@ MemoryLock       `holder` to let another process hold the lock
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from hostrouting.exceptions import HostFileError
+from hostrouting.exceptions import BackendError, HostFileError
 from hostrouting.host import Host
 from hostrouting.host.files.lock import WaitingLock, take_at_once
-from hostrouting.host.offline import offline_routes
+from hostrouting.host.offline import Signs, offline_routes
 from hostrouting.testing.faults import Faulty
 from hostrouting.testing.memory import MemoryBackend
-from hostrouting.testing.memory_ebtables import MemoryEbtables
 from hostrouting.testing.memory_files import MemoryFiles
 from hostrouting.testing.memory_link_layer import MemoryLinkLayer
-from hostrouting.testing.memory_metadata import MemoryMetadata
-from hostrouting.testing.memory_nftables import MemoryNftables
+from hostrouting.testing.memory_packets import MemoryEbtables, MemoryNftables
 from hostrouting.testing.memory_services import MemoryServices
-from hostrouting.testing.memory_supervisor import MemorySupervisor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +33,54 @@ if TYPE_CHECKING:
     from hostrouting.testing.memory_events import MemoryEvents
     from phases import Context
 
-__all__ = ["FakeHost", "MemoryLock"]
+
+class MemoryMetadata(Faulty):
+    """The cloud's description of a fake machine: by default one interface with an IPv6 address.
+
+    By default, `fail_at` says that there is no answer.
+
+    It implements `InstanceMetadata`.
+
+    >>> from phases import Context
+    >>> MemoryMetadata([]).network_interfaces(Context())
+    []
+    """
+
+    def __init__(self, document: object = None) -> None:
+        super().__init__(BackendError("the instance metadata service gave no answer"))
+        #: The answer; any JSON value.
+        self.document: Any = document
+        if document is None:
+            self.document = [{"ipv6": {"ipAddress": [{"privateIpAddress": "fd00:10:224::4"}]}}]
+        #: The error to raise instead of every answer.
+        self.error: BackendError | None = None
+
+    def network_interfaces(self, ctx: Context) -> Any:
+        """See `InstanceMetadata.network_interfaces`."""
+        self._begin(ctx, "network_interfaces")
+        if self.error is not None:
+            raise self.error
+        return copy.deepcopy(self.document)
+
+
+class MemorySupervisor(Signs):
+    """The manager of a fake machine; `heard` has each message as the assignments that systemd would read.
+
+    It implements `Supervisor`.
+
+    >>> supervisor = MemorySupervisor()
+    >>> supervisor.ready("2 routes in force")
+    >>> supervisor.heard
+    [{'READY': '1', 'STATUS': '2 routes in force'}]
+    """
+
+    def __init__(self) -> None:
+        self.heard: list[dict[str, str]] = []
+        #: Set it to let the manager wait for `alive`.
+        self.seconds_between_signs: float | None = None
+
+    def _deliver(self, message: bytes) -> None:
+        self.heard.append(dict(line.split("=", 1) for line in message.decode().splitlines()))
 
 
 class MemoryLock(Faulty, WaitingLock):

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from hostrouting.net.events import NetworkEvent
     from phases import Context
 
-__all__ = ["Indexes", "MemoryEvents", "MemoryListener"]
-
 
 class Indexes(dict[str, int]):
     """The interface indexes of a machine by device name; a new name gets the next one."""

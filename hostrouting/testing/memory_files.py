@@ -11,8 +11,6 @@ from hostrouting.exceptions import HostFileError
 from hostrouting.host.files.rooted import MOST_LINKS, path_parts
 from hostrouting.testing.faults import Faulty
 
-__all__ = ["MemoryFiles", "MemoryTree"]
-
 
 class MemoryFile(NamedTuple):
     """A file, a symbolic link, or a folder."""

@@ -7,11 +7,11 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError
+from hostrouting.host.netlink.batches import Places, commit_links
 from hostrouting.host.netlink.commit import Failure
-from hostrouting.host.netlink.places import Places, commit_links
 from hostrouting.host.netlink.probes import pack_address
-from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, parse_address
-from hostrouting.net.events import AddressEvent, DeviceEvent, NeighbourEvent
+from hostrouting.net.addresses import IPV6, Address, Prefix, parse_address
+from hostrouting.net.events import DeviceEvent, NeighbourEvent
 from hostrouting.net.links import Device, DeviceAddress, Neighbour, Station, neighbour_order
 from hostrouting.net.routes import MAIN_TABLE, NextHop, ObservedRoute, route_order
 from hostrouting.testing.faults import Faulty, OneByOne, Operations, Refused
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from hostrouting.host.netlink.commit import LinkThing
     from phases import Context
-
-__all__ = ["MemoryLinkLayer"]
 
 #: RTPROT_KERNEL: the owner of a connected route.
 _KERNEL: Final = 2
@@ -106,8 +104,6 @@ class MemoryLinkLayer(Faulty):
         """`ip address add`, usable at once; one of IPv6 brings its connected route if the device is up."""
         device, new = self._devices[dev], DeviceAddress.parse(address)
         self._devices[dev] = device._replace(addresses=(*device.addresses, new))
-        if new.family == IPV4:
-            self.events.announce(AddressEvent("set", dev, new))
         if new.family == IPV6:
             self.ages[dev] = 0.0
             if device.up and not device.loopback:
@@ -117,8 +113,6 @@ class MemoryLinkLayer(Faulty):
         """`ip address delete`, with the connected route; the device has no age until it gets another one."""
         device, gone = self._devices[dev], DeviceAddress.parse(address)
         self._devices[dev] = device._replace(addresses=tuple(own for own in device.addresses if own != gone))
-        if gone.family == IPV4:
-            self.events.announce(AddressEvent("remove", dev, gone))
         self.ages.pop(dev, None)
         self._places = Places(thing for thing in self._places if thing != _connected(dev, address))
 
@@ -128,9 +122,6 @@ class MemoryLinkLayer(Faulty):
         self._indexes.pop(name, None)
         for thing in (thing for thing in self._places if thing.dev == name):
             self._announce("remove", thing)
-        for address in device.addresses:
-            if address.family == IPV4:
-                self.events.announce(AddressEvent("remove", name, address))
         self.events.announce(DeviceEvent("remove", device._replace(addresses=())))
         self._places = Places(thing for thing in self._places if thing.dev != name)
         self._stations = {key: one for key, one in self._stations.items() if name not in {key[0], one.dev}}

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from hostrouting.testing.memory_files import MemoryTree
     from phases import Context
 
-__all__ = ["MemoryServices"]
-
 #: The beginnings of systemd's words about a job that failed.
 _JOBS: Final = ("Job for", "A dependency job for")
 _NOBODYS_INSTANCE: Final = "hostrouting-asks"
@@ -96,8 +94,15 @@ class MemoryServices(Faulty):
     def running(self, ctx: Context, unit: str) -> list[UnitState]:
         """See `ServiceManager.running`."""
         self._begin(ctx, "running", unit)
-        states = [self._state(name) for name in self._memory if unit in {name, template_of(name)}]
-        return sorted(state for state in states if state.is_running)
+        return [state for state in self._loaded(unit) if state.is_running]
+
+    def loaded(self, ctx: Context, unit: str) -> list[UnitState]:
+        """See `ServiceManager.loaded`."""
+        self._begin(ctx, "loaded", unit)
+        return self._loaded(unit)
+
+    def _loaded(self, unit: str) -> list[UnitState]:
+        return sorted(self._state(name) for name in self._memory if unit in {name, template_of(name)})
 
     def ordered_before(self, ctx: Context, unit: str) -> frozenset[str]:
         """See `ServiceManager.ordered_before`."""

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from hostrouting.exceptions import BackendError
+from hostrouting.net.addresses import format_cidr
 from hostrouting.net.routes import MAIN_TABLE, Route
+from phases import CommandFailedError, Context, run_command
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hostrouting.net.routes import ObservedRoute
     from hostrouting.net.rules import Rule
-
-__all__ = ["Node"]
 
 _BOOT = 3
 
@@ -24,18 +30,12 @@ class Node(Protocol):
     def remove_link(self, name: str) -> None:
         """Remove a device with every route over it, multipath routes too."""
 
-    def rename_link(self, name: str, new: str) -> None:
-        """Rename a device; older kernels refuse one that is up."""
-
     def set_up(self, name: str, *, up: bool = True) -> None:
         """Set the device up or down.
 
         Down removes its routes, but for those of its addresses. Up restores only the kernel's own routes, and the next
         hops of multipath routes.
         """
-
-    def set_group(self, dev: str, group: int) -> None:
-        """`ip link set group`: the group of a device, by which rules suppress routes."""
 
     def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """Add an address, given as CIDR, as `ip address add` does; `peer` is the far end of a point-to-point link."""
@@ -88,3 +88,118 @@ class Node(Protocol):
             source=source,
         )
         self.insert_route(route, verb="append")
+
+
+_numbers = itertools.count()
+
+
+class KernelNode(Node):
+    """A network namespace made for a test; `name` is its name for `ip netns`. Needs root and iproute2.
+
+    Devices are of the type `ifb`: they need no other end, and have carrier while they are up.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @classmethod
+    @contextmanager
+    def made(cls) -> Iterator[KernelNode]:
+        """Make a fresh namespace with its loopback device up; delete it at the end."""
+        node = cls(f"hostrouting-{os.getpid()}-{next(_numbers)}")
+        _run("ip", "netns", "add", node.name)
+        try:
+            # The kernel's default; systemd's sysctl settings change it, and namespaces inherit that.
+            settings = "/proc/sys/net/ipv4/conf/{all,default}/promote_secondaries"
+            node.run("bash", "-c", f"for setting in {settings}; do echo 0 > $setting; done")
+            node.ip("link", "set", "lo", "up")
+            yield node
+        finally:
+            _run("ip", "netns", "delete", node.name)
+
+    def run(self, *argv: str) -> str:
+        """Run a program in the namespace; return its output."""
+        return _run("nsenter", f"--net=/run/netns/{self.name}", *argv)
+
+    def ip(self, *words: str) -> str:
+        """Run `ip` in the namespace; return its output."""
+        return _run("ip", "-n", self.name, *words)
+
+    def add_link(self, name: str, *, up: bool = True, carrier: bool = True) -> None:
+        """Add a device without addresses; one without carrier is a tunnel that no program holds."""
+        if carrier:
+            self.ip("link", "add", name, "type", "ifb")
+        else:
+            self.ip("tuntap", "add", name, "mode", "tun")
+        if up:
+            self.set_up(name)
+
+    def remove_link(self, name: str) -> None:
+        """`ip link delete`."""
+        self.ip("link", "delete", name)
+
+    def set_up(self, name: str, *, up: bool = True) -> None:
+        """`ip link set up` or `down`."""
+        self.ip("link", "set", name, "up" if up else "down")
+
+    def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
+        """`ip address add`."""
+        self.ip("address", "add", *_address_words(address, peer), "dev", dev)
+
+    def remove_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
+        """`ip address delete`."""
+        self.ip("address", "delete", *_address_words(address, peer), "dev", dev)
+
+    def add_neighbour(self, dev: str, address: str) -> None:
+        """`ip neigh add`."""
+        self.ip("neigh", "add", address, "lladdr", "02:00:00:00:00:01", "nud", "permanent", "dev", dev)
+
+    def insert_route(self, route: Route, *, verb: str = "add") -> None:
+        """`ip route add`, `prepend`, `append` or `replace`, in full description."""
+        self.ip("route", verb, *_route_words(route))
+
+    def delete_route(self, route: Route | ObservedRoute) -> None:
+        """`ip route delete`, in full description."""
+        self.ip("route", "delete", *_route_words(route))
+
+    def add_rule(self, rule: Rule) -> None:
+        """`ip rule add`."""
+        self.ip("rule", "add", *_rule_words(rule), "protocol", str(rule.protocol))
+
+    def remove_rule(self, rule: Rule) -> None:
+        """`ip rule delete`."""
+        self.ip("rule", "delete", *_rule_words(rule))
+
+
+def _run(*argv: str) -> str:
+    try:
+        return run_command(Context(), argv).stdout
+    except CommandFailedError as error:
+        raise BackendError(f"{' '.join(argv)}: {error.stderr.strip()}") from error
+
+
+def _address_words(address: str, peer: str | None) -> list[str]:
+    local, _, length = address.partition("/")
+    return [address] if peer is None else [local, "peer", f"{peer}/{length}"]
+
+
+def _rule_words(rule: Rule) -> list[str]:
+    words = ["not"] if rule.inverted else []
+    words += ["priority", str(rule.priority), "from", format_cidr(*rule.source)]
+    words += ["to", format_cidr(*rule.destination)] if rule.destination[1] else []
+    for name, value in rule.selectors.items():
+        words += [name] if name == "l3mdev" else [name, value]
+    if rule.action != "lookup":
+        return [*words, *(["goto", str(rule.goto)] if rule.action == "goto" else ["type", rule.action])]
+    last = {
+        "lookup": rule.table or None,
+        "suppress_prefixlength": rule.suppress_prefix_length,
+        "suppress_ifgroup": rule.suppress_group,
+    }
+    return words + [str(word) for item in last.items() if item[1] is not None for word in item]
+
+
+def _route_words(route: Route | ObservedRoute) -> list[str]:
+    wanted = route if isinstance(route, Route) else route.to_route()
+    # Where none is shown, `ip` would choose the table and the scope by the type.
+    return ["table", str(wanted.table), "scope", str(wanted.scope), *str(wanted).split()]

@@ -2,33 +2,30 @@
 
 signs          the manager of the process: its signs, reloads
 unit           ConfigureWatch: the unit that runs a Watch, or the timer that runs the scripts of the boot again
-task           Watch: the threads, and their end
-loop, duty     one thread: its keepers act after events, after a time, after a failure; pace: how often
+task           Watch: the threads, their end, and one hold of the run lock for all of them
+duty           one thread: its loop, its keepers, which act after events, after a time, after a failure, and their pace
 installed      the config in force
-trouble        a failure that lasts, in the log and in the state
+trouble        what the log and the state have: failures that last, changes without end, the changes of one act
 routes         the keeper of the static routes
-proof          the keeper of the proof: alarms, their ends, markers; view: a model of the node, compared with readings
-siblings       the thread of the siblings: probes (the rules for IPv6 probes), stale_objects (of azure-vnet)
-relay          events for that thread
-shared_lock    one hold of the run lock for all threads
-account        the changes of one act
+known          the routes of their places, without a reading of all
+proof          the keeper of the proof: alarms, their ends, markers
+siblings       the thread of the siblings, with its events: the rules for IPv6 probes, stale_objects (of azure-vnet)
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hostrouting.watch.unit import ConfigureWatch
-
 if TYPE_CHECKING:
     from hostrouting.watch.installed import wait_for_installed
     from hostrouting.watch.signs import LivingClock
     from hostrouting.watch.task import Watch
+    from hostrouting.watch.unit import ConfigureWatch
 
 __all__ = ["ConfigureWatch", "LivingClock", "Watch", "wait_for_installed"]
 
-#: Imported late: an apply needs the unit alone, and the rest takes 7 ms.
-_HOMES = {"LivingClock": "signs", "Watch": "task", "wait_for_installed": "installed"}
+#: Imported late: most runs need one of them, or none.
+_HOMES = {"ConfigureWatch": "unit", "LivingClock": "signs", "Watch": "task", "wait_for_installed": "installed"}
 
 
 def __getattr__(name: str) -> object:

@@ -1,4 +1,4 @@
-"""A part of the node that is kept right, and when it is looked at: after events, after a time, and after a failure."""
+"""One thread and its duties: parts of the node that are kept right after events, after a time, and after a failure."""
 
 from __future__ import annotations
 
@@ -9,19 +9,51 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 
-from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
-from hostrouting.watch.pace import Pace
+from hostrouting.exceptions import EventsLostError, HostRoutingError, PermissionDeniedError
 from hostrouting.watch.trouble import Trouble
 from phases import CancelledError, DeadlineExceededError
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from hostrouting.host import NetworkEvent
+    from hostrouting.host import Listener, NetworkEvent
     from phases import Context
 
-__all__ = ["Duty", "Keeper"]
+#: The share of a core that a keeper may take for long.
+_SHARE: Final = 0.03
+#: Seconds that may be spent at once, before the share counts.
+_SAVINGS: Final = 0.3
+#: The longest pause: one repair of a node with a million routes takes seconds.
+_LONGEST: Final = 5.0
+
+
+@attrs.frozen
+class Pace:
+    """The seconds on the processor that a keeper has left: each look spends them, and they come back with time.
+
+    >>> pace = Pace().after(0.1, now=100.0)
+    >>> pace.free
+    100.0
+    >>> pace.after(1.5, now=100.0).free
+    105.0
+    """
+
+    #: The end of the last look, on the clock of the context.
+    now: float = -inf
+    left: float = _SAVINGS
+
+    @property
+    def free(self) -> float:
+        """Return when the next look may begin."""
+        return self.now + min(_LONGEST, max(0.0, -self.left / _SHARE))
+
+    def after(self, seconds: float, *, now: float) -> Pace:
+        """Return the pace after a look that took `seconds` of the processor and ended `now`."""
+        left = min(_SAVINGS, self.left + (now - self.now) * _SHARE) - seconds
+        # One long look does not slow all later ones for hours.
+        return Pace(now, max(left, -_LONGEST * _SHARE))
+
 
 _SECONDS_AFTER_A_FAILURE: Final = 5.0
 
@@ -58,12 +90,8 @@ class Duty:
     _logger: logging.Logger
     #: On the monotonic clock of the context.
     due: float = -inf
-    _pace: Pace = attrs.field(init=False)
+    _pace: Pace = attrs.field(factory=Pace, init=False)
     _trouble: Trouble = attrs.field(init=False)
-
-    @_pace.default
-    def _new_pace(self) -> Pace:
-        return Pace(time.monotonic())
 
     @_trouble.default
     def _no_trouble(self) -> Trouble:
@@ -78,12 +106,12 @@ class Duty:
         """Tell the keeper of events."""
         seconds = self._keeper.hear(events)
         if seconds < inf:
-            self.due = min(self.due, now + max(seconds, self._pace.pause))
+            self.due = min(self.due, max(now + seconds, self._pace.free))
 
     def lose(self, *, now: float) -> None:
         """Tell the keeper that events were lost."""
         self._keeper.lose()
-        self.due = min(self.due, now + self._pace.pause)
+        self.due = min(self.due, max(now, self._pace.free))
 
     def ask(self) -> None:
         """Let it act at once, on everything that there is."""
@@ -108,12 +136,74 @@ class Duty:
             if _is_for_ever(error):
                 raise
             self._trouble.tell(str(error))
-        self._pace = self._pace.after(time.thread_time() - started, now=time.monotonic())
         now = ctx.clock.monotonic()
-        self.due = max(min(self.due, now + seconds), now + self._pace.pause)
+        self._pace = self._pace.after(time.thread_time() - started, now=now)
+        self.due = max(min(self.due, now + seconds), self._pace.free)
 
 
 def _is_for_ever(error: HostRoutingError) -> bool:
     """Return True if the process lacks a privilege; root may be refused a file for a while."""
     lacks_root = isinstance(error.__cause__, PermissionError) and os.geteuid() != 0
     return lacks_root or isinstance(error, PermissionDeniedError)
+
+
+#: Events that come together are heard together: a flush deletes a thousand routes within this time.
+_SECONDS_TOGETHER: Final = 0.003
+
+
+class Rounds:
+    """The rounds of a loop, seen from outside; these go on until the context ends, and nothing calls for one."""
+
+    @property
+    def is_done(self) -> bool:
+        """True if there is nothing to keep any more."""
+        return False
+
+    @property
+    def is_called(self) -> bool:
+        """True if a round is called for, whatever is due."""
+        return False
+
+    def begin(self, duties: Sequence[Duty]) -> None:
+        """Hear of the beginning of a round."""
+
+    def end(self) -> None:
+        """Hear of the end of a round."""
+
+
+def keep(ctx: Context, duties: Sequence[Duty], listener: Listener, rounds: Rounds) -> None:
+    """Let the duties act, each when it is due, until the context ends or there is nothing to keep any more."""
+    while not (ctx.over or rounds.is_done):
+        rounds.begin(duties)
+        for duty in duties:
+            if duty.due <= ctx.clock.monotonic() and not ctx.over:
+                duty.act(ctx)
+        rounds.end()
+        if not rounds.is_done:
+            _hear(ctx, duties, listener, rounds)
+
+
+def _hear(ctx: Context, duties: Sequence[Duty], listener: Listener, rounds: Rounds) -> None:
+    """Wait until a duty is due, a round is called for, or there are events; tell all duties, also that none came."""
+    now = ctx.clock.monotonic
+    end = inf if ctx.deadline is None else ctx.deadline
+    due = min(end, *(duty.due for duty in duties))
+    is_woken = ctx.wait(lambda: ctx.cancelled or rounds.is_called or listener.has_news, until=due)
+    if is_woken and not rounds.is_called:
+        ctx.wait(lambda: ctx.cancelled, until=min(end, now() + _SECONDS_TOGETHER))
+    if ctx.cancelled:
+        return
+    catch_up(ctx, duties, listener)
+
+
+def catch_up(ctx: Context, duties: Iterable[Duty], listener: Listener) -> None:
+    """Tell the duties of all events by now."""
+    now = ctx.clock.monotonic()
+    try:
+        events = listener.take()
+    except EventsLostError:
+        for duty in duties:
+            duty.lose(now=now)
+        return
+    for duty in duties:
+        duty.hear(events, now=now)

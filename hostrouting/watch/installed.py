@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from hostrouting.host import FileStore, Host
     from phases import Context
 
-__all__ = ["InstalledConfig", "wait_for_installed"]
-
 _SECONDS_BETWEEN_LOOKS: Final = 1.0
 
 

@@ -4,38 +4,31 @@ The kernel shows all routes of a node or none, and 500,000 of them take seconds.
 route, so the routes of a few places are known without another reading: `NearRoutes` are as true as a dump at that
 moment. Changes that it does not announce go with an event of a device or an address; then everything is read.
 
-A `LiveFib` would follow those, too. But it makes the best of an event that does not fit its routes, because a later
-reading corrects it; a repair changes the node at once, so here such an event leaves the place in doubt.
+A repair changes the node at once, so an event that does not fit the routes of its place leaves the place in doubt.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import attrs
 
 from hostrouting.exceptions import BackendError
-from hostrouting.fib.buckets import after, fits
 from hostrouting.fib.model import resting
 from hostrouting.net.routes import OUR_PROTOCOL, place
 from hostrouting.static_routes.reconcile import held_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from hostrouting.fib.packed import Bucket
+    from hostrouting.fib.tables import Bucket
     from hostrouting.host import Lookup, ObservedRoute, RouteBackend, RouteChange, RouteEvent
     from hostrouting.net.links import Device
     from hostrouting.net.routes import Place
     from hostrouting.net.rules import Rule
     from phases import Context
-
-__all__ = ["KnownRoutes", "NearRoutes", "WholeRoutes"]
-
-#: How many routes an event adds, by its verb; 1 if it is not here.
-_MORE: Final = {"remove": -1, "replace": 0}
 
 
 @attrs.define(eq=False)
@@ -59,8 +52,6 @@ class KnownRoutes:
     sources: set[int] = attrs.field(factory=set)
     #: Their nexthop objects: routes go with these, too.
     objects: set[int] = attrs.field(factory=set)
-    #: How many routes there are in all tables, of any program; too many if some went in silence.
-    count: int = 0
 
     def forget(self, places: Collection[Place] | None = None) -> None:
         """Forget all routes; with `places`, those are the places of the config from now on."""
@@ -74,7 +65,6 @@ class KnownRoutes:
         self._is_reading = True
         try:
             observed = self.backend.routes()
-            self.count = len(observed)
             held = held_in(observed, self._places)
             self._held = {spot: tuple(routes) for spot, routes in held.items()}
             self._doubtful.clear()
@@ -90,7 +80,6 @@ class KnownRoutes:
 
     def hear(self, event: RouteEvent) -> Place | None:
         """Take note of an event; return its place, if that is of the config or has one of our routes."""
-        self.count += _MORE.get(event.verb, 1)
         spot = place(event.route)
         held = {} if self._held is None else self._held
         if spot not in self._places and spot not in held and event.route.protocol != OUR_PROTOCOL:
@@ -122,16 +111,6 @@ class KnownRoutes:
             found[place(route)].append(resting(route))
         known = {spot: _ours(routes) for spot, routes in self._held.items()}
         return found == {spot: routes for spot, routes in known.items() if routes}
-
-    def agrees_with(self, observed: Sequence[ObservedRoute]) -> bool:
-        """Return True if a reading of all routes shows what is known, in the same order."""
-        self.count = len(observed)
-        if self._held is None or self._doubtful:
-            return False
-        return self._of_interest(held_in(observed, self._places)) == self._of_interest(self._held)
-
-    def _of_interest(self, held: Mapping[Place, Sequence[ObservedRoute]]) -> dict[Place, tuple[ObservedRoute, ...]]:
-        return {spot: tuple(routes) for spot, routes in held.items() if spot in self._places or _ours(routes)}
 
     def _note(self, routes: Iterable[ObservedRoute]) -> None:
         for route in routes:
@@ -223,3 +202,24 @@ class NearRoutes(_Reading):
 
 def _ours(routes: Iterable[ObservedRoute]) -> list[ObservedRoute]:
     return [route for route in routes if route.protocol == OUR_PROTOCOL]
+
+
+def fits(standing: Bucket, verb: str, route: ObservedRoute) -> bool:
+    """Return True if a place can have held these routes just before an event; only then `after` is sure."""
+    if not standing:
+        return verb == "add"
+    is_there = any(other.fulfils(route) for other in standing)
+    if verb == "remove":
+        return is_there
+    # A changed nexthop object replaces its routes wherever they stand.
+    is_anywhere = verb == "replace" and route.nexthop_id and len(standing) > 1
+    return verb != "add" and not is_there and not is_anywhere
+
+
+def after(standing: Bucket, verb: str, route: ObservedRoute) -> Bucket:
+    """Return the routes of a place after an event that fits them."""
+    if verb == "remove":
+        return tuple(other for other in standing if not other.fulfils(route))
+    if verb == "append":
+        return (*standing, route)
+    return (route, *(standing[1:] if verb == "replace" else standing))

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from hostrouting.host import FileStore, Host
     from phases import Context
 
-__all__ = ["DROP_IN_PATH", "ForeignRoutes", "drop_in", "foreign_routes", "networkd_findings", "networkd_texts"]
-
 DROP_IN_PATH: Final = f"{NETWORKD_FOLDER}/{DROP_IN_NAME}"
 _UNIT: Final = "systemd-networkd.service"
 #: The folders of its configuration; a file of an earlier one replaces those of the same name.
@@ -163,9 +161,9 @@ def _remedy(config: HostRoutingConfig, setting: ForeignRoutes) -> str:
 def _devices(config: HostRoutingConfig, host: Host) -> set[str]:
     """Return the devices by which the static routes leave."""
     routes = config.static_routes.routes
-    return {each.dev for each in resolve(routes, host.routes.routes()).routes if each.dev} | {
-        each.dev for each in routes if each.dev
-    }
+    without = [each for each in routes if each.dev is None]
+    found = resolve(without, host.routes.routes()).routes if without else ()
+    return {each.dev for each in routes if each.dev} | {each.dev for each in found if each.dev}
 
 
 def _managed(host: Host, devs: Iterable[str]) -> list[str]:

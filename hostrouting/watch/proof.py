@@ -1,20 +1,21 @@
-"""The keeper of the proof: the findings that follow events, an alarm when they last, its end, and the marker files."""
+"""The keeper of the proof: the kernel proves after events, and it tells of an alarm that lasts and of its end."""
 
 from __future__ import annotations
 
 import time
 from logging import ERROR, WARNING
 from math import inf
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 import attrs
 
 from hostrouting.boot import RecordedFiles
 from hostrouting.config import OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostFileError
-from hostrouting.fib import UnknownDecisionError
+from hostrouting.host import NeighbourEvent, RouteEvent
+from hostrouting.net.addresses import bounds
+from hostrouting.net.routes import LOCAL_TABLE
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, Fabric
-from hostrouting.route_overlap.live import LiveProof
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from hostrouting.route_overlap.task import (
     announced_fabric,
@@ -23,9 +24,7 @@ from hostrouting.route_overlap.task import (
     tell_findings,
     tell_notes,
 )
-from hostrouting.watch.account import Account
-from hostrouting.watch.trouble import TASK, Trouble
-from hostrouting.watch.view import Reading, View
+from hostrouting.watch.trouble import TASK, Account, Trouble
 
 if TYPE_CHECKING:
     import logging
@@ -34,21 +33,23 @@ if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host, NetworkEvent
     from hostrouting.route_overlap import OverlapReport
-    from hostrouting.route_overlap.live import Found
+    from hostrouting.route_overlap.report import Finding
     from hostrouting.watch.installed import InstalledConfig
     from phases import Context
 
-__all__ = ["ProofKeeper"]
+#: The findings of each expected CIDR, in the order of the config.
+Found: TypeAlias = "tuple[tuple[Finding, ...], ...]"
 
+#: Events that come within this time have one proof: a daemon that starts changes many routes.
+_SECONDS_TOGETHER: Final = 0.05
 #: The time between two readings that count: a change that ends within it makes no alarm.
 _WINDOW: Final = 1.0
 #: Before a marker that cannot be written is tried again.
 _SECONDS_AFTER_A_FAILURE: Final = 5.0
 #: Other findings wait for a second for each of those that were told, at most for so long: the routes of a daemon may
-#: change all the time. The end of an alarm does not wait, and
-#: neither does an alarm for another CIDR.
+#: change all the time. The end of an alarm does not wait, and neither does an alarm for another CIDR.
 _LONGEST_SILENCE: Final = 600.0
-#: The share of a core that readings without an event may take: one of 500,000 routes takes seconds.
+#: The share of a core that proofs without an event may take: one among 500,000 routes takes half a second.
 _SHARE: Final = 0.005
 #: The state names so many CIDRs.
 _MOST_NAMED: Final = 3
@@ -56,33 +57,28 @@ _MOST_NAMED: Final = 3
 
 @attrs.define(eq=False)
 class ProofKeeper:
-    """The expected CIDRs of the config in force.
+    """The expected CIDRs of the config in force: the kernel proves them after events, and now and then.
 
-    The kernel proves them now and then, and its routing is then compared with a model. In between the model follows the
-    events and answers for the addresses that they touch. All that is told or written was proven by the kernel, under
-    the run lock.
+    It proves under the run lock, so it tells nothing of an apply that is under way. The last state is always proven,
+    since events that come during a proof are followed by another one.
     """
 
     failure: ClassVar[str] = "the expected CIDRs cannot be proven now"
     _host: Host
     _logger: logging.Logger
     _installed: InstalledConfig
-    #: The section that is proven.
+    #: The section that is proven, and the first and last addresses of its CIDRs.
     _section: RouteOverlapConfig = attrs.field(factory=RouteOverlapConfig)
-    _proof: LiveProof = attrs.field(init=False)
-    _view: View = attrs.field(init=False)
+    _ranges: Sequence[tuple[int, int]] = ()
     _fabric: Fabric = attrs.field(factory=Fabric)
     #: Since when the files announce no fabric any more; None if they announce one, or never did.
     _gone_since: float | None = None
     #: When the files of the fabric changed last.
     _stamps: tuple[float | None, ...] = ()
-    #: When the kernel is to prove everything again.
-    _next_reading: float = -inf
-    #: The findings of the kernel's last proof; they count where the model has no answer.
-    _kernels: Found | None = None
-    _is_model_trusted: bool = True
-    #: True if events may have changed the findings since that.
-    _is_stale: bool = False
+    #: True if an event since the last proof may have changed the findings.
+    _is_stale: bool = True
+    #: When to prove again without an event.
+    _next_proof: float = -inf
     #: The findings that were told last; None before the first.
     _told: Found | None = None
     #: How many readings in a row showed other findings, and when the next one may.
@@ -97,15 +93,10 @@ class ProofKeeper:
     def _no_trouble(self) -> Trouble:
         return Trouble(self._logger, "the marker of the expected CIDRs is not right now")
 
-    def __attrs_post_init__(self) -> None:
-        self._begin(self._section)
-
     def _begin(self, section: RouteOverlapConfig) -> None:
         """Begin to prove a section about which nothing is known yet."""
-        self._section = section
-        self._proof = LiveProof(section)
-        self._view = View(self._proof.concerns)
-        self._fabric, self._gone_since = Fabric(), None
+        self._section, self._ranges = section, [bounds(cidr) for cidr in section.cidrs]
+        self._fabric, self._gone_since, self._is_stale = Fabric(), None, True
         self._told, self._bad_readings, self._next_count, self._silent_until = None, 0, -inf, -inf
 
     @property
@@ -122,70 +113,61 @@ class ProofKeeper:
 
     def hear(self, events: Sequence[NetworkEvent]) -> float:
         """See `Keeper`."""
-        if not self._section.cidrs:
+        # Nothing is new about a proof that is due already.
+        if self._is_stale or not any(map(self._concerns, events)):
             return inf
-        effect = self._view.hear(events)
-        if effect.unknown:
-            return 0
-        if self._view.fib is None:
-            # It is read soon.
-            return inf
-        if self._proof.hear(self._view.fib, effect):
-            self._is_stale = True
-            return 0
-        return 0 if effect.devices and self._section.fabric == "auto" else inf
+        self._is_stale = True
+        return _SECONDS_TOGETHER
+
+    def _concerns(self, event: NetworkEvent) -> bool:
+        """Return True if an event may change the findings."""
+        if not isinstance(event, RouteEvent):
+            return not isinstance(event, NeighbourEvent)
+        first, length, table = event.route.network, event.route.prefix_length, event.route.table
+        last = first + (1 << 32 - length) - 1
+        for low, high in self._ranges:
+            if first <= high and low <= last:
+                return True
+        # The node may send from other addresses now.
+        return table == LOCAL_TABLE
 
     def lose(self) -> None:
         """See `Keeper`."""
-        self._view.forget()
+        self._is_stale = True
 
     def act(self, ctx: Context) -> float:
-        """Read the node if it is time, and compare the model with it; then judge the findings."""
+        """Prove if it is time, and judge the findings."""
         config = self._installed.config
         if config.route_overlap != self._section:
             self._begin(config.route_overlap)
         if not self._section.cidrs:
             return config.watch.interval
         now = ctx.clock.monotonic()
-        difference = ""
-        # On a node with many routes each of these takes seconds.
-        with ctx.interruptible():
-            if self._view.is_read:
-                difference = self._compare(now)
-            elif self._must_read(now):
-                self._read(ctx, config)
-                # The events from before it are heard next.
-                return 0
-            found = self._findings()
-        if difference:
-            message = "the model of the routing differs from the kernel, which counts: %s"
-            self._logger.error(message, difference, extra={"task": TASK})
-        seconds = self._judge(ctx, config, found, now)
-        # The dates of the files are looked at every interval, also where readings are rarer.
-        return max(0, min(seconds, self._next_reading - now, config.watch.interval))
+        if self._is_stale or now >= self._next_proof or self._stamps != self._stamps_now():
+            with self._host.lock.hold(ctx) as held:
+                config = self._installed.read()
+                if self._installed.is_reset:
+                    return inf
+                if config.route_overlap != self._section:
+                    return 0
+                report, pause = self._prove(held, config)
+                self._next_proof = now + min(pause, self._judge(held, report, now))
+            # Not before: after a failure it is due again.
+            self._is_stale = False
+        # The dates of the files are looked at every interval, also where proofs are rarer.
+        return max(0, min(self._next_proof - now, config.watch.interval))
 
-    # --- the findings, by the model and by the kernel
-
-    def _must_read(self, now: float) -> bool:
-        if self._view.fib is None or now >= self._next_reading or self._stamps != self._stamps_now():
-            return True
-        return self._is_stale and self._by_model() is None
-
-    def _read(self, ctx: Context, config: HostRoutingConfig) -> None:
-        """Let the kernel prove everything, on a reading with which the model will be compared."""
+    def _prove(self, ctx: Context, config: HostRoutingConfig) -> tuple[OverlapReport, float]:
+        """Let the kernel prove everything; return the report, and the pause before the next proof at rest."""
         started = time.thread_time()
-        reading = Reading.of(self._host.routes)
         self._stamps = self._stamps_now()
-        fabric = self._announced_fabric(ctx)
-        if fabric != self._fabric:
-            self._fabric = fabric
-            self._proof.forget()
-        self._kernels = _found(prove_now(reading, config, fabric, self._host))
-        self._view.read(reading)
-        self._is_stale = False
+        # On a node with many routes it takes seconds.
+        with ctx.interruptible():
+            self._fabric = self._announced_fabric(ctx)
+            report = prove_now(config, self._fabric, self._host)
         is_doubtful = self._gone_since is not None
         pause = _WINDOW if is_doubtful else max(config.watch.interval, (time.thread_time() - started) / _SHARE)
-        self._next_reading = ctx.clock.monotonic() + pause
+        return report, pause
 
     def _announced_fabric(self, ctx: Context) -> Fabric:
         """Return the announced fabric, also for a while after it has gone: its pool may be being written anew."""
@@ -211,56 +193,27 @@ class ProofKeeper:
             # The proof tells of a file that cannot be read.
             return None
 
-    def _compare(self, now: float) -> str:
-        """Hold the model to the kernel: first its routing, then its findings; return the difference, if any."""
-        is_first = self._view.fib is None
-        difference = self._view.compare()
-        if difference is None:
-            if is_first or self._view.is_early:
-                self._next_reading = now + 2 * _WINDOW
-            return ""
-        if is_first or difference:
-            self._proof.forget()
-        self._is_model_trusted = True
-        if not (difference or self._view.was_disturbed):
-            found = self._by_model()
-            if found not in {None, self._kernels}:
-                self._is_model_trusted = False
-                difference = f"it finds {_lines(found)}, and the kernel {_lines(self._kernels)}"
-        return difference
-
-    def _by_model(self) -> Found | None:
-        """Return the findings of the model; None if it does not know them."""
-        if self._view.fib is None or not self._is_model_trusted:
-            return None
-        try:
-            return self._proof.findings(self._view.fib, self._fabric)
-        except UnknownDecisionError:
-            return None
-
-    def _findings(self) -> Found:
-        found = self._by_model()
-        return self._kernels or () if found is None else found
-
     # --- the alarm
 
-    def _judge(self, ctx: Context, config: HostRoutingConfig, found: Found, now: float) -> float:
-        """Count readings that differ from the told one, and tell when there are enough; return when to judge again."""
+    def _judge(self, ctx: Context, report: OverlapReport, now: float) -> float:
+        """Count readings that differ from the told one, and tell when there are enough; return when to prove again."""
+        found: Found = tuple(one.findings for one in report.cidrs)
         if found == self._told:
             self._bad_readings = 0
-            if self._has_marker(ok=not any(found)):
+            if self._has_marker(ok=report.ok):
                 return inf
-        elif any(found):
+        elif not report.ok:
             until = self._next_count if self._is_spreading(found) else max(self._next_count, self._silent_until)
             if now < until:
                 silence = until - now
                 # The marker of the told alarm may be missing: the disk was full.
-                return silence if self._is_marked() else min(silence, self._change(ctx, found, now, tells=False))
+                return silence if self._is_marked() else min(silence, self._leave_marker(ctx, report))
             self._bad_readings += 1
             self._next_count = now + _WINDOW
-            if self._bad_readings < config.watch.readings:
+            if self._bad_readings < self._installed.config.watch.readings:
                 return _WINDOW
-        return self._change(ctx, found, now)
+        self._tell(report, found, now)
+        return self._leave_marker(ctx, report)
 
     def _is_spreading(self, found: Found) -> bool:
         """Return True if a CIDR has findings that had none when the findings were told last."""
@@ -274,29 +227,8 @@ class ProofKeeper:
         """Return True unless the alarm that was told has no marker."""
         return not any(self._told or ()) or self._has_marker(ok=False)
 
-    def _change(self, ctx: Context, expected: Found, now: float, *, tells: bool = True) -> float:
-        """Let the kernel prove everything under the run lock; write its marker, and tell it.
-
-        Without `tells`, only the end of an alarm is told.
-        """
-        with self._host.lock.hold(ctx) as held:
-            config = self._installed.read()
-            if self._installed.is_reset or config.route_overlap != self._section:
-                return 0
-            with held.interruptible():
-                report = prove_now(self._host.routes, config, self._fabric, self._host)
-            found = _found(report)
-            if found != expected:
-                # A change is under way, or the model is wrong.
-                self._next_reading = now + _WINDOW
-            if any(found) and not any(expected):
-                return _WINDOW
-            if tells or not any(found):
-                self._tell(report, found, now)
-            return self._leave_marker(held, report)
-
     def _leave_marker(self, ctx: Context, report: OverlapReport) -> float:
-        """Write the marker; return when to judge again."""
+        """Write the marker; return when to prove again."""
         try:
             leave_marker(RecordedFiles(ctx.within(Account()), self._host), report)
         except HostFileError as error:
@@ -322,11 +254,3 @@ class ProofKeeper:
         elif was_bad:
             message = "the expected addresses leave as they should again: %s"
             self._logger.info(message, report.verdict, extra={"task": TASK})
-
-
-def _found(report: OverlapReport) -> Found:
-    return tuple(one.findings for one in report.cidrs)
-
-
-def _lines(found: Found | None) -> str:
-    return "; ".join(finding.sentence() for findings in found or () for finding in findings) or "nothing"

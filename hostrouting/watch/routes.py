@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
 from contextlib import suppress
 from logging import ERROR, INFO, WARNING
@@ -12,18 +11,17 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 import attrs
 
 from hostrouting.collector import collector_paused
-from hostrouting.exceptions import BackendError, HostFileError
+from hostrouting.exceptions import BackendError
 from hostrouting.host import OUR_PROTOCOL, AddressEvent, DeviceEvent, Host, NexthopEvent, RouteEvent, RuleEvent
 from hostrouting.net.routes import MAIN_TABLE, SCOPE_LINK, place
-from hostrouting.static_routes.repair import Repair, repair, repair_places
-from hostrouting.static_routes.resolve import place_of
-from hostrouting.watch.account import Account
+from hostrouting.static_routes.converge import Repair, repair, repair_places
+from hostrouting.static_routes.reconcile import place_of
 from hostrouting.watch.known import KnownRoutes, NearRoutes, WholeRoutes
-from hostrouting.watch.lines import Lines
+from hostrouting.watch.trouble import Account, Lines
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from hostrouting.config import HostRoutingConfig, StaticRoute
     from hostrouting.host import Lookup, NetworkEvent, ObservedRoute, Route, RouteBackend
@@ -31,19 +29,15 @@ if TYPE_CHECKING:
     from hostrouting.watch.installed import InstalledConfig
     from phases import Change, Context
 
-__all__ = ["RouteKeeper"]
-
-#: A foreign route is left in a place of the config after so many displacements within the time: its owner insists.
-_MOST_DISPLACEMENTS: Final = 3
+#: After so many replacements or deletions of a route of ours within the time, each retake waits, longer and longer.
+_MOST_RETAKES: Final = 3
 _SECONDS_OF_A_CONTEST: Final = 3600.0
-#: In the time of one question about a route of ours, the kernel shows so many routes; a first question takes longer.
-_OTHERS_READ_FOR_EACH: Final = 3
-_OTHERS_READ: Final = 1000
+_LONGEST_PAUSE: Final = 600.0
 #: Each change has a separate line, if there are no more than these.
 _MOST_LINES: Final = 8
 
-#: All routes; or ours, and the answer about each of their places.
-_Answers: TypeAlias = "tuple[list[ObservedRoute], list[Lookup] | None]"
+#: Our routes, and the answer about each of their places.
+_Answers: TypeAlias = "tuple[list[ObservedRoute], list[Lookup]]"
 
 
 @attrs.define(eq=False)
@@ -54,9 +48,9 @@ class RouteKeeper:
     routes are read at first, after a loss, for another config, after an event with which routes may have gone that no
     event names, and if a small repair is refused.
 
-    Every `interval` the routes are compared with what the events told. On a node with many foreign routes, only ours
-    are read, and the kernel is asked which route decides the first address of each place. That finds a foreign route
-    ahead of ours, but not where a longer prefix, or a rule, decides the address: there only an event can tell of one.
+    Every `interval` our routes are compared with what the events told, and the kernel is asked which route decides the
+    first address of each place. That finds a foreign route ahead of ours, but not where a longer prefix, or a rule,
+    decides the address: there only an event can tell of one.
     """
 
     failure: ClassVar[str] = "the routes cannot be repaired now"
@@ -79,8 +73,8 @@ class RouteKeeper:
     _looks_up: bool = False
     #: True if all routes are to be read.
     _is_whole: bool = True
-    #: The routes that the kernel may accept once their gateway is found otherwise: the gateways, in order, and places.
-    _awaited: Sequence[tuple[int, Place]] = ()
+    #: The places of routes that the kernel may accept once their gateway is found otherwise.
+    _awaited: Collection[Place] = ()
     #: The places of events since the last repair.
     _touched: set[Place] = attrs.field(factory=set)
     #: True while it repairs: it hears its own changes.
@@ -89,16 +83,20 @@ class RouteKeeper:
     _compare_at: float = inf
     #: The answers of the kernel that were as the events told, about the routes that are wanted now.
     _confirmed: _Answers | None = None
-    #: When foreign routes were displaced from a place.
-    _displacements: defaultdict[Place, list[float]] = attrs.field(factory=lambda: defaultdict(list))
+    #: The places in which another program has replaced or deleted ours since the last repair.
+    _taken: set[Place] = attrs.field(factory=set)
+    #: When such a place was found, on the monotonic clock.
+    _contests: defaultdict[Place, list[float]] = attrs.field(factory=lambda: defaultdict(list))
+    #: The contested places, each with the time before which ours does not come back.
+    _paused: dict[Place, float] = attrs.field(factory=dict)
 
     @property
     def state(self) -> str:
         """The state of the routes in a few words."""
-        waiting, spared = len(self._last.waiting), len(self._last.spared)
-        parts = [f"routes in force: {len(self._routes or ()) - waiting - spared}"]
+        waiting, paused = len(self._last.waiting), len(self._paused)
+        parts = [f"routes in force: {len(self._routes or ()) - waiting - paused}"]
         parts += [f"waiting: {waiting}"] if waiting else []
-        parts += [f"left to another program: {spared}"] if spared else []
+        parts += [f"taken by another program again and again: {paused}"] if paused else []
         return ", ".join(parts)
 
     def hear(self, events: Sequence[NetworkEvent]) -> float:
@@ -125,7 +123,8 @@ class RouteKeeper:
             raise
         finally:
             self._is_acting = False
-        return self._compare_at - ctx.clock.monotonic() if self._is_done() else 0
+        until = min((self._compare_at, *self._paused.values()))
+        return max(0.0, until - ctx.clock.monotonic()) if self._is_done() else 0
 
     # --- events
 
@@ -135,14 +134,19 @@ class RouteKeeper:
         The kernel announces no removal of the routes that go with a device or an address, so these events count.
         """
         if isinstance(event, RouteEvent):
-            spot = self._known.hear(event)
-            if spot is not None:
+            spot = place(event.route)
+            was_first = self._is_in_force(spot)
+            if self._known.hear(event):
                 self._touched.add(spot)
-            if self._awaited:
-                self._touched.update(self._gateways_found_by(event.route))
+            if was_first and event.verb in {"remove", "replace"} and not (self._is_acting or self._is_in_force(spot)):
+                self._taken.add(spot)
+            if event.route.scope >= SCOPE_LINK:
+                # The kernel accepts a gateway by a lookup, in any table, that passes over routes of a wider scope. A
+                # route to nowhere of that scope hides a shorter one, as a rule may.
+                self._touched.update(self._awaited)
             self._is_whole = self._is_whole or self._completes(event.route)
         elif isinstance(event, RuleEvent):
-            self._touched.update(spot for _, spot in self._awaited)
+            self._touched.update(self._awaited)
         else:
             self._is_whole = self._is_whole or self._takes_routes_along(event)
 
@@ -157,17 +161,6 @@ class RouteKeeper:
 
     def _is_used(self, dev: str | None) -> bool:
         return dev in self._devices or dev in self._known.devices
-
-    def _gateways_found_by(self, route: ObservedRoute) -> Iterator[Place]:
-        """Yield the places of waiting routes that may return once this route came or went, in whatever table.
-
-        The kernel accepts a gateway by a lookup that passes over routes of a wider scope than a link. A route to
-        nowhere of that scope hides a shorter one, as a rule may.
-        """
-        if route.scope >= SCOPE_LINK:
-            first, end = (route.network,), (route.network + (1 << 32 - route.prefix_length),)
-            for at in range(bisect_left(self._awaited, first), bisect_left(self._awaited, end)):
-                yield self._awaited[at][1]
 
     def _completes(self, route: ObservedRoute) -> bool:
         """Return True if a change of this foreign route may complete a route of the config in another way."""
@@ -187,10 +180,13 @@ class RouteKeeper:
         wanted = self._last.wanted.get(spot)
         if wanted is None:
             return spot in self._places or all(route.protocol != OUR_PROTOCOL for route in standing)
-        if left := [foreign for foreign in self._last.spared if place(foreign) == spot]:
-            # Once it is gone, the end is to be told.
-            return bool(standing) and standing[0].fulfils(left[0])
+        if spot in self._paused:
+            return True
         return _is_first(wanted, standing) and all(route.protocol != OUR_PROTOCOL for route in standing[1:])
+
+    def _is_in_force(self, spot: Place) -> bool:
+        wanted = self._last.wanted.get(spot)
+        return wanted is not None and _is_first(wanted, self._known.at(spot) or ())
 
     # --- repairs
 
@@ -202,11 +198,12 @@ class RouteKeeper:
         self._lines.at(now)
         if routes is not self._routes:
             self._begin(routes)
+        self._note_contests(now)
         if self._is_whole or now >= self._compare_at or self._compare_at == inf:
             self._compare_at = now + config.watch.interval
             self._is_whole = self._is_whole or not self._is_confirmed()
         if not self._is_done():
-            self._repair(ctx, routes, now)
+            self._repair(ctx, routes)
 
     def _begin(self, routes: Sequence[StaticRoute]) -> None:
         """Keep the routes of another config from now on."""
@@ -214,57 +211,50 @@ class RouteKeeper:
         self._devices = {route.dev for route in routes}
         self._looks_up = not all(route.dev and route.gateway for route in routes)
         self._known.forget(self._places)
+        self._taken.clear()
+        self._contests.clear()
+        self._paused.clear()
         self._is_whole = True
 
     def _is_confirmed(self) -> bool:
         """Return True if the kernel holds our routes as the events told, and no foreign one decides in their places."""
         last = self._last
-        if last.waiting or last.spared or last.unrestored:
+        if last.waiting or self._paused:
             # It may be time for them.
             return False
-        answers = self._asked()
+        routes = self._host.routes
+        answers = routes.routes_of(OUR_PROTOCOL), routes.lookup([route.network for route in last.wanted.values()])
         if answers == self._confirmed:
             return True
         is_confirmed = self._agree(*answers)
         self._confirmed = answers if is_confirmed else None
         return is_confirmed
 
-    def _asked(self) -> _Answers:
-        """Return all routes; if there are many others, only ours, and the answers that decide in their places."""
-        wanted, routes = self._last.wanted, self._host.routes
-        if self._known.count <= _OTHERS_READ + _OTHERS_READ_FOR_EACH * len(wanted):
-            return routes.routes(), None
-        return routes.routes_of(OUR_PROTOCOL), routes.lookup([route.network for route in wanted.values()])
-
-    def _agree(self, routes: list[ObservedRoute], deciding: list[Lookup] | None) -> bool:
+    def _agree(self, routes: list[ObservedRoute], deciding: list[Lookup]) -> bool:
         wanted = self._last.wanted
-        if deciding is None:
-            return self._known.agrees_with(routes) and all(map(self._is_right, wanted))
         in_our_places = (found.route for found in deciding if found.route and place(found.route) in wanted)
         return all(route.fulfils(wanted[place(route)]) for route in in_our_places) and self._known.confirmed_by(routes)
 
-    def _repair(self, ctx: Context, routes: Sequence[StaticRoute], now: float) -> None:
+    def _repair(self, ctx: Context, routes: Sequence[StaticRoute]) -> None:
         """Make the routes right, and log each difference to the state before."""
         account, before = Account(), self._last
-        self._last = self._repaired(ctx.within(account), routes, self._contested(now))
-        for route in self._last.displaced:
-            self._displacements[place(route)].append(now)
-        self._awaited = _awaited(self._last)
+        self._last = self._repaired(ctx.within(account), routes)
+        waiting = self._last.waiting
+        self._awaited = [spot for spot, route in self._last.wanted.items() if route.gateway and str(route) in waiting]
         # Its own changes are events, too.
         self._catch_up()
         self._tell_changes(account.changes)
         self._tell_waiting(before.waiting)
-        self._tell_spared(before.spared)
 
-    def _repaired(self, ctx: Context, routes: Sequence[StaticRoute], contested: Collection[Place]) -> Repair:
-        places, self._touched = self._touched, set()
+    def _repaired(self, ctx: Context, routes: Sequence[StaticRoute]) -> Repair:
+        places, self._touched = self._touched - self._paused.keys(), set()
         if not self._is_whole:
-            with suppress(BackendError, HostFileError):
+            with suppress(BackendError):
                 near = self._host_with(NearRoutes(self._known, places))
-                return repair_places(ctx, places, self._last, near, self._logger, spare=contested)
+                return repair_places(ctx, places, self._last, near, self._logger)
         self._is_whole, self._confirmed = False, None
         whole = self._host_with(WholeRoutes(self._known, ctx))
-        made = repair(ctx, routes, whole, self._logger, before=self._last, spare=contested)
+        made = repair(ctx, routes, whole, self._logger, leave=self._paused)
         left_by = {route.dev for route in routes} | {route.dev for route in made.wanted.values()}
         self._devices = left_by | made.completed_by
         return made
@@ -273,14 +263,39 @@ class RouteKeeper:
         """Return the part of the host that a repair needs, with another view of its routes."""
         return Host(routes=routes, files=self._host.files, lock=self._host.lock, services=self._host.services)
 
-    def _contested(self, now: float) -> set[Place]:
-        """Return the places from which no foreign route is displaced any more, and forget old displacements."""
-        recent = {
-            spot: [time for time in times if now - time < _SECONDS_OF_A_CONTEST]
-            for spot, times in self._displacements.items()
-        }
-        self._displacements = defaultdict(list, {spot: times for spot, times in recent.items() if times})
-        return {spot for spot, times in self._displacements.items() if len(times) >= _MOST_DISPLACEMENTS}
+    def _note_contests(self, now: float) -> None:
+        """Let a route that others take again and again pause, longer each time: retaking it harms no foreign route.
+
+        What goes with a device or an address, and a foreign route that comes before ours, is no contest.
+        """
+        for spot in self._taken:
+            if self._is_right(spot):
+                continue
+            times = [time for time in self._contests[spot] if now - time < _SECONDS_OF_A_CONTEST]
+            self._contests[spot] = [*times, now]
+            if len(times) >= _MOST_RETAKES:
+                self._paused[spot] = now + min(2.0 ** (len(times) - _MOST_RETAKES), _LONGEST_PAUSE)
+            if len(times) == _MOST_RETAKES:
+                self._tell_contest(self._last.wanted[spot])
+        self._taken.clear()
+        for spot in [spot for spot, until in self._paused.items() if until <= now]:
+            del self._paused[spot]
+            self._touched.add(spot)
+        for spot in [spot for spot, times in self._contests.items() if now - times[-1] >= _SECONDS_OF_A_CONTEST]:
+            if len(self._contests.pop(spot)) > _MOST_RETAKES:
+                message = "route '%s' was not replaced or deleted for an hour"
+                self._lines.write(INFO, message, self._last.wanted.get(spot))
+
+    def _tell_contest(self, route: Route) -> None:
+        self._lines.write(
+            ERROR,
+            "route '%s' was replaced or deleted %d times within an hour: it comes back after pauses of 1 s to %d min "
+            "from now on; stop the program that takes its place, or remove the route from the config",
+            route,
+            _MOST_RETAKES + 1,
+            _LONGEST_PAUSE / 60,
+            route=str(route),
+        )
 
     def _tell_changes(self, changes: Sequence[Change]) -> None:
         if len(changes) > _MOST_LINES:
@@ -297,30 +312,6 @@ class RouteKeeper:
         if before and not self._last.waiting:
             self._lines.write(INFO, "no route waits any more")
 
-    def _tell_spared(self, before: Collection[ObservedRoute]) -> None:
-        for route in self._last.spared:
-            if route not in before:
-                self._lines.write(
-                    ERROR,
-                    "foreign route '%s' is left in the place of a route of the config, because it came back after %d "
-                    "displacements within an hour; stop the program that adds it, or remove the route from the config",
-                    route,
-                    _MOST_DISPLACEMENTS,
-                    foreign=str(route),
-                )
-        left = {place(route) for route in self._last.spared}
-        for route in before:
-            if place(route) not in left:
-                message = "foreign route '%s' is no longer left in the place of a route of the config"
-                self._lines.write(INFO, message, route, foreign=str(route))
-
 
 def _is_first(wanted: Route, standing: Sequence[ObservedRoute]) -> bool:
     return bool(standing) and standing[0].fulfils(wanted)
-
-
-def _awaited(made: Repair) -> Sequence[tuple[int, Place]]:
-    if not made.waiting:
-        return ()
-    waiting = {spot: route.gateway for spot, route in made.wanted.items() if str(route) in made.waiting}
-    return sorted((gateway.number, spot) for spot, gateway in waiting.items() if gateway)

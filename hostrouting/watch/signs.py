@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from hostrouting.watch.loop import Rounds
+from hostrouting.watch.duty import Rounds
 from phases.context import SystemClock, ring
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from hostrouting.host import Supervisor
     from hostrouting.watch.duty import Duty
     from hostrouting.watch.installed import InstalledConfig
-
-__all__ = ["Calls", "LivingClock", "WatchRounds"]
 
 
 class LivingClock(SystemClock):

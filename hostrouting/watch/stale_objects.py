@@ -15,8 +15,7 @@ import attrs
 
 from hostrouting.host import DeviceEvent, NeighbourEvent
 from hostrouting.stale_cni import POD_DEVICE, CleanStaleCNI, last_changes
-from hostrouting.watch.account import Account
-from hostrouting.watch.trouble import TASK
+from hostrouting.watch.trouble import TASK, Account
 
 if TYPE_CHECKING:
     import logging
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from hostrouting.stale_cni.verdicts import Verdict
     from hostrouting.watch.installed import InstalledConfig
     from phases import Context
-
-__all__ = ["StaleObjectKeeper"]
 
 #: Between two looks, also those that agree on an object before it is reported: a pod that goes leaves its objects to
 #: azure-vnet for a moment. A sweep holds the run lock for seconds, and another run, which tries it every tenth of a

@@ -1,7 +1,15 @@
-"""Watch: keep the routing of the installed config right as events tell that it changed, until the context ends."""
+"""Watch: keep the routing of the installed config right as events tell that it changed, until the context ends.
+
+One of its threads takes the run lock, and the others join. A sibling holds the lock while it runs programs (nft,
+ebtables), and any of them may hang. Another run must wait for that, since it would change the same objects. The repair
+of routes must not wait: the two change different objects. So the threads exclude other runs together, and never each
+other.
+"""
 
 from __future__ import annotations
 
+import threading
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -9,12 +17,10 @@ import attrs
 
 from hostrouting.boot import NodeTask
 from hostrouting.host import Host
-from hostrouting.watch.duty import Duty
+from hostrouting.watch.duty import Duty, catch_up, keep
 from hostrouting.watch.installed import InstalledConfig
-from hostrouting.watch.loop import catch_up, keep
 from hostrouting.watch.proof import ProofKeeper
 from hostrouting.watch.routes import RouteKeeper
-from hostrouting.watch.shared_lock import SharedLock
 from hostrouting.watch.siblings import siblings
 from hostrouting.watch.signs import Calls, WatchRounds
 from hostrouting.watch.trouble import TASK
@@ -22,12 +28,77 @@ from phases import CancelledError, DeadlineExceededError
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from hostrouting.config import HostRoutingConfig
+    from hostrouting.host import RunLock
     from phases import Context
 
-__all__ = ["Watch"]
+
+@attrs.define(eq=False)
+class SharedLock:
+    """A `RunLock` whose users hold the lock of a host together, until the last of them releases it."""
+
+    _lock: RunLock
+    #: Held for a moment, never while a thread waits for the lock of the host.
+    _guard: threading.Lock = attrs.field(factory=threading.Lock, init=False)
+    _users: int = attrs.field(default=0, init=False)
+    #: A thread is waiting for the lock of the host, for all.
+    _is_awaited: bool = attrs.field(default=False, init=False)
+    #: Releases the lock of the host.
+    _release: ExitStack = attrs.field(factory=ExitStack, init=False)
+    #: The contexts of the threads that wait for that one.
+    _waiting: set[Context] = attrs.field(factory=set, init=False)
+
+    @contextmanager
+    def hold(self, ctx: Context) -> Iterator[Context]:
+        """See `RunLock.hold`; other users of this object may hold it at the same time."""
+        if ctx.held(self) is not None:
+            yield ctx
+            return
+        self._enter(ctx)
+        try:
+            yield ctx.holding(self)
+        finally:
+            self._leave()
+
+    def _enter(self, ctx: Context) -> None:
+        while True:
+            ctx.check()
+            with self._guard:
+                if self._users:
+                    self._users += 1
+                    return
+                is_first = not self._is_awaited
+                self._is_awaited = True
+            if is_first:
+                self._take(ctx)
+                return
+            self._wait(ctx)
+
+    def _take(self, ctx: Context) -> None:
+        try:
+            with ExitStack() as opened:
+                opened.enter_context(self._lock.hold(ctx))
+                with self._guard:
+                    self._release, self._users = opened.pop_all(), 1
+        finally:
+            self._is_awaited = False
+            for waiting in tuple(self._waiting):
+                waiting.notify()
+
+    def _wait(self, ctx: Context) -> None:
+        self._waiting.add(ctx)
+        try:
+            ctx.wait(lambda: ctx.cancelled or not self._is_awaited, until=ctx.deadline)
+        finally:
+            self._waiting.discard(ctx)
+
+    def _leave(self) -> None:
+        with self._guard:
+            self._users -= 1
+            if not self._users:
+                self._release.close()
 
 
 class Watch(NodeTask):
@@ -38,14 +109,15 @@ class Watch(NodeTask):
     >>> from phases import Context
     >>> Watch(HostRoutingConfig(), host=FakeHost()).do(Context(timeout=0.01))
 
-    A route of the config that is deleted, or changed in its place, is restored within milliseconds. A foreign route
-    that takes its place is displaced, as by an apply, three times within an hour; then it is left, with an error. No
-    other foreign route is touched. Every `interval` of the config the routes are compared even without an event.
+    A route of the config that is deleted, or changed in its place, is back within milliseconds, and the first of its
+    place again; no foreign route is touched. One that others replace or delete a fourth time within an hour comes back
+    after a pause, of 1 s to 10 min, with an error. Every `interval` of the config the routes are compared even without
+    an event.
 
-    Events that may change the way of an expected address are answered by a new look at the addresses that they touch.
-    Bad readings in a row, `readings` of the config with a second between them, are an alarm: its findings are logged,
-    and the marker file follows. The end of an alarm is told, too. Nothing that runs is ever stopped. Every `interval`
-    the kernel proves all expected CIDRs.
+    Soon after events that may change the way of an expected address the kernel proves all expected CIDRs. Bad readings
+    in a row, `readings` of the config with a second between them, are an alarm: its findings are logged, and the marker
+    file follows. The end of an alarm is told, too. Nothing that runs is ever stopped. Every `interval` the kernel
+    proves even without an event.
 
     The siblings of the config are kept, too, in a thread of their own: the rules for IPv6 probes that an apply
     installed are loaded again, and stale objects of azure-vnet are reported or removed, as `staleCni.sweep` says. A

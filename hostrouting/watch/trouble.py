@@ -1,7 +1,9 @@
-"""A trouble of a watch: the log has its beginning and its end, and the status of the service has it meanwhile."""
+"""Troubles, lines and changes of a watch, as its log and the status of its service have them."""
 
 from __future__ import annotations
 
+from collections import Counter
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -9,7 +11,7 @@ import attrs
 if TYPE_CHECKING:
     import logging
 
-__all__ = ["TASK", "Trouble"]
+    from phases import Change
 
 #: The name of the task, which each log record of a watch has in its field `task`.
 TASK: Final = "watch-routes"
@@ -49,3 +51,50 @@ class Trouble:
         if self._reason:
             self._logger.info("this is over: %s", self._failure, extra={"task": TASK})
         self._reason = ""
+
+
+class Account:
+    """The changes of one act; see `phases.context.Account`."""
+
+    def __init__(self) -> None:
+        self.changes: list[Change] = []
+
+    def skips(self, _name: str) -> bool:
+        """Return False: no part of an act is left out."""
+        return False
+
+    def record(self, change: Change, _undo: object) -> None:
+        """Store a change; an act is not undone."""
+        self.changes.append(change)
+
+
+#: A program that changes a route without end fills no log: ten repairs a second are made for it, for ever.
+_MOST_LINES_A_MINUTE: Final = 60
+
+
+class Lines:
+    """The lines of a log, of which a minute has only so many of one message; the number of the others follows.
+
+    Each message is counted by itself: repairs without end do not keep an error from the log.
+    """
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        self._since = -inf
+        self._asked: Counter[str] = Counter()
+
+    def at(self, now: float) -> None:
+        """Begin another minute if the last one is over."""
+        if now - self._since < 60:
+            return
+        left_out = sum(max(0, count - _MOST_LINES_A_MINUTE) for count in self._asked.values())
+        if left_out:
+            message = "%d lines were left out: another program changes routes of the config all the time"
+            self._logger.warning(message, left_out, extra={"task": TASK})
+        self._since, self._asked = now, Counter()
+
+    def write(self, level: int, message: str, *values: object, **extra: object) -> None:
+        """Write a line if the minute has one left for this message."""
+        self._asked[message] += 1
+        if self._asked[message] <= _MOST_LINES_A_MINUTE:
+            self._logger.log(level, message, *values, extra={"task": TASK, **extra})

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from hostrouting.host import FileStore
     from phases import Context
 
-__all__ = ["UNIT_OF", "ConfigureWatch", "boot_unit", "command_path", "has_duties", "keeps_something"]
-
 #: The unit of each mode.
 UNIT_OF: Final = {WatchMode.TIMER: "hostrouting-watch.timer", WatchMode.SERVICE: "hostrouting-watch.service"}
 #: The detail of the change that runs the unit, and of one that runs it anew.

@@ -3,8 +3,6 @@
 Routes are those of the network namespace that we are in; files, units and the lock are below ROOT.
 """
 
-from __future__ import annotations
-
 import sys
 
 from hostrouting.__main__ import main as command

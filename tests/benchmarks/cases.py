@@ -1,10 +1,9 @@
 """The measured cases and their contenders."""
 
-from __future__ import annotations
-
 import sys
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from benchmarks import world
 from benchmarks.measure import Contender, Contest, Sample, contest, fastest, in_process, process, self_timed
@@ -12,11 +11,6 @@ from benchmarks.measure import Contender, Contest, Sample, contest, fastest, in_
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import format_ipv4
 from hostrouting.net.changes import RouteChange
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from hostrouting.net.routes import ObservedRoute, Route
 
 OURS, VERIFIED = "ours", "verified"
 C, IP, PYROUTE2 = "C", "ip", "pyroute2"
@@ -75,40 +69,8 @@ def _install(setting: Setting, count: int, batch: int | None) -> Contest:
     if count <= _MOST_FOR_PYROUTE2:
         contenders.append(Contender(PYROUTE2, lambda: _pyroute2("install", count, world.STEP)))
     return contest(
-        contenders,
-        count,
-        rounds=setting.rounds(count),
-        before=world.clean,
-        check=lambda: world.check_installed(count),
+        contenders, count, rounds=setting.rounds(count), before=world.clean, check=lambda: world.check_installed(count)
     )
-
-
-def reconcile(setting: Setting) -> list[Result]:
-    """Find that nothing has to be changed: read the table and compare it with the wanted one."""
-    contests = []
-    for count in setting.sizes:
-        wanted = world.uniform(count)
-        world.fill(wanted)
-        contests.append(_reconcile(setting, wanted))
-    return [Result("reconcile", contests, [(OURS, C), (OURS, IP)], "nothing to change; C and ip only read")]
-
-
-def _reconcile(setting: Setting, wanted: Sequence[Route]) -> Contest:
-    count = len(wanted)
-    contenders = [
-        Contender(OURS, in_process(lambda: _fulfilled(wanted), expected=count)),
-        Contender(IP, lambda: process(["ip", "-4", "route", "show", "table", "all"])),
-    ]
-    if setting.yardstick:
-        contenders.append(Contender(C, lambda: _c_dump(setting, count)))
-    return contest(contenders, count, rounds=setting.rounds(count))
-
-
-def _fulfilled(wanted: Sequence[Route]) -> list[Route]:
-    seen: Mapping[tuple[int, int], ObservedRoute] = {
-        (route.network, route.prefix_length): route for route in NetlinkBackend().routes()
-    }
-    return [route for route in wanted if seen[route.network, route.prefix_length].fulfils(route)]
 
 
 def lookup(setting: Setting) -> list[Result]:
@@ -167,10 +129,7 @@ def _script(setting: Setting, lines: Iterable[str]) -> str:
 
 
 def _best_batch(
-    setting: Setting,
-    run: Callable[[Setting, int, int], Sample],
-    *,
-    before: Callable[[], None] | None = None,
+    setting: Setting, run: Callable[[Setting, int, int], Sample], *, before: Callable[[], None] | None = None
 ) -> int | None:
     """How many messages a send suit C best; None without C."""
     if setting.yardstick is None:

@@ -1,16 +1,16 @@
 """The cost of an announced fabric: the boot check and `hostrouting check`, with and without the agent's files."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from benchmarks import world
-from benchmarks.cases import Result
+from benchmarks.cases import Result, Setting
 from benchmarks.measure import BenchmarkError, Contender, contest, environment, process
 
 from hostrouting import route_overlap
@@ -18,9 +18,6 @@ from hostrouting.config import HostRoutingConfig
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, agent_mac, read_fabric
-
-if TYPE_CHECKING:
-    from benchmarks.cases import Setting
 
 BOOT, CHECK = "boot check, announced fabric", "hostrouting check, announced fabric"
 ANNOUNCED, WITHOUT = "announced", "without"
@@ -33,9 +30,8 @@ process, start and imports included. Both by their processor time, children incl
   without   the same node without these files"""
 
 NETWORKS: Final = 8
-_CIDRS: Final = ("172.16.8.0/22", "172.17.64.0/18", "10.244.0.0/16", "10.96.0.0/12")
+CIDRS: Final = ("172.16.8.0/22", "172.17.64.0/18", "10.244.0.0/16", "10.96.0.0/12")
 _RECORDS: Final = tuple(f"Hosting{number}" for number in range(9))
-_SHARED_CONFIG: Final = "/var/lib/waagent/SharedConfig.xml"
 _CHILD: Final = Path(__file__).with_name("apply_child.py")
 _MARKERS: Final = Path("/run/aks-flex-node")
 
@@ -45,15 +41,24 @@ def fabric(setting: Setting) -> list[Result]:
     if not world.has_own_run():
         raise BenchmarkError("the boot scripts would leave their markers in this machine's own /run")
     world.clean()
+    with devices():
+        world.ip_batch(f"route add {cidr} via {world.GATEWAY} dev {world.DEVICE}" for cidr in CIDRS[:2])
+        try:
+            return [_boot(setting), _check(setting)]
+        finally:
+            world.ip_batch(f"route delete {cidr}" for cidr in CIDRS[:2])
+
+
+@contextmanager
+def devices() -> Iterator[None]:
+    """Give the node the devices of a fabric and a default route, until the end of the block."""
     pairs = [(f"fab{number}", f"fab{number + 1}") for number in range(0, NETWORKS, 2)]
-    made = [f"link add {one} type veth peer name {other}" for one, other in pairs]
-    routes = [f"route add {cidr} via {world.GATEWAY} dev {world.DEVICE}" for cidr in _CIDRS[:2]]
-    world.ip_batch([*made, f"route add default via {world.GATEWAY} dev {world.DEVICE}", *routes])
+    default = f"default via {world.GATEWAY} dev {world.DEVICE}"
+    world.ip_batch([*(f"link add {one} type veth peer name {other}" for one, other in pairs), f"route add {default}"])
     try:
-        return [_boot(setting), _check(setting)]
+        yield
     finally:
-        gone = [f"link delete {one}" for one, _ in pairs]
-        world.ip_batch([*gone, *(f"route delete {cidr}" for cidr in ("default", *_CIDRS[:2]))])
+        world.ip_batch([*(f"link delete {one}" for one, _ in pairs), f"route delete {default}"])
 
 
 def _boot(setting: Setting) -> Result:
@@ -61,7 +66,7 @@ def _boot(setting: Setting) -> Result:
 
     def of(root: Path) -> str:
         text = script
-        for path in (CONFIGURATION, POOL, str(Path(_SHARED_CONFIG).parent)):
+        for path in (CONFIGURATION, POOL):
             if path not in text:
                 raise BenchmarkError(f"the boot script does not read {path}")
             text = text.replace(path, f"{root}{path}")
@@ -91,12 +96,12 @@ def _check(setting: Setting) -> Result:
 
 
 def _remark() -> str:
-    return f"{NETWORKS} networks, {len(_RECORDS) + 1} records and {len(_CIDRS)} CIDRs"
+    return f"{NETWORKS} networks, {len(_RECORDS) + 1} records and {len(CIDRS)} CIDRs"
 
 
 def _document() -> dict[str, Any]:
     # STRICT, so that an exit status of 0 means that all is well.
-    return {"routeOverlap": {"expectedCidrs": list(_CIDRS), "mode": "STRICT"}, "gates": []}
+    return {"routeOverlap": {"expectedCidrs": list(CIDRS), "mode": "STRICT"}, "gates": []}
 
 
 def _no_markers() -> None:
@@ -111,21 +116,25 @@ def _all_is_well() -> None:
 def _roots(setting: Setting) -> dict[str, Path]:
     """Return a folder with the files of the agent, and one without them."""
     roots = {name: setting.folder / name for name in (ANNOUNCED, WITHOUT)}
-    files = {
-        CONFIGURATION: b"OS.EnableRDMA=y\n",
-        _SHARED_CONFIG: b'<Instance rdmaIPv4Address="172.16.1.4" rdmaMacAddress="00155D33FF1D"/>',
-        POOL: b"".join(_record(key, "value") for key in _RECORDS) + _record("IPoIB_Data", _data()),
-    }
     for root in roots.values():
         root.mkdir(exist_ok=True)
-    for path, content in files.items():
-        file = roots[ANNOUNCED] / path[1:]
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(content)
+    announce(roots[ANNOUNCED])
     found = read_fabric(RootedFiles(str(roots[ANNOUNCED])), now=0, uptime=None, pause=lambda: None)
     if len(found.addresses) != NETWORKS or found.notes:
         raise BenchmarkError(f"the files of the agent announce {len(found.addresses)} addresses: {found.notes}")
     return roots
+
+
+def announce(root: Path) -> None:
+    """Write the files of the agent, which announce an address on each device of the fabric."""
+    files = {
+        CONFIGURATION: b"OS.EnableRDMA=y\n",
+        POOL: b"".join(_record(key, "value") for key in _RECORDS) + _record("IPoIB_Data", _data()),
+    }
+    for path, content in files.items():
+        file = root / path[1:]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
 
 
 def _record(key: str, value: str) -> bytes:

@@ -1,22 +1,18 @@
 """The costs of the library before it works, and at most: imports and memory."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from benchmarks import world
 from benchmarks.measure import BenchmarkError, Contender, Contest, contest, environment, process
 
 from hostrouting.net.addresses import parse_ipv4
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _MEMORY_CHILD: Final = Path(__file__).with_name("memory_child.py")
 BARE: Final = "bare Python"

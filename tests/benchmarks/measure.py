@@ -1,18 +1,14 @@
 """Samples, fair rounds, and the figures computed from them."""
 
-from __future__ import annotations
-
 import gc
 import os
 import resource
 import subprocess
 import time
+from collections.abc import Callable, Mapping, Sequence, Sized
 from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING, Literal, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence, Sized
+from typing import Literal, NamedTuple
 
 
 class BenchmarkError(Exception):

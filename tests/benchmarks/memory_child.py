@@ -5,8 +5,6 @@ memory_child.py DEV N FIRST STEP LENGTH GATEWAY; prints its peak in kB at each s
 VmHWM belongs to this program alone, while getrusage's ru_maxrss begins with the memory of its parent.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,23 +1,17 @@
 """The command as one file against the installed one: a start alone, and a whole check."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from benchmarks import world
-from benchmarks.cases import Result
+from benchmarks.cases import Result, Setting
 from benchmarks.measure import Contender, contest, environment, process
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from benchmarks.cases import Setting
 
 START, CHECK = "command, start", "command, check"
 FILE, INSTALLED = "file", "installed"
@@ -41,10 +35,7 @@ def one_file(setting: Setting) -> list[Result]:
     config.write_text(json.dumps({"routeOverlap": {"expectedCidrs": _CIDRS}, "gates": []}))
     world.ip_batch([f"route add default via {world.GATEWAY} dev {world.DEVICE}"])
     try:
-        return [
-            _contest(START, forms, ["--version"], setting),
-            _contest(CHECK, forms, ["check", str(config)], setting),
-        ]
+        return [_contest(START, forms, ["--version"], setting), _contest(CHECK, forms, ["check", str(config)], setting)]
     finally:
         world.ip_batch(["route delete default"])
 

@@ -1,16 +1,15 @@
 """The routing pair as nodes run it: boot scripts, whole commands, and the proof of a full table."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from benchmarks import world
-from benchmarks.cases import IP, OURS, Result
+from benchmarks.cases import IP, OURS, Result, Setting
 from benchmarks.measure import BenchmarkError, Contender, Contest, Sample, contest, environment, in_process, process
 from benchmarks.timed_backend import TimedBackend
 
@@ -20,11 +19,6 @@ from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import Address, format_ipv4, parse_cidr
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.routes import Route
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from benchmarks.cases import Setting
 
 BOOT, MANY_AT_BOOT, MANY_AGAIN, MANY_CIDRS, CHECK, PROOF, APPLY = (
     "boot, routes and check",
@@ -164,11 +158,7 @@ def _scripts(
         raise BenchmarkError("the boot scripts would leave their markers in this machine's own /run")
     contenders = [Contender(OURS, lambda: _in_turn(ours)), Contender(UPSTREAM, lambda: _in_turn(upstream))]
     return contest(
-        contenders,
-        count,
-        rounds=rounds,
-        before=before,
-        check=lambda: world.check_installed(count, world.EVERYBODYS),
+        contenders, count, rounds=rounds, before=before, check=lambda: world.check_installed(count, world.EVERYBODYS)
     )._replace(clock="cpu")
 
 

@@ -3,8 +3,6 @@
 pyroute2_loop.py install|lookup N FIRST STEP LENGTH GATEWAY DEV; prints `WALL CPU DONE REFUSED`, as yardstick.c does.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from socket import AF_INET, inet_ntop

@@ -6,19 +6,15 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from benchmarks import fabric, one_file, pair, sweep, watch
-from benchmarks.footprint import BARE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from benchmarks.cases import Result
-    from benchmarks.footprint import Imports, Memory
-    from benchmarks.measure import Contest
-    from benchmarks.targets import Target
+from benchmarks import fabric, one_file, pair, storm, sweep, watch
+from benchmarks.cases import Result
+from benchmarks.footprint import BARE, Imports, Memory
+from benchmarks.measure import Contest
+from benchmarks.targets import Target
 
 _LEGEND: Final = """\
 Microseconds an item (a route, an address), medians of rounds in which all contenders take turns. A ratio is the
@@ -68,14 +64,28 @@ def as_text(findings: Findings) -> Iterator[str]:
     )
     if about["cc"] is None:
         yield "No cc here: the C column is left out."
-    with_own_legend = {sweep.SWEEP, one_file.START, one_file.CHECK, fabric.BOOT, fabric.CHECK, *watch.NAMES}
+    with_own_legend = {
+        sweep.SWEEP,
+        one_file.START,
+        one_file.CHECK,
+        fabric.BOOT,
+        fabric.CHECK,
+        *watch.NAMES,
+        *storm.NAMES,
+    }
     kinds = {result.whole for name, result in findings.results.items() if name not in with_own_legend}
     if False in kinds:
         yield _LEGEND
     if True in kinds:
         yield pair.LEGEND
-    rooms = (one_file.START, one_file), (fabric.BOOT, fabric), (sweep.SWEEP, sweep), (watch.DELETION, watch)
-    yield from (room.LEGEND for name, room in rooms if name in findings.results)
+    rooms = {
+        one_file.START: one_file,
+        fabric.BOOT: fabric,
+        sweep.SWEEP: sweep,
+        watch.DELETION: watch,
+        storm.ELSEWHERE: storm,
+    }
+    yield from (room.LEGEND for name, room in rooms.items() if name in findings.results)
     for result in findings.results.values():
         yield ""
         yield f"{result.name}{f' ({result.remark})' if result.remark else ''}"

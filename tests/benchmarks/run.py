@@ -4,8 +4,6 @@ Needs root, for its network namespace. `--help` lists the options; the report ex
 A slow result is no failure: the reader of the report decides, so the exit status is 0 when everything was measured.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

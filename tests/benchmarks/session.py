@@ -8,28 +8,24 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from benchmarks import cases, fabric, footprint, model, one_file, pair, report, reproof, sweep, watch, world
+from benchmarks import cases, fabric, footprint, one_file, pair, report, storm, sweep, watch, world
 from benchmarks.measure import BenchmarkError
 from benchmarks.targets import targets
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
 _CASES: Final[Mapping[str, Callable[[cases.Setting], list[cases.Result]]]] = {
     "install": cases.install,
-    "reconcile": cases.reconcile,
     "lookup": cases.lookup,
     "dump": cases.dump,
     "pair": pair.pair,
     "one-file": one_file.one_file,
     "fabric": fabric.fabric,
     "sweep": sweep.sweep,
-    "model": model.model,
-    "reproof": reproof.reproof,
     "watch": watch.watch,
+    "storm": storm.storm,
 }
 _NAMES: Final = (*_CASES, "memory", "imports")
 _SOURCE: Final = Path(__file__).with_name("yardstick.c")

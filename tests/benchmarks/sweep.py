@@ -1,21 +1,15 @@
 """Leftovers of a removed CNI: deleting their ebtables rules, against the tool alone."""
 
-from __future__ import annotations
-
 import shutil
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
-from benchmarks.cases import OURS, Result
+from benchmarks.cases import OURS, Result, Setting
 from benchmarks.measure import BenchmarkError, Contender, Contest, Sample, contest, in_process, process
 
 from hostrouting.host.packets.ebtables import EbtablesCommand
 from hostrouting.host.packets.ebtables_rules import parse_save
 from phases import Context
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from benchmarks.cases import Setting
 
 SWEEP: Final = "ebtables rules"
 TOOL, EACH = "tool", "each"

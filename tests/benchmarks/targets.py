@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
 
-from benchmarks import fabric, model, one_file, pair, reproof, sweep, watch
+from benchmarks import fabric, one_file, pair, storm, sweep, watch
 from benchmarks.cases import IP, OURS, VERIFIED, C, Result
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from benchmarks.footprint import Imports, Memory
-    from benchmarks.measure import Contest
+from benchmarks.footprint import Imports, Memory
+from benchmarks.measure import Contest
 
 #: Below this, opening a socket and starting a process dominate.
 _SMALLEST: Final = 1000
@@ -61,15 +58,7 @@ def targets(results: Mapping[str, Result], memory: Memory | None, imports: Impor
     for module, limit in ("hostrouting", 60), ("phases", 20):
         extra = imports.over_bare(f"import {module}") if imports is not None else None
         found.append(Target(f"import {module}, over bare Python", extra, limit, unit=" ms"))
-    return (
-        found
-        + _pair(results)
-        + _one_file(results)
-        + _fabric(results)
-        + _model(results)
-        + _reproof(results)
-        + _watch(results)
-    )
+    return found + _pair(results) + _one_file(results) + _fabric(results) + _watch(results) + _storm(results)
 
 
 def _pair(results: Mapping[str, Result]) -> list[Target]:
@@ -115,24 +104,6 @@ def _fabric(results: Mapping[str, Result]) -> list[Target]:
     ]
 
 
-def _model(results: Mapping[str, Result]) -> list[Target]:
-    def cost(name: str) -> Contest | None:
-        return results[name].contests[0] if name in results else None
-
-    lookups, built, derived = cost(model.LOOKUPS), cost(model.BUILT), cost(model.DERIVED)
-    rate = lookups and lookups.items / lookups.seconds(OURS)
-    return [
-        Target("lookups a second in a model with ten rules", rate, 20_000, unit="/s", at_least=True),
-        Target("a model of 64 routes built", built and built.milliseconds(OURS), 0.2, unit=" ms"),
-        Target("a model with 10 changes derived", derived and derived.milliseconds(OURS), 0.1, unit=" ms"),
-    ]
-
-
-def _reproof(results: Mapping[str, Result]) -> list[Target]:
-    one = results[reproof.EVENT].contests[0] if reproof.EVENT in results else None
-    return [Target("proof of one event", one and one.microseconds_per_item(OURS), 150, unit=" us")]
-
-
 def _watch(results: Mapping[str, Result]) -> list[Target]:
     def one(case: str, figure: Callable[[Contest], float]) -> float | None:
         return figure(results[case].contests[0]) if case in results else None
@@ -154,6 +125,23 @@ def _watch(results: Mapping[str, Result]) -> list[Target]:
         Target("watch beside a deletion every 10 ms", one(watch.LOOP, watch.share), 5, unit=" %"),
         Target("watch idle", one(watch.IDLE, watch.share), 0.05, unit=" %"),
     ]
+
+
+def _storm(results: Mapping[str, Result]) -> list[Target]:
+    found: list[Target] = []
+    for number, count in enumerate(storm.SIZES):
+        for kind in storm.KINDS:
+            share, alarm = (
+                next((one for one in results[name].contests if one.items == count), None) if name in results else None
+                for name in (kind, f"{kind}{storm.ALARM}")
+            )
+            words = f"{kind}, {count:,} routes"
+            limit = storm.LONGEST_ALARMS[kind][number]
+            found += [
+                Target(words, share and watch.share(share), 15, unit=" %"),
+                Target(f"{words}: alarm", alarm and alarm.seconds(OURS), limit, unit=" s"),
+            ]
+    return found
 
 
 def _worst(promise: str, result: Result | None, one: str, other: str, limit: float, *, at_least: bool) -> Target:

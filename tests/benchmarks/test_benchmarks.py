@@ -6,19 +6,19 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from benchmarks import pair, watch
+from benchmarks import pair, storm, watch
 from benchmarks.cases import Setting
 from benchmarks.measure import BenchmarkError
 from benchmarks.session import main
 from support.kernel import needs_kernel
 from support.needs import needs
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+pytestmark = pytest.mark.slow
 
 #: Cases that have one size each, and their contenders.
 PAIR = {
@@ -30,19 +30,14 @@ PAIR = {
     "command, start": {"1": {"file", "installed"}},
     "command, check": {"1": {"file", "installed"}},
     "prove_egress": {"30": {"total", "dump", "lookups", "freeing", "analysis"}},
-    "model, lookups with ten rules": {"1000": {"ours"}},
-    "model, 64 routes built": {"64": {"ours"}},
-    "model, 10 changes derived": {"10": {"ours"}},
-    "proof, one event": {"100": {"ours"}},
-    "proof, whole": {"1": {"ours"}},
     "boot check, announced fabric": {"8": {"announced", "without"}},
     "hostrouting check, announced fabric": {"8": {"announced", "without"}},
-    watch.DELETION: {"1000": {"ours", "monitor"}},
+    watch.DELETION: {"1000": {"ours"}},
     watch.CHANGES: {"1000": set(watch.KINDS)},
-    watch.TIMED: {"100": {"timer"}},
     watch.AT_ONCE: {"1000": {"ours"}},
     watch.IDLE: {"1000": {"ours"}},
     watch.LOOP: {"1000": {"ours"}},
+    **{name: {"30": {"ours"}} for name in storm.NAMES},
     "hostrouting apply": {"30": {"ours", "ip"}} if shutil.which("systemctl") else {},
 }
 
@@ -78,7 +73,6 @@ def test_every_case_has_every_contender_at_every_size(findings: dict[str, Any]) 
     c = {"C"} if shutil.which("cc") else set()
     everybody = {
         "install": {"ours", "verified", "ip", "pyroute2"} | c,
-        "reconcile": {"ours", "ip"} | c,
         "lookup": {"ours", "ip", "pyroute2"} | c,
         "dump, uniform": {"ours", "ip"} | c,
         "dump, mixed": {"ours", "ip"} | c,
@@ -97,7 +91,7 @@ def test_every_case_has_every_contender_at_every_size(findings: dict[str, Any]) 
             samples = [contender["wall_seconds"] for contender in one["contenders"].values()]
             assert all(len(each) == 1 for each in samples) or name in watch.NAMES
             assert all(min(each) > 0 for each in samples)
-            assert one["ratios"] or name.startswith(("prove_egress", "model", "proof", "watch"))
+            assert one["ratios"] or name.startswith(("prove_egress", "watch", "storm"))
 
 
 @needs_kernel

@@ -1,22 +1,17 @@
 """A backend that measures the time of the kernel and of reading its answers."""
 
-from __future__ import annotations
-
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from benchmarks.measure import BenchmarkError, Sample
 
 from hostrouting.host.netlink import NetlinkBackend
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from hostrouting.net.changes import RouteChange
-    from hostrouting.net.links import Device
-    from hostrouting.net.routes import Lookup, ObservedRoute
-    from hostrouting.net.rules import Rule
+from hostrouting.net.changes import RouteChange
+from hostrouting.net.links import Device
+from hostrouting.net.routes import Lookup, ObservedRoute
+from hostrouting.net.rules import Rule
 
 T = TypeVar("T")
 
@@ -61,11 +56,7 @@ class TimedBackend:
             return self._keep(self._backend.lookup(destinations, sources=sources, resolve=resolve))
 
     def apply(
-        self,
-        changes: Sequence[RouteChange],
-        *,
-        verify: bool = True,
-        standing: Sequence[ObservedRoute] | None = None,
+        self, changes: Sequence[RouteChange], *, verify: bool = True, standing: Sequence[ObservedRoute] | None = None
     ) -> None:
         raise BenchmarkError(f"a proof changes nothing, but wanted {len(changes)} changes (verify={verify})")
 

@@ -23,7 +23,8 @@ import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Final
+from types import FrameType
+from typing import Final
 
 import attrs
 
@@ -34,9 +35,6 @@ from hostrouting.exceptions import RouteRejectedError
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.static_routes.script import render_script
 from hostrouting.testing import FakeHost
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 PACKAGES: Final = tuple(Path(str(package.__file__)).parent for package in (hostrouting, phases))
 NODE: Final = """

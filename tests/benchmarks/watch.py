@@ -4,81 +4,60 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from ipaddress import IPv4Network, collapse_addresses
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-import attrs
 from benchmarks import world
 from benchmarks.cases import OURS, Result, Setting
 from benchmarks.measure import BenchmarkError, Contender, Contest, Sample, contest, environment
 
 from hostrouting.exceptions import RouteRejectedError
-from hostrouting.host import RouteChange, RouteEvent
+from hostrouting.host import Route, RouteChange, RouteEvent
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.host.netlink.events import NetlinkEvents
+from hostrouting.host.netlink.events import NetlinkEvents, NetlinkListener
 from hostrouting.net.addresses import format_ipv4
 from phases import Context
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from hostrouting.host import Route
-    from hostrouting.host.netlink.events import NetlinkListener
-
 DELETION: Final = "watch, a deleted route"
 CHANGES: Final = "watch, a changed route"
-TIMED: Final = "watch, a timer of 30 s"
 AT_ONCE: Final = "watch, 1,000 deleted at once"
 LOOP: Final = "watch, a deletion every 10 ms for 30 s"
 IDLE: Final = "watch, idle for a minute"
-TIMER, MONITOR = "timer", "monitor"
-NAMES: Final = (DELETION, CHANGES, TIMED, AT_ONCE, LOOP, IDLE)
-#: What changes; by `foreign` the route gets another protocol, so that it is recorded and displaced.
+NAMES: Final = (DELETION, CHANGES, AT_ONCE, LOOP, IDLE)
+#: What changes; by `foreign` the route gets another protocol, and stays after ours.
 KINDS: Final = ("gateway", "device", "source", "scope", "metric", "foreign")
 LEGEND: Final = """\
 Milliseconds from the event of another program's change to the event that ours is in force again, in a table of as many
 routes as N says; `ip route` makes the changes. Loop and idle: processor time of watch, and its memory. The idle one
-proves the addresses of all its routes, too.
-  ours      `hostrouting watch`, in a process
-  monitor   `ip monitor route` with a bash loop that adds each route again that was deleted
-  timer     a bash loop that adds all routes with `ip -force -batch` every 30 s: deletions spread over one period"""
+proves the addresses of all its routes, too."""
 
 ROUTES: Final = 1000
-#: The part of the table that the contender that is not ours keeps: `monitor` and ours run side by side.
-_OTHERS: Final = 100
 _CHILD: Final = Path(__file__).with_name("apply_child.py")
 _SECONDS: Final = 60.0
-#: The period of the timer and the length of the loop; watch is idle for twice as long.
+#: The length of the loop; watch is idle for twice as long.
 _PERIOD: Final = 30.0
 #: A smaller run than this only shows that the measurements work.
 _FEWEST_ROUNDS: Final = 7
 _BETWEEN: Final = 0.2
-_MONITOR: Final = """\
-ip -o -4 monitor route | while read -r first rest; do
-    [[ $first == Deleted && $rest == 11.8.* ]] && ip route add $rest
-done"""
 
 
 def watch(setting: Setting) -> list[Result]:
-    """Measure all of it on the routes of one config, with the other contenders beside it."""
+    """Measure all of it on the routes of one config."""
     world.clean()
-    ours, others, rounds = world.uniform(ROUTES), _others(), setting.rounds(ROUTES)
+    ours, rounds = world.uniform(ROUTES), setting.rounds(ROUTES)
     try:
         with _watching(setting, ours) as process, _listening() as seen:
-            world.ip_batch(f"route add {route}" for route in others)
-            with _shell(_MONITOR):
-                # Ten times as many as usual: one in a hundred counts.
-                results = [_deletion(seen, ours, others, 10 * rounds), _changes(seen, ours, 10 * rounds)]
+            # Ten times as many as usual: one in a hundred counts.
+            results = [_deletion(seen, ours, 10 * rounds), _changes(seen, ours, 10 * rounds)]
             period = _PERIOD if rounds >= _FEWEST_ROUNDS else 5.0
-            results += [_timer(seen, others, period), _at_once(seen, ours, rounds)]
-            results.append(_loop(process, ours, period))
+            results += [_at_once(seen, ours), _loop(process, ours, period)]
         with _watching(setting, ours, proven=True) as process:
             results.append(_idle(process, 2 * period))
     finally:
@@ -98,24 +77,12 @@ def slowest(measured: Contest, name: str) -> float:
     return 1e3 * walls[len(walls) * 99 // 100 - 1]
 
 
-def _others() -> list[Route]:
-    """Return routes of 11.8.0.0/16, with the protocol that `ip` gives."""
-    first = world.FIRST + (8 << 16)
-    return [
-        attrs.evolve(route, network=first + number * world.STEP, protocol=3)
-        for number, route in enumerate(world.uniform(_OTHERS))
-    ]
-
-
 # --- the cases
 
 
-def _deletion(seen: _Seen, ours: Sequence[Route], others: Sequence[Route], rounds: int) -> Result:
-    contenders = [
-        Contender(OURS, lambda: seen.restored(ours, _delete)),
-        Contender(MONITOR, lambda: seen.restored(others, _delete)),
-    ]
-    return Result(DELETION, [contest(contenders, ROUTES, rounds=rounds)], [(OURS, MONITOR)], whole=True)
+def _deletion(seen: _Seen, ours: Sequence[Route], rounds: int) -> Result:
+    contenders = [Contender(OURS, lambda: seen.restored(ours, _delete))]
+    return Result(DELETION, [contest(contenders, ROUTES, rounds=rounds)], [], whole=True)
 
 
 def _changes(seen: _Seen, ours: Sequence[Route], rounds: int) -> Result:
@@ -123,22 +90,7 @@ def _changes(seen: _Seen, ours: Sequence[Route], rounds: int) -> Result:
     return Result(CHANGES, [contest(contenders, ROUTES, rounds=rounds)], [], whole=True)
 
 
-def _timer(seen: _Seen, others: Sequence[Route], period: float) -> Result:
-    """Delete routes spread over one period (a slow machine needs two), which ends with all of them added again."""
-    deleted: dict[int, float] = {}
-    seen.forget()
-    with _shell(f"while sleep {period}; do ip -force -batch - <<< '{_batch('add', others)}'; done"):
-        for route in others:
-            _delete(route)
-            deleted[route.network] = time.perf_counter()
-            time.sleep(period / _OTHERS * 0.7)
-        seen.until_added(others)
-    back = time.perf_counter()
-    samples = [Sample(back - when, 0) for when in deleted.values()]
-    return Result(TIMED, [Contest(_OTHERS, {TIMER: samples})], [], whole=True)
-
-
-def _at_once(seen: _Seen, ours: Sequence[Route], rounds: int) -> Result:
+def _at_once(seen: _Seen, ours: Sequence[Route]) -> Result:
     def run() -> Sample:
         seen.forget()
         started = time.perf_counter()
@@ -146,7 +98,8 @@ def _at_once(seen: _Seen, ours: Sequence[Route], rounds: int) -> Result:
         seen.until_added(ours)
         return Sample(time.perf_counter() - started, 0)
 
-    measured = contest([Contender(OURS, run)], ROUTES, rounds=min(rounds, 9))
+    # And one before it, to warm up: a route that was taken three times within an hour comes back after a pause.
+    measured = contest([Contender(OURS, run)], ROUTES, rounds=1)
     return Result(AT_ONCE, [measured], [], "the deletion itself included", whole=True)
 
 
@@ -197,22 +150,6 @@ def _change(kind: str, route: Route) -> None:
     world.ip_batch([f"route replace {where} {hops[kind]} proto {protocol}"])
 
 
-def _batch(verb: str, routes: Iterable[Route]) -> str:
-    return "\n".join(f"route {verb} {route}" for route in routes)
-
-
-@contextmanager
-def _shell(script: str) -> Iterator[None]:
-    # A session, so that all of the pipe ends.
-    process = subprocess.Popen(["bash", "-c", script], start_new_session=True, stderr=subprocess.DEVNULL)
-    time.sleep(0.3)
-    try:
-        yield
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait()
-
-
 # --- watch, and the eyes on it
 
 
@@ -231,20 +168,26 @@ def _watching(setting: Setting, routes: Sequence[Route], *, proven: bool = False
     if proven:
         networks = collapse_addresses(IPv4Network((route.network, route.prefix_length)) for route in routes)
         document["routeOverlap"] = {"expectedCidrs": list(map(str, networks)), "expectedDevs": [world.DEVICE]}
-    folder = setting.folder / ("proven" if proven else "watched")
+    with running(setting.folder / ("proven" if proven else "watched"), document, routes=len(routes)) as process:
+        # It has begun.
+        time.sleep(3)
+        yield process
+
+
+@contextmanager
+def running(folder: Path, document: Mapping[str, object], *, routes: int) -> Iterator[int]:
+    """Run the command with a config until the end of the block, on files below `folder`/root; yield its process."""
     config, root = folder / "watch.json", folder / "root"
-    root.mkdir(parents=True)
+    root.mkdir(parents=True, exist_ok=True)
     config.write_text(json.dumps(document))
     words = [sys.executable, str(_CHILD), str(root), "watch", str(config)]
     with subprocess.Popen(words, env=environment(), cwd="/", stderr=subprocess.DEVNULL) as process:
         try:
             until = time.monotonic() + _SECONDS
-            while len(NetlinkBackend().routes_of(142)) < len(routes):
+            while len(NetlinkBackend().routes_of(142)) < routes:
                 if time.monotonic() > until or process.poll() is not None:
                     raise BenchmarkError("watch did not put the routes in force")
                 time.sleep(0.1)
-            # It has begun, and its first reading is compared.
-            time.sleep(3)
             yield process.pid
         finally:
             process.terminate()

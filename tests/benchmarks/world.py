@@ -1,23 +1,19 @@
 """The namespace that everything happens in, and the tables that are put there."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
 from benchmarks.measure import BenchmarkError
 
 from hostrouting.net.addresses import Address, netmask, parse_ipv4
 from hostrouting.net.routes import NextHop, Route
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 #: Networks 11.0.0.0/24, 11.0.1.0/24, ...: 100,000 of them end at 12.134.159.0/24.
 FIRST: Final = parse_ipv4("11.0.0.0")

@@ -1,7 +1,5 @@
 """A machine in memory on which systemd-nspawn is installed."""
 
-from __future__ import annotations
-
 import pytest
 from support.boot_units import NSPAWN
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, install_upstream, stand_in
 
 from hostrouting.boot import Boot
-from hostrouting.testing import FakeHost
+from hostrouting.testing import FakeHost, MemoryFiles, MemoryServices
 from phases import Context
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hostrouting.testing import MemoryFiles, MemoryServices
-
     Story = Callable[[FakeHost, Context], object]
 
-pytestmark = pytest.mark.thorough
+pytestmark = pytest.mark.slow
 
 UNITS = "/etc/systemd/system"
 MACHINE = b"[Service]\nExecStart=/bin/sleep infinity\n"
@@ -108,25 +105,65 @@ A: dict[str, str] = {STATIC: "echo a\n", CHECK: "echo a\n"}
 B: dict[str, str] = {STATIC: "echo b\n", CHECK: "echo b\n"}
 
 
-@pytest.mark.parametrize("first", [(STATIC, CHECK), (STATIC,), (CHECK,)])
+@pytest.mark.parametrize("first", [(STATIC, CHECK), (STATIC,), (CHECK,), None])
 @pytest.mark.parametrize("second", [(STATIC, CHECK), (STATIC,), (CHECK,)])
-def test_no_boot_mixes_two_configs(first: tuple[str, ...], second: tuple[str, ...]) -> None:
-    """Wherever a change of config is cut off, a boot runs all that one of the two wants, and nothing of the other."""
+def test_no_boot_mixes_two_configs(first: tuple[str, ...] | None, second: tuple[str, ...]) -> None:
+    """Wherever a change of config is cut off, a boot runs all that one of the two wants, and nothing of the other.
+
+    The earlier config may be upstream's, whose scripts are plain files. A second run may be cut off, too.
+    """
+    ctx = Context()
+    allowed = [dict.fromkeys(first or (STATIC, CHECK), "a"), dict.fromkeys(second, "b")]
+    number = 0
+    while True:
+        number += 1
+        host = machine(nothing, ctx)
+        if first is None:
+            install_upstream(host.files, program="echo a")
+        else:
+            bring(host, ctx, A, first)
+        is_cut = cut(host, ctx, number, second)
+        assert boot_runs(host) in allowed
+        # Another one.
+        cut(host, ctx, 1 + number * 7 % 20, second)
+        assert boot_runs(host) in allowed
+        if not is_cut:
+            break
+    assert boot_runs(host) == allowed[1]
+    assert number > 3
+
+
+@pytest.mark.parametrize("others", [(), ("probe-snat",)])
+def test_a_reset_that_is_cut_leaves_no_failing_unit(others: tuple[str, ...]) -> None:
+    """The gates go first, then the check, which would fail without the routes; other units may remain."""
     ctx = Context()
     number = 0
     while True:
         number += 1
         host = machine(nothing, ctx)
-        bring(host, ctx, A, first)
+        install(host, ctx, program="echo a\n", names=(STATIC, CHECK, *others))
         host.files.fail_at(number, KilledError())
         try:
-            bring(host, ctx, B, second)
+            Boot(host, gates=[]).install(ctx, *(departure_of(stand_in(name)) for name in (STATIC, CHECK)))
         except KilledError:
-            assert boot_runs(host) in (dict.fromkeys(first, "a"), dict.fromkeys(second, "b"))
+            gated = [path for path in host.files.tree.snapshot() if path.endswith(".d/10-hostrouting.conf")]
+            runs = boot_runs(host)
+            assert not gated or len(runs) == 2 + len(others)
+            assert STATIC in runs or CHECK not in runs
         else:
             break
-    assert boot_runs(host) == dict.fromkeys(second, "b")
-    assert number > 3
+    assert list(boot_runs(host)) == list(others)
+    assert number > 10
+
+
+def cut(host: FakeHost, ctx: Context, number: int, names: tuple[str, ...]) -> bool:
+    """Kill a run at that operation on files; return False if it ended before."""
+    host.files.fail_at(number, KilledError())
+    try:
+        bring(host, ctx, B, names)
+    except KilledError:
+        return True
+    return False
 
 
 def bring(host: FakeHost, ctx: Context, programs: dict[str, str], names: tuple[str, ...]) -> None:
@@ -142,7 +179,8 @@ def bring(host: FakeHost, ctx: Context, programs: dict[str, str], names: tuple[s
 def boot_runs(host: FakeHost) -> dict[str, str]:
     """Return the output of each required unit at a boot; a unit that would do nothing is left out."""
     tree = host.files.tree
-    names = [unit.removesuffix(".service") for unit in tree.names(f"{UNITS}/hostrouting-ready.service.requires")]
+    links = {*tree.names(f"{UNITS}/hostrouting-ready.service.requires"), *tree.names(f"{UNITS}/{NSPAWN}.requires")}
+    names = [unit.removesuffix(".service") for unit in links]
     scripts = {name: (tree.read(f"/etc/aks-flex-node/{name}.sh") or b"").decode() for name in names}
     assert all(scripts.values()), "a unit whose script is missing would hold the gate"
     return {name: script.split()[-1] for name, script in scripts.items() if "echo" in script}

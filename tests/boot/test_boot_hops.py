@@ -1,7 +1,5 @@
 """From any configuration to any other: the result depends on the last one, not on the way to it."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import pytest
@@ -14,7 +12,7 @@ from hostrouting.boot import Boot
 from hostrouting.testing import FakeHost
 from phases import Context
 
-pytestmark = pytest.mark.thorough
+pytestmark = pytest.mark.slow
 
 GATES = (NSPAWN, "kubelet.service", "systemd-nspawn@kube1.service", "absent.service")
 

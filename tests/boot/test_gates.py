@@ -1,18 +1,12 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from support.boot_units import NSPAWN, STATIC, stand_in
 
 from hostrouting.boot import Boot
-from hostrouting.boot.gates import broken_glass, gate_faults, is_unsuitable
+from hostrouting.boot.gates import broken_glass, gate_faults, gates_down, is_unsuitable
 from hostrouting.exceptions import UnitError
+from hostrouting.findings import NodeFinding
 from hostrouting.testing import FakeHost
-
-if TYPE_CHECKING:
-    from hostrouting.findings import NodeFinding
-    from phases import Context
+from phases import Context
 
 UNITS = "/etc/systemd/system"
 KUBELET = "kubelet.service"
@@ -79,6 +73,7 @@ def test_a_masked_gate(host: FakeHost, ctx: Context) -> None:
     [
         ("Service", "RootDirectory=/srv", "gate-root"),
         ("Service", "RootImage=/srv.img", "gate-root"),
+        ("Service", "SuccessExitStatus=1", "gate-success"),
         ("Unit", "StartLimitAction=reboot", "gate-action"),
         ("Unit", "FailureAction=reboot-force", "gate-action"),
         ("Service", "TimeoutStartSec=32", "gate-timeout"),
@@ -106,6 +101,25 @@ def test_long_enough(host: FakeHost, ctx: Context, setting: str) -> None:
     """A limit that leaves time for the check is no fault."""
     configured(host, NSPAWN, f"[Service]\n{setting}")
     assert faults(host, ctx) == []
+
+
+def test_a_unit_with_a_gate_that_is_down(host: FakeHost, ctx: Context) -> None:
+    """It is a finding if an active target wants it, and neither its gate nor a mask keeps it down."""
+    configured(host, NSPAWN, "[Install]\nWantedBy=machines.target")
+    host.files.write("/lib/systemd/system/machines.target", b"[Unit]\n", mode=0o644)
+    Boot(host, gates=[NSPAWN]).install(ctx, stand_in(STATIC))
+    machine = "systemd-nspawn@kube1.service"
+    host.services.failing.add(machine)
+    host.services.start(ctx, machine)
+    assert list(gates_down(ctx, host.services, [NSPAWN])) == []
+    host.services.start(ctx, "machines.target")
+    [down] = gates_down(ctx, host.services, [NSPAWN, KUBELET])
+    assert str(down) == (
+        "warning: gate-down: systemd-nspawn@kube1.service: is failed (exit-code), although machines.target wants it, "
+        "and is not held; see: systemctl status systemd-nspawn@kube1.service"
+    )
+    host.services.start(ctx, f"hostrouting-held@{machine}.service")
+    assert list(gates_down(ctx, host.services, [NSPAWN])) == []
 
 
 def test_why_every_gate_is_open(host: FakeHost) -> None:

@@ -1,15 +1,10 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from support.boot_units import NSPAWN, STATIC, departure_of, stand_in
 
 from hostrouting.boot import Boot
-from hostrouting.boot.held import forget, held_gates, release
-
-if TYPE_CHECKING:
-    from hostrouting.testing import FakeHost
-    from phases import Context
+from hostrouting.boot.gates import held_gates, release, release_ungated
+from hostrouting.exceptions import UnitError
+from hostrouting.testing import FakeHost
+from phases import Context
 
 GATES = ("kubelet.service", r"systemd-nspawn@foo\x2dbar.service", "systemd-nspawn@kube1.service")
 RETRY = "hostrouting-retry.service"
@@ -39,18 +34,40 @@ def test_release_has_the_retry_begin_afresh(host: FakeHost, ctx: Context) -> Non
     assert calls[-2:] == [("stop", RETRY), ("start", RETRY)]
 
 
-def test_forget(host: FakeHost, ctx: Context) -> None:
-    """Held units are named once, and no unit is held or watched any more."""
+def test_only_what_is_no_gate_any_more_is_started(host: FakeHost, ctx: Context) -> None:
+    """A gate stays held; a unit that is none is started, unless it is masked or gone; nothing is held twice."""
+    host.files.tree.link("/etc/systemd/system/kubelet.service", "/dev/null")
     refuse(host, ctx)
-    release(ctx, host.services)
-    assert forget(ctx, host.services) == list(GATES)
-    assert forget(ctx, host.services) == []
-    assert not host.services.state(ctx, RETRY).is_running
+    assert release_ungated(ctx, host.services) == []
+    assert held_gates(ctx, host.services) == list(GATES[1:])
+    Boot(host, gates=["x.service"]).install(ctx, stand_in(STATIC))
+    assert held_gates(ctx, host.services) == []
+    assert [host.services.state(ctx, gate).is_running for gate in GATES] == [False, True, True]
 
 
-def test_removing_the_last_unit_forgets_held_units(host: FakeHost, ctx: Context) -> None:
-    """With the last unit, systemd forgets the held units and their markers."""
+def test_a_unit_at_its_limit_of_starts_is_started(host: FakeHost, ctx: Context) -> None:
+    """If systemd refuses the start, the failure is reset first."""
+    refuse(host, ctx)
+    drop_in = f"/etc/systemd/system/{NSPAWN}.d/10-hostrouting.conf"
+    host.files.remove(drop_in)
+    host.services.daemon_reload(ctx)
+    begun = len(host.services.operations.calls)
+    host.services.operations.fail(5, UnitError("Start request repeated too quickly"))
+    assert release_ungated(ctx, host.services) == list(GATES[1:])
+    calls = host.services.operations.calls[begun:]
+    unit = GATES[1]
+    assert [call for call in calls if call[1:] == (unit,)] == [
+        ("state", unit),
+        ("start", unit),
+        ("stop", unit),
+        ("start", unit),
+    ]
+
+
+def test_removing_the_last_unit_starts_held_units(host: FakeHost, ctx: Context) -> None:
+    """With the last unit, systemd forgets the markers and the retry, and what was held is started."""
     refuse(host, ctx)
     Boot(host, gates=[NSPAWN]).install(ctx, departure_of(stand_in(STATIC)))
     assert held_gates(ctx, host.services) == []
     assert not host.services.state(ctx, RETRY).exists
+    assert [host.services.state(ctx, gate).is_running for gate in GATES] == [False, True, True]

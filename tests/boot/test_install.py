@@ -1,7 +1,5 @@
 """Installing units and gates on a machine in memory, and planning it."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 
@@ -9,12 +7,13 @@ import pytest
 from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, install_upstream, stand_in
 from support.boots import DROP_IN, KUBELET_DROP_IN, READY, UNITS, boot, reloads
 from support.disk_views import seen
+from support.filled import asset
 
 from hostrouting.boot.generation import generation_folders
 from hostrouting.testing import FakeHost
 from phases import CancelledError, Context
 
-GOLDEN = Path(__file__).parent / "golden"
+SCRIPTS = ("hostrouting-ask.sh", "hostrouting-retry.sh")
 
 
 def _calls_of_an_install(ctx: Context) -> list[tuple[str, ...]]:
@@ -29,13 +28,13 @@ class TestInstall:
         before = host.files.tree.snapshot()
         unit = stand_in(STATIC)
         assert boot(host, NSPAWN, "kubelet.service").install(ctx, unit)
-        drop_in = (GOLDEN / "10-hostrouting.conf").read_text()
+        drop_in = asset("boot/10-hostrouting.conf")
         assert seen(host.files.tree) == before | {
             **{file.path: file.content.decode() for file in unit.files},
-            READY: (GOLDEN / "hostrouting-ready.service").read_text(),
-            f"{UNITS}/hostrouting-held@.service": (GOLDEN / "hostrouting-held@.service").read_text(),
-            f"{UNITS}/hostrouting-retry.service": (GOLDEN / "hostrouting-retry.service").read_text(),
-            "/etc/aks-flex-node/hostrouting-retry.sh": (GOLDEN / "hostrouting-retry.sh").read_text(),
+            READY: asset("boot/hostrouting-ready.service"),
+            f"{UNITS}/hostrouting-held@.service": asset("boot/hostrouting-held@.service"),
+            f"{UNITS}/hostrouting-retry.service": asset("boot/hostrouting-retry.service"),
+            **{f"/etc/aks-flex-node/{name}": asset(f"boot/{name}") for name in SCRIPTS},
             f"{READY}.requires/static-routes.service": f"-> {UNITS}/static-routes.service",
             f"{UNITS}/multi-user.target.wants/hostrouting-ready.service": f"-> {READY}",
             DROP_IN: drop_in,
@@ -48,7 +47,7 @@ class TestInstall:
         }
         [folder] = generation_folders(host.files)
         scripts = {
-            "/etc/aks-flex-node/hostrouting-retry.sh",
+            *(f"/etc/aks-flex-node/{name}" for name in SCRIPTS),
             "/etc/aks-flex-node/static-routes.sh",
             f"{folder}/static-routes.sh",
             f"{folder}/check-route-overlap.sh",
@@ -160,9 +159,9 @@ class TestInstall:
         boot(host, NSPAWN, "kubelet.service").install(ctx, stand_in(STATIC))
         host.files.write(f"{UNITS}/kubelet.service.d/20-mine.conf", b"", mode=0o644)
         assert [str(change) for change in boot(host, "c.service").plan_install(ctx, stand_in(STATIC))] == [
-            f"+ {UNITS}/c.service.d/10-hostrouting.conf",
             f"- {KUBELET_DROP_IN}",
             f"- {DROP_IN}",
+            f"+ {UNITS}/c.service.d/10-hostrouting.conf",
         ]
         assert boot(host, "c.service").install(ctx, stand_in(STATIC))
         assert not host.files.exists(f"{UNITS}/{NSPAWN}.d")

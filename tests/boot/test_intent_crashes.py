@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,13 +12,10 @@ from hostrouting.boot import INTENT_PATH, read_intent
 from hostrouting.boot.generation import IDLE
 from hostrouting.config import HostRoutingConfig
 from hostrouting.configure import Configure, Reset
+from hostrouting.testing import FakeHost
 from phases import execute
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from hostrouting.testing import FakeHost
-
     Story = Callable[[FakeHost], object]
 
 FIRST = {**ROUTES, **OVERLAP, **PROBES, "watch": {"enabled": True}}
@@ -59,7 +57,7 @@ STORIES = {
 }
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(("prepare", "story"), STORIES.values(), ids=STORIES.keys())
 def test_intent_and_scripts_are_of_one_config(prepare: Story, story: Story) -> None:
     """Wherever a run is killed, an intent on the disk is that of the scripts of a boot, and the next run completes."""
@@ -75,7 +73,7 @@ def test_intent_and_scripts_are_of_one_config(prepare: Story, story: Story) -> N
         assert read_intent(host.files) == read_intent(after.files)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_reader_after_a_kill_has_a_whole_config() -> None:
     """Wherever a change of config is killed, an apply of the intent ends in the node of one of the two configs."""
     whole = []

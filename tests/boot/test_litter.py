@@ -1,10 +1,8 @@
 """The next run removes the leftovers of killed runs, and nothing else; folders that are mount points stay."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, stand_in
@@ -14,9 +12,6 @@ from hostrouting.boot import Boot
 from hostrouting.host import Host
 from hostrouting.testing import FakeHost
 from phases import Context
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 UNITS = "etc/systemd/system"
 UNDER_WAY = ".{}.hostrouting-0123456789abcdef"

@@ -1,18 +1,13 @@
 """A folder is read-only or full, by real mounts: the error has the path, no state is partial, the next run succeeds."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from support.in_process import run_here
 from support.needs import needs
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: Lays a small file system over a folder that holds the same, makes it read-only or fills it, and runs a command; then
 #: there is room again, and the next command runs.

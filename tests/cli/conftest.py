@@ -1,18 +1,13 @@
 """Configs for the command, and a node in a network namespace whose ib0 shadows part of the cluster."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from support.command_line import CHECKED, MENDED
 
 from hostrouting.testing import KernelNode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture

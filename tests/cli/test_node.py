@@ -1,7 +1,5 @@
 """The command on a node: a process in a real network namespace."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty
@@ -9,20 +7,18 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from support.command_line import CHECKED, COMMAND, run
+from support.command_line import CHECKED, COMMAND, enter, run
 from support.kernel import needs_kernel, powerless
 from support.needs import needs
+from support.patience import wait_until
 
 from hostrouting.testing import KernelNode
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 NOT_APPLIED = {
     "kind": "not-applied",
@@ -80,10 +76,12 @@ def test_a_closed_pipe_changes_no_answer(node: KernelNode, checked: Path) -> Non
     """`check CONFIG | head -1` of a bad node still has exit status 1, and stderr is empty."""
     reading, writing = os.pipe()
     os.close(reading)
-    entering = ["nsenter", f"--net=/run/netns/{node.name}", *COMMAND]
     for options in ([], ["--json"]):
         process = subprocess.run(
-            [*entering, "check", *options, str(checked)], stdout=writing, stderr=subprocess.PIPE, check=False
+            [*enter(node), *COMMAND, "check", *options, str(checked)],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            check=False,
         )
         assert (process.returncode, process.stderr) == (1, b"")
     os.close(writing)
@@ -120,7 +118,7 @@ def test_a_signal_ends_a_wait_at_once(checked: Path) -> None:
     """SIGTERM while it waits for a default route: exit 3, long before the wait would end."""
     with KernelNode.made() as bare:
         waiting = subprocess.Popen(
-            ["nsenter", f"--net=/run/netns/{bare.name}", *COMMAND, "check", "-v", "--timeout", "3600", str(checked)],
+            [*enter(bare), *COMMAND, "check", "-v", "--timeout", "3600", str(checked)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -142,7 +140,7 @@ def test_neither_check_nor_plan_loads_pyroute2(node: KernelNode, checked: Path) 
         "print({'pyroute2', 'asyncio'} & set(sys.modules), file=sys.stderr)"
     )
     done = subprocess.run(
-        ["nsenter", f"--net=/run/netns/{node.name}", sys.executable, "-c", program, "check", str(checked)],
+        [*enter(node), sys.executable, "-c", program, "check", str(checked)],
         check=False,
         capture_output=True,
         text=True,
@@ -152,15 +150,6 @@ def test_neither_check_nor_plan_loads_pyroute2(node: KernelNode, checked: Path) 
 
 # --- drift
 
-#: The node of another machine's files: files of a command under /run and /var go with the namespace.
-OWN_FILES = [
-    "unshare",
-    "--mount",
-    "sh",
-    "-c",
-    'for d in /run /var/lib; do mount -t tmpfs -o mode=755 none $d; done; exec "$@"',
-    "sh",
-]
 #: Root, but without any capability.
 POWERLESS = powerless()
 SWEEP = {"staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"]}}
@@ -185,9 +174,8 @@ def leave_behind(node: KernelNode, count: int) -> list[str]:
     return rules
 
 
-def within(node: KernelNode, *words: str | Path, prefix: Sequence[str] = OWN_FILES, **options: Any) -> Any:
-    entering = ["nsenter", f"--net=/run/netns/{node.name}", *prefix]
-    return subprocess.run([*entering, *COMMAND, *map(str, words)], check=False, text=True, **options)
+def within(node: KernelNode, *words: str | Path, prefix: Sequence[str] = (), **options: Any) -> Any:
+    return subprocess.run([*enter(node), *prefix, *COMMAND, *map(str, words)], check=False, text=True, **options)
 
 
 @needs("kernel", "ebtables-nft", "nft")
@@ -297,9 +285,8 @@ def test_a_device_whose_name_is_no_text_is_told_all_the_same(node: KernelNode, c
 def test_watch_keeps_the_routes_until_a_signal(node: KernelNode, tmp_path: Path, sign: signal.Signals) -> None:
     """A deleted route comes back with a line in the log; then a signal ends the command with exit status 0."""
     path = config_of(tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]})
-    entering = ["nsenter", f"--net=/run/netns/{node.name}", *OWN_FILES]
     repaired = "hostrouting: repaired: + 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142\n"
-    with subprocess.Popen([*entering, *COMMAND, "watch", path], stderr=subprocess.PIPE, text=True) as watching:
+    with subprocess.Popen([*enter(node), *COMMAND, "watch", path], stderr=subprocess.PIPE, text=True) as watching:
         try:
             assert watching.stderr is not None
             assert watching.stderr.readline() == repaired
@@ -316,8 +303,7 @@ def test_watch_keeps_the_routes_until_a_signal(node: KernelNode, tmp_path: Path,
 def test_watch_reloads_its_config(node: KernelNode, tmp_path: Path) -> None:
     """At SIGHUP the file is read again; one that cannot be read is told, and the routes before it are kept."""
     path = config_of(tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]})
-    entering = ["nsenter", f"--net=/run/netns/{node.name}", *OWN_FILES]
-    with subprocess.Popen([*entering, *COMMAND, "watch", path], stderr=subprocess.PIPE, text=True) as watching:
+    with subprocess.Popen([*enter(node), *COMMAND, "watch", path], stderr=subprocess.PIPE, text=True) as watching:
         try:
             assert watching.stderr is not None
             assert "+ 172.16.8.0/22" in watching.stderr.readline()
@@ -340,12 +326,11 @@ def test_watch_reloads_its_config(node: KernelNode, tmp_path: Path) -> None:
 def test_watch_ends_while_it_starts(node: KernelNode, tmp_path: Path) -> None:
     """A signal that comes as soon as the process takes one ends it with exit status 0, and in silence."""
     path = config_of(tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]})
-    entering = ["nsenter", f"--net=/run/netns/{node.name}", *OWN_FILES]
     for _ in range(3):
-        with subprocess.Popen([*entering, *COMMAND, "watch", path], stderr=subprocess.PIPE, text=True) as watching:
+        with subprocess.Popen([*enter(node), *COMMAND, "watch", path], stderr=subprocess.PIPE, text=True) as watching:
             try:
-                while not _catches(watching.pid, signal.SIGTERM):
-                    assert watching.poll() is None
+                catches = partial(_catches, watching.pid, signal.SIGTERM)
+                wait_until(catches, "the command takes no signals")
                 watching.send_signal(signal.SIGTERM)
                 _, said = watching.communicate(timeout=60)
                 assert (watching.returncode, [line for line in said.splitlines() if "repaired" not in line]) == (0, [])
@@ -363,6 +348,6 @@ def _catches(pid: int, sign: signal.Signals) -> bool:
 def test_watch_without_privilege(node: KernelNode, tmp_path: Path) -> None:
     """A watch that may not change routes ends at once, with exit status 3 and the reason."""
     path = config_of(tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]})
-    refused = within(node, "watch", path, prefix=[*OWN_FILES, *POWERLESS], capture_output=True)
+    refused = within(node, "watch", path, prefix=POWERLESS, capture_output=True)
     assert refused.returncode == 3
     assert "CAP_NET_ADMIN" in refused.stderr

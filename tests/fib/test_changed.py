@@ -1,7 +1,5 @@
 """A changed model is a value: it equals one built anew, and the old one stays as it was."""
 
-from __future__ import annotations
-
 import attrs
 import pytest
 from hypothesis import given
@@ -11,7 +9,6 @@ from support.small_world import places
 
 from hostrouting.exceptions import RouteRejectedError
 from hostrouting.fib import Fib
-from hostrouting.fib.tables import key_of
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.routes import ObservedRoute, Route
 from hostrouting.testing import MemoryBackend
@@ -51,18 +48,6 @@ def test_a_changed_model_equals_one_built_anew(data: st.DataObject) -> None:
     assert planned.routes() == anew.routes()
     assert planned.lookup(places()) == anew.lookup(places())
     assert (before.routes(), before.lookup(places())) == (routes, answers)
-
-
-def test_unchanged_parts_are_shared() -> None:
-    """The policy, the devices and the store of the other buckets are the same objects."""
-    before = Fib.of([], [ObservedRoute.parse("8.0.0.0/8", "eth0")])
-    after = before.changed([RouteChange.add(NINE)])
-    key = key_of(ObservedRoute.parse("8.0.0.0/8", "eth0"))
-    assert after.tables.bucket(key) == before.tables.bucket(key)
-    assert after.tables._shared is before.tables._shared
-    assert after.policy is before.policy
-    assert after.devices is before.devices
-    assert [route.destination for route in before.routes()] == ["8.0.0.0/8"]
 
 
 def test_many_changes_lose_nothing() -> None:

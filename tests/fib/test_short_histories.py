@@ -3,11 +3,10 @@
 No other tests take as long as these two. They are far from each other, so the workers of a run take one each.
 """
 
-from __future__ import annotations
-
 from hypothesis import settings
+from support.examples import FEW
 from support.kernel import needs_kernel
-from support.two_worlds import EXAMPLES, TwoWorlds
+from support.two_worlds import TwoWorlds
 
 pytestmark = needs_kernel
 
@@ -17,4 +16,4 @@ class ShortTwoWorlds(TwoWorlds):
 
 
 TestShortTwoWorlds = ShortTwoWorlds.TestCase
-TestShortTwoWorlds.settings = settings(settings.default, max_examples=2 * EXAMPLES, stateful_step_count=10)
+TestShortTwoWorlds.settings = settings(settings.default, max_examples=2 * FEW, stateful_step_count=10)

@@ -1,7 +1,5 @@
 """The model says so where it does not know how the kernel decides, and only there."""
 
-from __future__ import annotations
-
 import pytest
 from support.kernel import needs_kernel
 

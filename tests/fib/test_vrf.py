@@ -1,14 +1,10 @@
 """The model of a node with a VRF; tests/route_overlap/test_vrf.py compares it with the kernel."""
 
-from __future__ import annotations
-
 import pytest
 
 from hostrouting.fib import Fib
-from hostrouting.fib.live import LiveFib
-from hostrouting.fib.sources import source_by
+from hostrouting.fib.model import source_by
 from hostrouting.net.addresses import format_ipv4, parse_ipv4
-from hostrouting.net.events import AddressEvent, DeviceEvent, NetworkEvent
 from hostrouting.net.links import Device, DeviceAddress
 from hostrouting.net.routes import NextHop, ObservedRoute
 from hostrouting.route_overlap import prove_egress
@@ -47,29 +43,6 @@ def test_a_device_borrows_an_address_of_its_own_vrf(dev: str, expected: str) -> 
     source = source_by(NextHop(None, dev), 0, DEVICES)
     assert source is not None
     assert format_ipv4(source) == expected
-
-
-@pytest.mark.parametrize(
-    "event",
-    [
-        AddressEvent("set", "e1", DeviceAddress.parse("172.16.1.5/16")),
-        AddressEvent("remove", "e1", DeviceAddress.parse("172.16.1.4/16")),
-        DeviceEvent("set", E1._replace(master=None)),
-        DeviceEvent("set", OUT._replace(master="blue")),
-        DeviceEvent("set", device("red", 9, kind="vrf")),
-        DeviceEvent("remove", BLUE),
-    ],
-)
-def test_the_devices_of_a_vrf_are_not_followed(event: NetworkEvent) -> None:
-    """With an address of a VRF, other routes go in silence than with one of main: the node is to be read again."""
-    effect = LiveFib(Fib.of(DEVICES, [DEFAULT])).apply([event])
-    assert effect.unknown.startswith("the model does not follow the devices of VRFs, such as ")
-
-
-def test_other_devices_are_followed() -> None:
-    """A VRF makes nothing unknown of the devices that are not in it."""
-    event = AddressEvent("set", "eth0", DeviceAddress.parse("10.224.0.5/16"))
-    assert LiveFib(Fib.of(DEVICES, [DEFAULT])).apply([event]).unknown == ""
 
 
 @pytest.mark.parametrize(("master", "found"), [("blue", []), (None, ["announced"])])

@@ -7,8 +7,6 @@ import threading
 from contextlib import suppress
 from functools import cache
 
-__all__ = ["LoopbackService"]
-
 
 class LoopbackService:
     """A service that runs until the process ends, as a fuzzer asks it thousands of times a second."""

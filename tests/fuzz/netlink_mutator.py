@@ -4,16 +4,12 @@ A message is cut into its header, its fixed part and its attributes; one of thes
 right again, or, now and then, are made to lie.
 """
 
-from __future__ import annotations
-
 import random
 import struct
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from hostrouting.host.netlink.frames import HEADER_LENGTH, header
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 #: The fixed part after the header, by the kind of message: link, address, route, neighbour, rule, filter; an error's.
 _FIXED: Final = {16: 16, 17: 16, 20: 8, 21: 8, 24: 12, 25: 12, 28: 12, 29: 12, 32: 12, 33: 12, 44: 20, 2: 20}

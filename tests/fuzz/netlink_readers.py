@@ -1,8 +1,7 @@
 """The readers of rtnetlink messages, up to the public method: each gets the bytes as the kernel's answer."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from fuzz.netlink_mutator import messages_of
 from support import played_kernel
@@ -14,9 +13,6 @@ from hostrouting.net.addresses import parse_ipv4
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.links import Neighbour
 from hostrouting.net.routes import ObservedRoute, Route
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _NEIGHBOUR: Final = Neighbour("10.0.0.77", "e0", "02:00:00:00:00:77", permanent=True)
 _IPV6_ROUTE: Final = ObservedRoute.parse("fd00:77::/64", "e0", metric=1024, protocol=3)
@@ -53,19 +49,13 @@ _ASKED: Final[dict[str, tuple[tuple[int, ...], tuple[Callable[[], object], ...]]
     "rules": ((played_kernel.RULES,), (_backend(lambda backend: backend.rules()),)),
     "routes": (
         (played_kernel.ROUTES,),
-        (
-            _backend(lambda backend: _shown(backend.routes())),
-            _layer(lambda layer: _shown(layer.routes())),
-        ),
+        (_backend(lambda backend: _shown(backend.routes())), _layer(lambda layer: _shown(layer.routes()))),
     ),
     # Read before a change, and after it.
     "read-backs": ((played_kernel.ROUTES,), (_apply_route, _apply_things)),
     "lookups": ((played_kernel.ROUTES,), (_lookup, _layer(lambda layer: layer.leaves_by("fd00:1::5")))),
     "filters": ((played_kernel.FILTERS,), (_layer(lambda layer: layer.classifiers("e0")),)),
-    "acks": (
-        (played_kernel.NEW_ROUTE, played_kernel.NEW_NEIGHBOUR),
-        (_apply_route, _apply_things),
-    ),
+    "acks": ((played_kernel.NEW_ROUTE, played_kernel.NEW_NEIGHBOUR), (_apply_route, _apply_things)),
 }
 
 

@@ -1,7 +1,5 @@
 """`make fuzz`: every parser and decoder against the inputs of a fuzzer; see `--help`."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -4,8 +4,6 @@ An input that makes a reader fail is kept in `tests/fuzz/cases/TARGET/`, where t
 that describes it.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import logging
@@ -14,14 +12,12 @@ import shutil
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, Any, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fuzz.targets import Target
+from fuzz.targets import Target
 
 #: No reader gets more at once: quadratic costs show at this size. Netlink comes in datagrams, and small ones show
 #: as much as long ones.

@@ -4,14 +4,13 @@ A new one is a line in `TARGETS` and a folder of examples under `cases/`. A targ
 bytes; each has to stand them.
 """
 
-from __future__ import annotations
-
 import json
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import attrs
 from fuzz import netlink_readers
@@ -36,17 +35,12 @@ from hostrouting.probe_snat.detect import describes_ipv6
 from hostrouting.probe_snat.ruleset import parse
 from hostrouting.route_overlap import fabric
 from hostrouting.stale_cni import azure_vnet
-from hostrouting.static_routes import converge
 from hostrouting.testing import FakeHost, MemoryFiles
 from hostrouting.watch.networkd import foreign_routes, networkd_texts
 from phases import Context
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
 CASES: Final = Path(__file__).parent / "cases"
 _BACKUPS: Final = "/var/lib/hostrouting/stale-cni"
-_SHARED_CONFIG: Final = "/var/lib/waagent/SharedConfig.xml"
 #: The seconds of processor time that one reader may take for one input of 64 KiB at most.
 LONGEST: Final = 2.0
 
@@ -164,17 +158,12 @@ def _fabric(files: MemoryFiles) -> None:
     for path, content in {
         fabric.CONFIGURATION: b"OS.EnableRDMA=y\n",
         fabric.POOL: b"IPoIB_Data".ljust(512, b"\0") + pairs.ljust(2048, b"\0"),
-        _SHARED_CONFIG: b"<Instance rdmaIPv4Address='172.16.1.4' rdmaMacAddress='00155D33FF1D'/>",
     }.items():
         if not files.exists(path):
             files.write(path, content, mode=0o644)
     found = fabric.read_fabric(files, now=0, uptime=None, pause=lambda: None)
     assert all(map(str.isprintable, (found.source, *found.notes))), "a terminal may not obey a note"
     assert found.addresses or found.notes
-
-
-def _displaced(files: MemoryFiles) -> list[str]:
-    return list(map(str, converge.read_records(files).routes))
 
 
 def _backups(files: MemoryFiles) -> None:
@@ -216,7 +205,7 @@ def _target(name: str, *readers: Callable[[bytes], object], raises: Sequence[typ
 TARGETS: Final = (
     *(_target(f"netlink-{name}", *readers, raises=[BackendError]) for name, readers in netlink_readers.READERS.items()),
     _target("config", _config, raises=[InvalidConfigError]),
-    _target("addresses", *map(_text, (parse_ipv4, parse_cidr, check_device_name)), raises=[ValueError]),
+    _target("addresses", *(_text(read) for read in (parse_ipv4, parse_cidr, check_device_name)), raises=[ValueError]),
     _target("networks", *map(_text, (addresses.parse_address, addresses.canonical, _as_shown))),
     _target("asked-addresses", *map(_text, (probes.pack_address, NetlinkLinkLayer().leaves_by)), raises=[BackendError]),
     _target("frames", _frame),
@@ -235,8 +224,6 @@ TARGETS: Final = (
     _target("conflists", _file("/etc/cni/net.d/10-azure.conflist", azure_vnet.configured)),
     _target("fabric-configuration", _file(fabric.CONFIGURATION, _fabric)),
     _target("fabric-pool", _file(fabric.POOL, _fabric)),
-    _target("fabric-shared-config", _file(_SHARED_CONFIG, _fabric)),
-    _target("displaced-routes", _file(converge.RECORDS_PATH, _displaced)),
     _target("sweep-backups", _file(f"{_BACKUPS}/sweep-20251103T170405Z-1.json", _backups)),
     _target("metadata-http", _metadata, raises=[BackendError]),
     _target("metadata-json", _describes_ipv6, raises=[BackendError]),

@@ -1,16 +1,9 @@
 """Every kept input, through every reader of its sort, without a fuzzer."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
-from fuzz.targets import CASES, TARGETS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from fuzz.targets import Target
+from fuzz.targets import CASES, TARGETS, Target
 
 
 @pytest.mark.parametrize(

@@ -1,22 +1,17 @@
 """A lookup asks for root's packets, whichever user calls it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from support.kernel import needs_kernel
 from support.overlap_worlds import run_script
 
 from hostrouting.testing import KernelNode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = needs_kernel
 

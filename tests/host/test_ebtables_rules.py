@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,13 +5,7 @@ from support.ebtables_lines import cni_lines, rule_lines
 
 from hostrouting.exceptions import BackendError
 from hostrouting.host.packets.ebtables import insertions
-from hostrouting.host.packets.ebtables_rules import (
-    EbtablesRule,
-    listing_to_save,
-    matches,
-    parse_save,
-    why_unsafe,
-)
+from hostrouting.host.packets.ebtables_rules import EbtablesRule, listing_to_save, matches, parse_save, why_unsafe
 
 #: A listing of `ebtables -L --Lc` of the old tool: no leading zeros, counters, a blank at the end of each rule.
 LEGACY_LISTING = (
@@ -156,10 +148,7 @@ def test_words_that_are_read_as_printed_are_safe(word: str) -> None:
     assert why_unsafe(EbtablesRule("nft", "OUTPUT", 1, ("--log-prefix", word))) is None
 
 
-@given(
-    present=st.lists(st.integers(0, 3), max_size=12),
-    asked=st.lists(st.integers(0, 4), max_size=6),
-)
+@given(present=st.lists(st.integers(0, 3), max_size=12), asked=st.lists(st.integers(0, 4), max_size=6))
 def test_as_many_match_as_were_asked_for(present: list[int], asked: list[int]) -> None:
     """The first rules of each kind match, in the order of the chain; a surplus request matches none."""
     rules = [EbtablesRule("nft", "OUTPUT", place, ("--mark", str(mark))) for place, mark in enumerate(present, 1)]

@@ -1,10 +1,8 @@
 """Events are read as a dump of the same things is read, whatever the kernel announces."""
 
-from __future__ import annotations
-
 import errno
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -13,21 +11,15 @@ from support import small_world
 from support.played_kernel import PlayedKernel, listener_of, played
 
 from hostrouting.exceptions import BackendError, EventsLostError
-from hostrouting.host.netlink.device_codec import parse_devices
+from hostrouting.host.netlink.device_codec import parse_devices, parse_neighbours
 from hostrouting.host.netlink.event_codec import EventReader
 from hostrouting.host.netlink.frames import HEADER_LENGTH, header, message, messages
-from hostrouting.host.netlink.neighbour_codec import parse_neighbours
 from hostrouting.host.netlink.route_codec import DELROUTE, NEWROUTE, pack_route, parse_route
 from hostrouting.host.netlink.rule_codec import parse_rules
 from hostrouting.net.addresses import IPV4
-from hostrouting.net.events import AddressEvent, DeviceEvent, NeighbourEvent, RouteEvent, RuleEvent
+from hostrouting.net.events import AddressEvent, DeviceEvent, NeighbourEvent, NetworkEvent, RouteEvent, RuleEvent
 from hostrouting.net.links import Neighbour
 from hostrouting.net.routes import Route
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hostrouting.net.events import NetworkEvent
 
 CASES = Path(__file__).parents[1] / "fuzz" / "cases"
 INDEXES = {"e0": 2, "e1": 3, "e2": 70000}

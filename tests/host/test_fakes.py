@@ -1,29 +1,19 @@
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pytest
+from support.contracts.files import FileStoreContract
+from support.contracts.lock import RunLockContract
+from support.contracts.services import LiveServiceManagerContract, ServiceManagerContract, Units
 
 from hostrouting.exceptions import BackendError, HostFileError, UnitError
-from hostrouting.testing.contracts import (
-    FileStoreContract,
-    LiveServiceManagerContract,
-    RunLockContract,
-    ServiceManagerContract,
-)
-from hostrouting.testing.contracts.services import Units
+from hostrouting.host import FileStore, RunLock, ServiceManager
 from hostrouting.testing.host_fakes import FakeHost, MemoryLock
 from hostrouting.testing.memory import MemoryBackend
 from hostrouting.testing.memory_files import MemoryFiles, MemoryTree
 from hostrouting.testing.memory_services import MemoryServices
 from phases import Context
 from phases.testing import ManualClock
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hostrouting.host import FileStore, RunLock, ServiceManager
 
 UNITS = "/etc/systemd/system"
 
@@ -93,9 +83,8 @@ class TestMemoryServices(LiveServiceManagerContract):
         return MemoryTree()
 
     @pytest.fixture
-    def services(self, files: FileStore) -> ServiceManager:
+    def services(self, files: MemoryTree) -> ServiceManager:
         """The units of the contract."""
-        assert isinstance(files, MemoryTree)
         return MemoryServices(files)
 
     def test_the_chosen_operation_fails(self, ctx: Context) -> None:
@@ -106,11 +95,7 @@ class TestMemoryServices(LiveServiceManagerContract):
         with pytest.raises(UnitError, match="Failed to connect to bus: Connection refused"):
             services.daemon_reload(ctx)
         services.stop(ctx, "a.service")
-        assert services.operations.calls == [
-            ("daemon_reload",),
-            ("daemon_reload",),
-            ("stop", "a.service"),
-        ]
+        assert services.operations.calls == [("daemon_reload",), ("daemon_reload",), ("stop", "a.service")]
 
     def test_a_unit_fails_where_the_test_says_so(self, ctx: Context) -> None:
         """A unit in `failing` fails at its start until it is taken out; `started` has both attempts."""
@@ -133,9 +118,8 @@ class TestMemoryServicesOfAnImage(ServiceManagerContract):
         return MemoryTree()
 
     @pytest.fixture
-    def services(self, files: FileStore) -> ServiceManager:
+    def services(self, files: MemoryTree) -> ServiceManager:
         """The units of the contract."""
-        assert isinstance(files, MemoryTree)
         return MemoryServices(files, is_live=False)
 
     def test_nothing_is_started(self, ctx: Context) -> None:

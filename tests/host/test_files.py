@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import fcntl
 import os
 import signal
@@ -8,25 +6,22 @@ import sys
 import tempfile
 import threading
 import warnings
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 import pytest
+from support.contracts.files import FileStoreContract
 from support.needs import needs, require
 
 import hostrouting.host.files.rooted
 import hostrouting.host.files.store
 from hostrouting.exceptions import HostFileError
+from hostrouting.host import FileStore
 from hostrouting.host.files.store import RootedFiles
-from hostrouting.testing.contracts import FileStoreContract
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
-    from types import FrameType
-
-    from hostrouting.host import FileStore
 
 NOBODY = 65534
 
@@ -268,7 +263,7 @@ def entries(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 class TestKilledWriters:
     def test_a_write_is_whole_wherever_it_is_killed(self, tmp_path: Path) -> None:
         """A write that is killed before any line leaves the old file or the new one; the next write cleans up."""

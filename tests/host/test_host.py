@@ -1,13 +1,10 @@
-from __future__ import annotations
-
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import attrs
 import pytest
 
-import hostrouting.host
 from hostrouting.exceptions import BackendError, HostFileError
 from hostrouting.host import Host, Route, RouteChange
 from hostrouting.host.files.lock import FileLock
@@ -15,23 +12,34 @@ from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl
 from phases import Context
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 class TestLive:
     def test_it_is_this_machine(self) -> None:
         """The live host has this machine's root, systemd and kernel."""
         from hostrouting.host.netlink import NetlinkBackend
-        from hostrouting.host.netlink.events import NetlinkEvents
 
         host = Host.live()
         assert host.is_live
         assert isinstance(host.routes, NetlinkBackend)
-        assert isinstance(host.events, NetlinkEvents)
         assert repr(host.services) == repr(Systemctl())
         assert repr(host.files) == repr(RootedFiles("/"))
         assert repr(host.lock) == repr(FileLock(root="/"))
+
+    def test_other_adapters_are_made_on_first_use(self) -> None:
+        """A part that a run does not need is not imported; each can be made."""
+        code = "import sys; from hostrouting.host import Host; Host.live(); print(*sys.modules)"
+        shown = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True).stdout
+        parts = "netlink.link_layer", "netlink.events", "packets.nft", "packets.ebtables", "imds"
+        assert {f"hostrouting.host.{part}" for part in parts}.isdisjoint(shown.split())
+        host = Host.live()
+        methods = (
+            host.link_layer.devices,
+            host.events.listen,
+            host.nftables.load,
+            host.ebtables.read,
+            host.metadata.network_interfaces,
+        )
+        assert [method.__module__ for method in methods] == [f"hostrouting.host.{part}" for part in parts]
 
 
 class TestOffline:
@@ -98,13 +106,6 @@ def test_a_host_is_a_value(tmp_path: Path) -> None:
     assert other.lock is host.lock
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         host.files = RootedFiles("/")  # type: ignore[misc]  # that it is refused is the point
-
-
-def test_every_export_exists_and_is_sorted() -> None:
-    """Every exported name exists, in ruff's order (constants, classes)."""
-    exported = hostrouting.host.__all__
-    assert [name for name in exported if not hasattr(hostrouting.host, name)] == []
-    assert exported == sorted(exported, key=lambda name: (not name.isupper(), name))
 
 
 def test_the_doorway_is_light() -> None:

@@ -1,8 +1,5 @@
-"""The metadata port: the client against a server on loopback that misbehaves in every way, and the fakes themselves."""
+"""The metadata port: the client against a server on loopback that misbehaves in every way."""
 
-from __future__ import annotations
-
-import http.client
 import json
 import logging
 import socket
@@ -10,24 +7,19 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from contextlib import ExitStack
 
 import pytest
+from fuzz.loopback import LoopbackService
+from support.imds import FakeIMDS, IMDSAnswer, network_interface
 from support.unmeasured import unmeasured
 
 from hostrouting.exceptions import BackendError
+from hostrouting.host import InstanceMetadata
 from hostrouting.host.imds import InstanceMetadataClient
-from hostrouting.testing.imds import FakeIMDS, IMDSAnswer
-from hostrouting.testing.memory_metadata import MemoryMetadata, network_interface
+from hostrouting.testing.host_fakes import MemoryMetadata
 from phases import CancelledError, Context, DeadlineExceededError
 from phases.testing import ManualClock
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hostrouting.host import InstanceMetadata
 
 WITH_IPV6 = [network_interface(), network_interface(ipv6=["fd00::4"], mac="000D3A123457")]
 WITHOUT = [network_interface()]
@@ -56,23 +48,11 @@ class ClockThatActs(ManualClock):
         super().wait(doorbell, until)
 
 
-@contextmanager
-def serving(said: bytes) -> Iterator[str]:
-    """The endpoint of a server that answers each request alike, to the byte."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            # It ends when the server is closed.
-            with suppress(OSError):
-                while True:
-                    connection, _ = server.accept()
-                    with connection:
-                        connection.recv(4096)
-                        connection.sendall(said)
-
-        threading.Thread(target=serve, daemon=True).start()
-        yield f"http://127.0.0.1:{server.getsockname()[1]}"
-        server.shutdown(socket.SHUT_RDWR)
+def saying(said: bytes) -> str:
+    """Return the endpoint of a server that answers each request alike, to the byte."""
+    service = LoopbackService.running()
+    service.says(said)
+    return service.endpoint
 
 
 def gone_threads() -> bool:
@@ -186,17 +166,6 @@ class TestTriesAgain:
             ("DEBUG", "waiting for the cloud's metadata: 503 Service Unavailable"),
         ]
 
-    @pytest.mark.parametrize(
-        ("header", "seconds"),
-        [("7", 7), ("0", 0.5), ("3600", 0.5), ("Fri, 20 Nov 2026 11:00:00 GMT", 0.5), ("-1", 0.5)],
-    )
-    def test_a_small_retry_after_is_honoured(self, header: str, seconds: float) -> None:
-        """A Retry-After is used, unless it is far away or shorter than our own pause."""
-        ctx, clock = hurried()
-        with FakeIMDS(IMDSAnswer(status=429, headers={"Retry-After": header}), WITHOUT) as imds:
-            assert InstanceMetadataClient(imds.endpoint).network_interfaces(ctx) == WITHOUT
-        assert clock.monotonic() == seconds
-
     def test_5xx_for_ever_ends_at_its_own_limit(self) -> None:
         """The tries end after a minute of growing pauses; the error has URL, reason, number of tries and next step."""
         ctx, clock = hurried()
@@ -241,10 +210,9 @@ class TestTriesAgain:
     )
     def test_an_answer_other_than_http_is_an_error(self, said: bytes) -> None:
         """Bytes of another protocol are a documented error, not one of the HTTP library."""
-        with serving(said) as endpoint:
-            client = InstanceMetadataClient(endpoint)
-            with pytest.raises(BackendError, match="in 11 tries within the time that there was; the last: no answer: "):
-                client.network_interfaces(hurried()[0])
+        client = InstanceMetadataClient(saying(said))
+        with pytest.raises(BackendError, match="in 11 tries within the time that there was; the last: no answer: "):
+            client.network_interfaces(hurried()[0])
 
 
 class TestRefusals:
@@ -269,8 +237,8 @@ class TestRefusals:
     )
     def test_text_of_the_service_is_shown_harmlessly(self, said: bytes) -> None:
         """The message stays short, and has no control character, whatever the service sends."""
-        with serving(said) as endpoint, pytest.raises(BackendError) as caught:
-            InstanceMetadataClient(endpoint).network_interfaces(hurried()[0])
+        with pytest.raises(BackendError) as caught:
+            InstanceMetadataClient(saying(said)).network_interfaces(hurried()[0])
         assert "\\x1b[2J" in str(caught.value)
         assert str(caught.value).isprintable()
         assert len(str(caught.value)) < 600
@@ -386,45 +354,12 @@ class TestTime:
         assert imds.requests == []
 
 
-class TestFakeIMDS:
-    def get(self, imds: FakeIMDS, path: str, headers: dict[str, str]) -> int:
-        """The status of a plain request."""
-        connection = http.client.HTTPConnection(urlsplit(imds.endpoint).netloc, timeout=5)
-        try:
-            connection.request("GET", path, headers=headers)
-            with connection.getresponse() as response:
-                response.read()
-                return response.status
-        finally:
-            connection.close()
-
-    def test_it_is_as_strict_as_the_cloud(self) -> None:
-        """A request without header or api-version, or through a proxy, gets 400, and uses up no arranged answer."""
-        true = {"Metadata": "true"}
-        with FakeIMDS(IMDSAnswer(body=b"[1]"), IMDSAnswer(status=500)) as imds:
-            assert self.get(imds, PATH, {}) == 400
-            assert self.get(imds, PATH, {"Metadata": "yes"}) == 400
-            assert self.get(imds, PATH.partition("?")[0], true) == 400
-            assert self.get(imds, PATH, {**true, "X-Forwarded-For": "10.0.0.1"}) == 400
-            assert self.get(imds, PATH, true) == 200
-            assert self.get(imds, PATH, true) == 500
-            assert self.get(imds, PATH, true) == 500
-        assert [request.headers.get("x-forwarded-for") for request in imds.requests[2:5]] == [None, "10.0.0.1", None]
-
-    def test_it_ends_at_once(self) -> None:
-        """The fake service ends although a client still waits for an answer."""
-        begin = time.monotonic()
-        with FakeIMDS(IMDSAnswer(delay=60)) as imds, pytest.raises(BackendError):
-            InstanceMetadataClient(imds.endpoint, timeout=0.02, limit=0.02).network_interfaces(Context())
-        assert time.monotonic() - begin < 10
-
-
 class TestMemoryMetadata:
     def test_it_returns_the_arranged_answer(self) -> None:
         """The default is one interface with IPv6; a caller that changes the answer does not change the fake."""
         metadata = MemoryMetadata()
         port: InstanceMetadata = metadata
-        assert port.network_interfaces(Context()) == [network_interface(ipv6=["fd00:10:224::4"])]
+        assert port.network_interfaces(Context()) == [{"ipv6": {"ipAddress": [{"privateIpAddress": "fd00:10:224::4"}]}}]
         metadata.network_interfaces(Context()).clear()
         assert metadata.document != []
         metadata.document = None

@@ -1,11 +1,9 @@
 """Facts of IPv6 on a node, and of the BPF programs of a device, that only the kernel shows."""
 
-from __future__ import annotations
-
 import errno
 import struct
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from support import bpf
@@ -23,10 +21,6 @@ from hostrouting.host.netlink.route_codec import parse_ipv6_routes, parse_route
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.default_route import best_default_devs
 from hostrouting.testing import KernelNode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 # --- only the kernel
 

@@ -1,26 +1,19 @@
 """The events of what is arranged and changed by the link layer, on the fake and on the kernel."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 import pytest
+from support.contracts.link_layer import LinkNode
 from support.kernel import needs_kernel
 from support.kernel_links import KernelLinks
 
+from hostrouting.host import LinkLayer, Listener, NetworkEvents
 from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
-from hostrouting.net.events import AddressEvent, DeviceEvent, NeighbourEvent
+from hostrouting.net.events import AddressEvent, DeviceEvent, NeighbourEvent, NetworkEvent
 from hostrouting.net.links import DeviceAddress, Neighbour
 from hostrouting.testing import KernelNode, MemoryLinkLayer
 from phases import Context
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from hostrouting.host import LinkLayer, Listener, NetworkEvents
-    from hostrouting.net.events import NetworkEvent
-    from hostrouting.testing.contracts import LinkNode
 
 POD = Neighbour("10.240.0.9", "azure0", "12:34:56:78:9a:bc", permanent=True)
 
@@ -55,20 +48,6 @@ class LinkEvents:
         node.remove_device("azv1")
         assert ("remove", "azv1") in names(listener.take())
 
-    def test_addresses_of_ipv4_are_told(self, node: LinkNode, listener: Listener) -> None:
-        """They come with a device and go with it, before it; those of IPv6 are not told."""
-        node.add_device("eth0", addresses=["10.224.0.4/16", "fd00:1::4/64"])
-        told = [event for event in listener.take() if isinstance(event, AddressEvent)]
-        assert told == [AddressEvent("set", "eth0", DeviceAddress.parse("10.224.0.4/16"))]
-        node.remove_device("eth0")
-        gone = [
-            event
-            for event in listener.take()
-            if event.verb == "remove" and isinstance(event, AddressEvent | DeviceEvent)
-        ]
-        assert gone[0] == told[0]._replace(verb="remove")
-        assert ("remove", "eth0") in names(gone[1:])
-
     def test_neighbours_of_ipv4_are_told(self, node: LinkNode, layer: LinkLayer, listener: Listener) -> None:
         """Also if they are changed by the layer itself; those of IPv6 are not told."""
         layer.apply(add=[POD, POD._replace(address="fd00:1::9")])
@@ -99,13 +78,6 @@ class TestInMemory(LinkEvents):
     def events(self, node: MemoryLinkLayer) -> NetworkEvents:
         return node.events
 
-    def test_an_address_goes_alone(self, node: MemoryLinkLayer, listener: Listener) -> None:
-        """`remove_address` announces it; an address of IPv6 goes in silence."""
-        node.add_address("azure0", "fd00:1::4/64")
-        node.remove_address("azure0", "fd00:1::4/64")
-        node.remove_address("azure0", "10.240.0.4/16")
-        assert listener.take() == [AddressEvent("remove", "azure0", DeviceAddress.parse("10.240.0.4/16"))]
-
 
 @needs_kernel
 class TestInTheKernel(LinkEvents):
@@ -121,3 +93,17 @@ class TestInTheKernel(LinkEvents):
     @pytest.fixture
     def events(self, node: KernelLinks) -> NetworkEvents:
         return NetlinkEvents(netns=node.name)
+
+    def test_addresses_of_ipv4_are_told(self, node: LinkNode, listener: Listener) -> None:
+        """They come with a device and go with it, before it; those of IPv6 are not told."""
+        node.add_device("eth0", addresses=["10.224.0.4/16", "fd00:1::4/64"])
+        told = [event for event in listener.take() if isinstance(event, AddressEvent)]
+        assert told == [AddressEvent("set", "eth0", DeviceAddress.parse("10.224.0.4/16"))]
+        node.remove_device("eth0")
+        gone = [
+            event
+            for event in listener.take()
+            if event.verb == "remove" and isinstance(event, AddressEvent | DeviceEvent)
+        ]
+        assert gone[0] == told[0]._replace(verb="remove")
+        assert ("remove", "eth0") in names(gone[1:])

@@ -1,40 +1,31 @@
 """The contract of `LinkLayer` on the fake and on the kernel, and facts that only the kernel can show."""
 
-from __future__ import annotations
-
 import errno
 import json
 import struct
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
+from support.contracts.link_changes import LinkLayerContract
+from support.contracts.link_layer import LinkNode
 from support.kernel import needs_kernel, powerless
 from support.kernel_links import KernelLinks
 from support.needs import needs
 
 from hostrouting.exceptions import BackendError, RouteRejectedError
+from hostrouting.host import LinkLayer
+from hostrouting.host.netlink.commit import LinkThing
 from hostrouting.host.netlink.conversation import Adapter
+from hostrouting.host.netlink.device_codec import parse_stations
 from hostrouting.host.netlink.frames import attribute
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer, _KernelTransport
-from hostrouting.host.netlink.neighbour_codec import parse_stations
 from hostrouting.net.addresses import IPV6, Address
 from hostrouting.net.links import Neighbour, Station
 from hostrouting.net.route_text import KINDS
 from hostrouting.net.routes import ObservedRoute
 from hostrouting.testing import KernelNode
-from hostrouting.testing.contracts import LinkLayerContract
 from hostrouting.testing.memory_link_layer import MemoryLinkLayer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hostrouting.host import LinkLayer
-    from hostrouting.host.netlink.commit import (
-        LinkThing,
-    )
-    from hostrouting.testing.contracts import LinkNode
-
 
 POD_MAC = "12:34:56:78:9a:bc"
 
@@ -47,8 +38,7 @@ class TestMemoryLinkLayer(LinkLayerContract):
         return MemoryLinkLayer()
 
     @pytest.fixture
-    def layer(self, node: LinkNode) -> LinkLayer:
-        assert isinstance(node, MemoryLinkLayer)
+    def layer(self, node: MemoryLinkLayer) -> LinkLayer:
         return node
 
 
@@ -62,8 +52,7 @@ class TestNetlinkLinkLayer(LinkLayerContract):
             yield links
 
     @pytest.fixture
-    def layer(self, node: LinkNode) -> LinkLayer:
-        assert isinstance(node, KernelLinks)
+    def layer(self, node: KernelLinks) -> LinkLayer:
         return NetlinkLinkLayer(netns=node.name)
 
     @needs("bpf")

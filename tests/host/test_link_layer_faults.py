@@ -1,28 +1,17 @@
 """Batches of neighbours and routes in which a change fails, an answer is lost, or a device vanishes."""
 
-from __future__ import annotations
-
 import errno
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from hostrouting.exceptions import BackendError, RouteRejectedError
-from hostrouting.host.netlink.commit import (
-    AnswersLostError,
-    Failure,
-    LinkThing,
-    Step,
-    missing_after,
-)
-from hostrouting.host.netlink.places import commit_links
+from hostrouting.host.netlink.batches import commit_links
+from hostrouting.host.netlink.commit import AnswersLostError, Failure, LinkThing, Step, missing_after
 from hostrouting.net.links import Neighbour
 from hostrouting.net.routes import ObservedRoute
 from hostrouting.testing.memory_link_layer import MemoryLinkLayer
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 POD_MAC = "12:34:56:78:9a:bc"
 

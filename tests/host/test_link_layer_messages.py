@@ -1,20 +1,16 @@
-"""Packed neighbours and routes of IPv6, against our parsers and against pyroute2's."""
-
-from __future__ import annotations
+"""Packed neighbours and routes of IPv6, against our parsers."""
 
 import socket
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostrouting.host.netlink.frames import attribute, message
-from hostrouting.host.netlink.neighbour_codec import pack_neighbour, parse_neighbours
+from hostrouting.host.netlink.device_codec import pack_neighbour, parse_neighbours
+from hostrouting.host.netlink.frames import attribute
 from hostrouting.host.netlink.route_codec import pack_route, parse_route
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.links import Neighbour
 from hostrouting.net.routes import ObservedRoute
-
-POD_MAC = "12:34:56:78:9a:bc"
 
 macs = st.binary(min_size=6, max_size=6).map(lambda packed: packed.hex(":"))
 addresses = st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)).map(str)
@@ -71,37 +67,3 @@ def test_a_packed_neighbour_parses_to_itself(neighbour: Neighbour) -> None:
 def test_a_packed_route_parses_to_itself(route: ObservedRoute) -> None:
     """A packed route has every detail, except the expiry, which the kernel shows in another form."""
     assert parse_route(pack_route(route, {"azv1": 5}), {5: "azv1"}, family=IPV6) == route
-
-
-def test_pyroute2_reads_the_same_messages() -> None:
-    """pyroute2 reads the same addresses, states, flags and attributes from our messages."""
-    from pyroute2.netlink.rtnl.ndmsg import ndmsg
-    from pyroute2.netlink.rtnl.rtmsg import rtmsg
-
-    neighbour = Neighbour("fd00:1::9", "azure0", POD_MAC, permanent=True, flags=0x180, protocol=44)
-    said = ndmsg(message(28, 0, pack_neighbour(neighbour, 3)))
-    said.decode()
-    assert (said["family"], said["ifindex"], said["state"], said["flags"]) == (socket.AF_INET6, 3, 0x80, 0x80)
-    assert (said.get_attr("NDA_DST"), said.get_attr("NDA_LLADDR")) == ("fd00:1::9", POD_MAC)
-    assert said.get_attr("NDA_PROTOCOL") == 44
-
-    route = ObservedRoute.parse(
-        "fd00:9::/64",
-        "azv1",
-        "fd00:1::1",
-        metric=7,
-        table=1000,
-        protocol=77,
-        source="fd00:1::4",
-        flags=4,
-        extra=((20, b"\1"),),
-        from_prefix="fd00:2::/48",
-        expires=90,
-    )
-    said = rtmsg(message(24, 0, pack_route(route, {"azv1": 5})))
-    said.decode()
-    fields = ("family", "dst_len", "src_len", "table", "proto", "type", "flags")
-    assert tuple(said[field] for field in fields) == (socket.AF_INET6, 64, 48, 252, 77, 1, 4)
-    names = ("TABLE", "DST", "SRC", "PRIORITY", "PREFSRC", "PREF", "GATEWAY", "OIF")
-    values = [said.get_attr(f"RTA_{name}") for name in names]
-    assert values == [1000, "fd00:9::", "fd00:2::", 7, "fd00:1::4", 1, "fd00:1::1", 5]

@@ -1,14 +1,13 @@
 """Facts of `NetlinkBackend` that only the kernel shows: privileges, lost answers, details that no value models."""
 
-from __future__ import annotations
-
 import errno
 import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from support import pyroute_reading
@@ -19,13 +18,10 @@ from hostrouting.exceptions import BackendError, RouteRejectedError
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.conversation import Conversation
 from hostrouting.host.pyroute import Pyroute2Backend
-from hostrouting.net.addresses import Address
+from hostrouting.net.addresses import Address, parse_ipv4
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.routes import NextHop, Route
 from hostrouting.testing import KernelNode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = needs_kernel
 
@@ -288,6 +284,8 @@ def test_both_backends_see_the_same(node: KernelNode, backend: NetlinkBackend) -
     with NetNS(node.name, flags=0) as netns:
         plain = Pyroute2Backend(netns)
         assert pyroute_reading.links(netns) == plain.links() == backend.links()
+        [own] = [own for link in backend.links() for own in link.addresses if str(own) == "10.5.0.1/24"]
+        assert (own.broadcast, own.scope) == (parse_ipv4("10.5.0.255"), 253)
         assert pyroute_reading.rules(netns) == plain.rules() == backend.rules()
         assert pyroute_reading.routes(netns) == plain.routes() == backend.routes()
 

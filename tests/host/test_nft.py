@@ -1,31 +1,26 @@
 """The nftables port: the fake and nft keep the same promises, with tests of each alone."""
 
-from __future__ import annotations
-
 import threading
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import nft_chain_by_chain
+from support.contracts.nftables import NftablesContract
+from support.examples import FEW
 from support.needs import needs
 from support.probe_worlds import owned_table
 from support.tool_versions import version_of
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
+from hostrouting.host import Nftables
 from hostrouting.host.packets.nft import NftCommand
 from hostrouting.testing import KernelNode
-from hostrouting.testing.contracts import NftablesContract
-from hostrouting.testing.memory_nftables import MemoryNftables
+from hostrouting.testing.memory_packets import MemoryNftables
 from phases import CancelledError, Context, DeadlineExceededError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hostrouting.host import Nftables
 
 
 def inside(node: KernelNode) -> NftCommand:
@@ -226,7 +221,7 @@ def shared_node() -> Iterator[KernelNode]:
 
 
 @needs("kernel", "nft")
-@settings(max_examples=50)
+@settings(max_examples=FEW)
 @given(chains=st.lists(st.lists(rules(), max_size=5), min_size=1, max_size=3))
 def test_a_script_means_the_same_to_the_fake_and_to_nft(shared_node: KernelNode, chains: list[list[str]]) -> None:
     """The fake lists the rules of any script as nft does."""
@@ -266,7 +261,7 @@ class TestNftCommandAlone:
     def test_nft_is_not_on_path(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A machine without nft on PATH and in the sbin folders lacks the package."""
         monkeypatch.setenv("PATH", "/nonexistent")
-        monkeypatch.setattr("hostrouting.host.search_path._FOLDERS", ())
+        monkeypatch.setattr("hostrouting.host.packets._FOLDERS", ())
         with pytest.raises(ToolNotFoundError, match="install the package nftables"):
             NftCommand().load(Context(), "")
 

@@ -1,22 +1,17 @@
-from __future__ import annotations
-
 import os
 import socket
+from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from pathlib import Path
+from typing import NoReturn
 
 import pytest
+from support.contracts.supervisor import SupervisorContract
 
+from hostrouting.host import Supervisor
 from hostrouting.host.offline import NoSupervisor
 from hostrouting.host.systemd.notify import NotifySocket, supervisor_of
 from hostrouting.testing import MemorySupervisor
-from hostrouting.testing.contracts import SupervisorContract
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-    from pathlib import Path
-
-    from hostrouting.host import Supervisor
 
 
 def read(manager: socket.socket) -> list[dict[str, str]]:
@@ -69,9 +64,8 @@ class TestMemorySupervisor(SupervisorContract):
         return MemorySupervisor()
 
     @pytest.fixture
-    def heard(self, supervisor: Supervisor) -> Callable[[], list[dict[str, str]]]:
+    def heard(self, supervisor: MemorySupervisor) -> Callable[[], list[dict[str, str]]]:
         """The messages of the contract."""
-        assert isinstance(supervisor, MemorySupervisor)
         return lambda: supervisor.heard
 
 

@@ -1,21 +1,19 @@
 """Asking on the link: the packets, and facts that only the kernel shows; the contract is in test_link_layer.py."""
 
-from __future__ import annotations
-
 import errno
 import re
 import socket
 import struct
 import sys
-import time
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.kernel import needs_kernel, powerless
 from support.kernel_links import KernelLinks
+from support.patience import wait_until
 from support.probe_worlds import inside
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError
@@ -25,9 +23,6 @@ from hostrouting.host.netlink.probes import answered_address, pack_address, ques
 from hostrouting.testing import KernelNode
 from hostrouting.testing.memory_link_layer import MemoryLinkLayer
 from phases import Context, DeadlineExceededError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MAC, OTHER_MAC = bytes.fromhex("020000000a01"), bytes.fromhex("123456789abc")
 ETH_P_ALL = 3
@@ -283,6 +278,7 @@ class TestOnTheKernel:
         with pytest.raises(DeadlineExceededError):
             layer.answering(Context(timeout=0.1), [("azv1", "10.240.0.77")])
 
+    @pytest.mark.slow
     def test_an_address_that_is_being_tried_out_stays(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
         """A pod with a tentative address keeps it, and answers as soon as the address is valid."""
         asked = [("azv1", "fd00:1::77"), ("azv2", "fd00:1::77")]
@@ -295,12 +291,8 @@ class TestOnTheKernel:
             partial(pod.ip, "-6", "address", "show", "dev", "eth0", "to", "fd00:1::77") for pod in node.pods.values()
         ]
         assert all("tentative" in show() for show in shows)
-        until = time.monotonic() + 60
-        for show in shows:
-            while " tentative" in (shown := show()) and "dadfailed" not in shown:
-                assert time.monotonic() < until, shown
-            assert "fd00:1::77" in shown
-            assert "dadfailed" not in shown
+        wait_until(lambda: not any(" tentative" in show() for show in shows), "the address stays tentative")
+        assert all("fd00:1::77" in show() and "dadfailed" not in show() for show in shows)
         assert layer.answering(Context(), asked) == set(asked)
 
     @pytest.mark.parametrize("forwarding", [0, 1])
@@ -347,11 +339,7 @@ REFUSED = f"{errno.EPERM} asking for addresses on the link needs root or CAP_NET
 @needs_kernel
 @pytest.mark.parametrize(
     ("who", "outcome"),
-    [
-        ((), ANSWERED),
-        (powerless(), REFUSED),
-        (powerless("net_raw"), ANSWERED),
-    ],
+    [((), ANSWERED), (powerless(), REFUSED), (powerless("net_raw"), ANSWERED)],
     ids=["root", "powerless", "CAP_NET_RAW"],
 )
 def test_asking_needs_a_capability(node: KernelLinks, who: tuple[str, ...], outcome: str) -> None:

@@ -1,7 +1,5 @@
 """An error of pyroute2's socket is no answer of the kernel."""
 
-from __future__ import annotations
-
 import errno
 from typing import Any
 

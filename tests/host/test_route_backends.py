@@ -1,26 +1,19 @@
 """The contract of `RouteBackend`, on each of its implementations."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
+from support.contracts.kernel_routes import KernelRoutesContract
 from support.kernel import DummyNode, needs_kernel
 from support.needs import needs
 
+from hostrouting.host import RouteBackend
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.pyroute import Pyroute2Backend
-from hostrouting.testing import KernelNode, MemoryBackend
-from hostrouting.testing.contracts import RouteBackendContract
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hostrouting.host import RouteBackend
-    from hostrouting.testing import Node
+from hostrouting.testing import KernelNode, MemoryBackend, Node
 
 
-class TestMemoryBackend(RouteBackendContract):
+class TestMemoryBackend(KernelRoutesContract):
     """The model that needs no kernel."""
 
     @pytest.fixture
@@ -33,7 +26,7 @@ class TestMemoryBackend(RouteBackendContract):
         return node
 
 
-class OnTheKernel(RouteBackendContract):
+class OnTheKernel(KernelRoutesContract):
     """The contract in a new network namespace."""
 
     @pytest.fixture

@@ -1,23 +1,16 @@
-from __future__ import annotations
-
+from collections.abc import Generator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from support.contracts.services import LiveServiceManagerContract, ServiceManagerContract, Units
 from support.needs import needs, require
 from support.systemd_box import SystemdBox, require_systemd_box
 
 from hostrouting.exceptions import UnitError
+from hostrouting.host import FileStore, ServiceManager
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl
-from hostrouting.testing.contracts import LiveServiceManagerContract, ServiceManagerContract
-from hostrouting.testing.contracts.services import Units
 from phases import CommandFailedError, Context, DeadlineExceededError
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from hostrouting.host import FileStore, ServiceManager
 
 UNITS = "/etc/systemd/system"
 

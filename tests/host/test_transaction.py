@@ -1,21 +1,15 @@
 """All or nothing, when things go wrong that the contract cannot provoke."""
 
-from __future__ import annotations
-
 import errno
 import struct
-from typing import TYPE_CHECKING
 
 import attrs
 import pytest
 
 from hostrouting.exceptions import PermissionDeniedError, RouteRejectedError
 from hostrouting.net.changes import RouteChange
-from hostrouting.net.routes import Route
+from hostrouting.net.routes import ObservedRoute, Route
 from hostrouting.testing import MemoryBackend
-
-if TYPE_CHECKING:
-    from hostrouting.net.routes import ObservedRoute
 
 NINE = Route.parse("9.0.0.0/8", dev="eth0")
 EIGHT = Route.parse("8.0.0.0/8", dev="eth0")
@@ -82,7 +76,6 @@ def test_a_changed_route_that_cannot_be_removed_is_named(node: MemoryBackend) ->
         node.apply([RouteChange.add(attrs.evolve(NINE, extra=(metrics,)))])
     assert caught.value.rolled_back is False
     assert caught.value.left_behind == ["still there: 9.0.0.0/8 dev eth0 proto 142 scope link"]
-    assert caught.value.overtaken == []
 
 
 def test_a_link_that_vanishes_midway_fails_the_batch(node: MemoryBackend) -> None:

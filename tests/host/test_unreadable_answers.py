@@ -1,13 +1,12 @@
 """Impossible answers of a kernel are an error that names the request, and are never misread."""
 
-from __future__ import annotations
-
 import errno
 import socket
 import struct
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 from fuzz.netlink_readers import READERS
@@ -24,9 +23,6 @@ from hostrouting.host.netlink.frames import ERROR, attribute, message, messages,
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.routes import Route
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CASES = Path(__file__).parents[1] / "fuzz" / "cases"
 #: The fixed part of each kind of message.
@@ -58,19 +54,10 @@ def asked(kind: str) -> dict[str, Callable[[], object]]:
         "links": {"ip -d link": backend.links},
         "devices": {"ip -d link": layer.devices},
         "names": {"ip -d link": backend.routes},
-        "addresses": {
-            "ip -4 address": backend.links,
-            "ip address": layer.devices,
-        },
-        "neighbours": {
-            "ip neighbour": layer.neighbours,
-            "bridge fdb": lambda: layer.stations("br0"),
-        },
+        "addresses": {"ip -4 address": backend.links, "ip address": layer.devices},
+        "neighbours": {"ip neighbour": layer.neighbours, "bridge fdb": lambda: layer.stations("br0")},
         "rules": {"ip -4 rule": backend.rules},
-        "routes": {
-            "ip -4 route show table all": backend.routes,
-            "ip -6 route show table all": layer.routes,
-        },
+        "routes": {"ip -4 route show table all": backend.routes, "ip -6 route show table all": layer.routes},
         "filters": {"tc filter show dev e0 ingress": lambda: layer.classifiers("e0")},
         "lookups": {
             "ip -4 route get": lambda: backend.lookup([1]),
@@ -147,6 +134,31 @@ def test_an_attribute_of_another_size_is_noticed_and_never_misread(
                 with played({REQUESTS[kind]: packed}), pytest.raises(BackendError, match="cannot be read"):
                     asked(kind)[command]()
     assert tried == numbers
+
+
+@pytest.mark.parametrize(
+    ("kind", "case", "command"),
+    [
+        ("devices", "kernel", "ip -d link"),
+        ("addresses", "kernel-both", "ip address"),
+        ("neighbours", "kernel-both", "ip neighbour"),
+        ("routes", "kernel-ipv4", "ip -4 route show table all"),
+        ("routes", "kernel-ipv6", "ip -6 route show table all"),
+    ],
+)
+def test_attributes_that_no_kernel_has_sent_yet_are_passed_over(kind: str, case: str, command: str) -> None:
+    """Of any length, with and without the bits for nesting and byte order; those of a route travel along."""
+    new = [(200, b""), (0x3FFF, b"1"), (0x80C9, b"four"), (0x8FFF, bytes(23))]
+    carried = ((200, b""), (0x3FFF, b"1"), (0xC9, b"four"), (0xFFF, bytes(23)))
+    more = b"".join(attribute(*one) for one in new)
+    with played({REQUESTS[kind]: b"".join(said(kind, case))}):
+        before: Any = asked(kind)[command]()
+    heads = [(*struct.unpack_from("=HH", one, 4), one) for one in said(kind, case)]
+    longer = [message(number, flags, one[16:] + more) for number, flags, one in heads]
+    with played({REQUESTS[kind]: b"".join(longer)}):
+        after = asked(kind)[command]()
+    assert after == ([one._replace(extra=one.extra + carried) for one in before] if kind == "routes" else before)
+    assert before
 
 
 @pytest.mark.parametrize(

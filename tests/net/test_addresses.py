@@ -1,7 +1,5 @@
 """IPv4 text and device names are read strictly: against the standard library, and against the kernel's own rule."""
 
-from __future__ import annotations
-
 import ipaddress
 import re
 

@@ -1,7 +1,5 @@
 """Addresses of both families as text, and networks."""
 
-from __future__ import annotations
-
 import ipaddress
 
 import pytest

@@ -1,7 +1,5 @@
 """The values of the route port: a desired route cannot be wrong, and a change describes itself."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

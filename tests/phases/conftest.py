@@ -1,16 +1,11 @@
 """Shared fixtures of the tests of phases: threads to run calls in, and a clock that they drive."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import pytest
 
 from phases.testing import ManualClock
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pickle
 
 import pytest
@@ -46,8 +44,7 @@ def test_unknown_task_lists_the_known_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "ending"),
-    [(2, "ended with status 2"), (-9, "was killed by SIGKILL"), (-40, "was killed by signal 40")],
+    ("status", "ending"), [(2, "ended with status 2"), (-9, "was killed by SIGKILL"), (-40, "was killed by signal 40")]
 )
 def test_command_failure_shows_how_it_ended(status: int, ending: str) -> None:
     """Statuses and signals are told apart; arguments are quoted as a shell would need them."""

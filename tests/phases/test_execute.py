@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import logging
 from typing import Any
 
@@ -173,12 +171,3 @@ def test_interrupts_cancel_and_pass(interrupt: BaseException, caplog: pytest.Log
     assert caught.value is interrupt
     assert ctx.cancelled
     assert {record.__dict__["status"] for record in caplog.records} == {"started", "cancelled"}
-
-
-def test_serial_stops_at_the_first_failure() -> None:
-    """Tasks after the failed one do not run."""
-    journal: list[str] = []
-    group = Serial(RecordingTask("a", journal), FailingTask("b", OSError("x")), RecordingTask("c", journal))
-    with pytest.raises(TaskFailedError, match=r"^b: x$"):
-        execute(group)
-    assert journal == ["do a"]

@@ -1,14 +1,13 @@
 """A mistake in a task is an error that names it; the task is never reported as done."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import math
 import re
 import warnings
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from support.tasks import RecordingTask
@@ -30,9 +29,6 @@ from phases import (
     with_retry,
     with_timeout,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class _Task:
@@ -228,20 +224,17 @@ WRAPPERS: list[Callable[[Any], object]] = [
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (_NameIsAMethod(), " is no task: a task has a name, which is a text, and do(ctx)"),
-        (_Task(name=""), "the name of <greet> is empty: give it one for logs, reports and `skip`"),
-        (Serial(name=""), "the name of <Serial > is empty: give it one for logs, reports and `skip`"),
-        (_Task(name=None), "<greet> is no task: a task has a name, which is a text, and do(ctx)"),
+        (_NameIsAMethod(), " is no task: a task has a name (a text, not empty) and do(ctx)"),
+        (_Task(name=""), "<greet> is no task: a task has a name (a text, not empty) and do(ctx)"),
+        (Serial(name=""), "<Serial > is no task: a task has a name (a text, not empty) and do(ctx)"),
+        (_Task(name=None), "<greet> is no task: a task has a name (a text, not empty) and do(ctx)"),
         (RecordingTask, "RecordingTask is a class, not a task: make an instance of it, RecordingTask(...)"),
         (Context(), "a Context is no task: the task comes first, as in execute(task, ctx)"),
-        (
-            None,
-            "and do(ctx); does the function that makes it lack its `return`?",
-        ),
+        (None, "and do(ctx); does the function that makes it lack its `return`?"),
         ([RecordingTask("a", [])], "a list is no task: pass the tasks themselves, as in Serial(*tasks)"),
         (_function, ' is a function, not a task: put @task("name") above it, or write task("name")(function)'),
-        ("greet", "'greet' is no task: a task has a name, which is a text, and do(ctx)"),
-        (_Task(do=None), "<greet> is no task: a task has a name, which is a text, and do(ctx)"),
+        ("greet", "'greet' is no task: a task has a name (a text, not empty) and do(ctx)"),
+        (_Task(do=None), "<greet> is no task: a task has a name (a text, not empty) and do(ctx)"),
     ],
 )
 def test_an_object_that_is_no_task_is_refused_by_name(

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import logging
 
 import pytest
@@ -70,14 +68,6 @@ def test_plan_ends_with_its_context() -> None:
     ctx.cancel("stop")
     with pytest.raises(CancelledError):
         plan(Serial(RecordingTask("a", [])), ctx)
-
-
-def test_undo_is_newest_first() -> None:
-    """Groups are undone from their end, at every level."""
-    journal: list[str] = []
-    a, b, c = (RecordingTask(name, journal) for name in "abc")
-    undo(Serial(a, Parallel(b, c)))
-    assert journal == ["undo c", "undo b", "undo a"]
 
 
 def test_undo_goes_on_past_failures(caplog: pytest.LogCaptureFixture) -> None:

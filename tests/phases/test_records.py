@@ -1,11 +1,8 @@
-from __future__ import annotations
-
-import asyncio
 import logging
 import threading
 from collections import defaultdict
+from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -27,9 +24,6 @@ from phases import (
     with_retry,
     with_timeout,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 A, B, C = (Change("+", name) for name in "abc")
 FAIL = FailingTask("fail", OSError("x"))
@@ -251,36 +245,6 @@ def test_an_observer_that_fails_ends_nothing(caplog: pytest.LogCaptureFixture) -
 
     assert run(_recording(A), observer=refuse).ok
     assert caplog.records[0].getMessage() == "the observer of the run failed at make"
-
-
-def test_an_agent_in_asyncio() -> None:
-    """A coroutine follows a run in a thread, cancels it, and has its report."""
-    undone: list[str] = []
-
-    async def agent() -> tuple[list[str], str]:
-        loop = asyncio.get_running_loop()
-        events: asyncio.Queue[Event] = asyncio.Queue()
-        ctx = Context()
-        nap = task("nap")(lambda inside: inside.sleep(3600))
-
-        def pipeline() -> str:
-            return run(
-                Serial(_recording(A, undone=undone), nap, name="all"),
-                ctx,
-                undo_on_failure=True,
-                observer=lambda event: loop.call_soon_threadsafe(events.put_nowait, event),
-            ).status
-
-        running = loop.run_in_executor(None, pipeline)
-        seen: list[str] = []
-        while not seen or seen[-1] != "all/nap":
-            seen.append((await events.get()).path)
-        ctx.cancel("the agent stops")
-        return seen, await running
-
-    seen, status = asyncio.run(agent())
-    assert (seen, status) == (["all", "all/make", "all/make", "all/make", "all/nap"], "cancelled")
-    assert undone == ["a"]
 
 
 # --- the property

@@ -1,7 +1,5 @@
-from __future__ import annotations
-
 import pytest
-from support.tasks import FailingTask, RecordingTask
+from support.tasks import RecordingTask
 
 from phases import Change, Context, Group, Parallel, Plannable, Serial, Task, Undoable, execute, task
 
@@ -78,15 +76,3 @@ def test_groups_are_named_after_their_tasks() -> None:
     assert isinstance(Serial(), Group)
     assert isinstance(Serial(), Plannable)
     assert isinstance(Serial(), Undoable)
-
-
-def test_group_refuses_an_object_that_is_no_task() -> None:
-    """A list instead of tasks is refused when the group is made."""
-    with pytest.raises(TypeError, match=r"^a list is no task: pass the tasks themselves, as in Serial\(\*tasks\)$"):
-        Serial([FailingTask("a", OSError())])  # type: ignore[arg-type]  # that is the point
-
-
-def test_empty_groups_do_nothing() -> None:
-    """Groups without tasks succeed."""
-    execute(Serial())
-    execute(Parallel())

@@ -1,7 +1,5 @@
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from support.tasks import FailingTask, RecordingTask
@@ -29,9 +27,6 @@ from phases import (
 )
 from phases.testing import ManualClock
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 def _probes() -> FailingTask:
     return FailingTask("probes", OSError("no IPv6"))
@@ -50,10 +45,7 @@ def test_a_tolerated_failure_is_a_warning(group: type[Serial], caplog: pytest.Lo
     assert str(report.children[0].error) == "probes: no IPv6"
     report.raise_for_failure()
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [
-        (
-            logging.WARNING,
-            "failed, and is optional task=all/probes duration=0.000s status=failed error='no IPv6'",
-        )
+        (logging.WARNING, "failed, and is optional task=all/probes duration=0.000s status=failed error='no IPv6'")
     ]
 
 

@@ -1,15 +1,10 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from hypothesis import given
 from hypothesis import strategies as st
 from support.tasks import FailingTask, RecordingTask
 
 from phases import Group, Parallel, Report, Serial, Task, TaskFailedError, execute, plan, run, undo
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: A tree before it has names and a journal: None works, an exception's text fails, a tuple is a group.
 Shape = bool | tuple[bool, list["Shape"]]

@@ -1,7 +1,5 @@
 """The node's IPv6 by the word of the cloud, and the device by which probes come in: decided from readings."""
 
-from __future__ import annotations
-
 import logging
 import re
 from contextlib import suppress
@@ -10,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.imds import network_interface
 from support.probe_nodes import lead
 from support.probe_worlds import ADDRESS, RULES
 
@@ -19,7 +18,6 @@ from hostrouting.probe_snat import rules_to_install
 from hostrouting.probe_snat.detect import NotWanted, Obstacle, assess, describes_ipv6
 from hostrouting.probe_snat.ruleset import ProbeRules
 from hostrouting.testing import FakeHost
-from hostrouting.testing.memory_metadata import network_interface
 
 ALWAYS = ProbeSNATConfig(enabled=True, detect="always")
 
@@ -158,9 +156,7 @@ class TestAssess:
         host.files.write("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", b"1\n", mode=0o644)
         section = ProbeSNATConfig(enabled=True, detect="always", dev="eth0")
         assert assess(section, host) == Obstacle(
-            reason="IPv6 is disabled on eth0",
-            step="run: sysctl -w net/ipv6/conf/eth0/disable_ipv6=0",
-            may_change=True,
+            reason="IPv6 is disabled on eth0", step="run: sysctl -w net/ipv6/conf/eth0/disable_ipv6=0", may_change=True
         )
         host.files.write("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", b"0\n", mode=0o644)
         outcome = assess(section, host)

@@ -1,8 +1,6 @@
 """Every call of every port that can fail, and runs that are killed at any of them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from support.probe_listings import rules_in
@@ -11,15 +9,11 @@ from support.probe_nodes import CONFIG, FOREIGN, NEIGHBOUR, OFF, OURS, made_host
 from hostrouting.exceptions import HostRoutingError
 from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.probe_snat.ruleset import DEPARTURE, RULESET_PATH
+from hostrouting.testing import FakeHost
 from phases import Context
 from phases.testing import ManualClock
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hostrouting.testing import FakeHost
-
-pytestmark = pytest.mark.thorough
+pytestmark = pytest.mark.slow
 
 
 UNIT_PATH = DEPARTURE.paths[1]

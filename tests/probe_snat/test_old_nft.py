@@ -1,9 +1,7 @@
 """The task on a node whose nft lists each chain followed by its rules, as those before 1.0.6 do."""
 
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import attrs
 import pytest
@@ -13,14 +11,10 @@ from support.probe_nodes import says
 from support.probe_worlds import ProbeWorld
 
 from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
+from hostrouting.host import Host
 from hostrouting.host.packets.nft import NftCommand
 from hostrouting.probe_snat import ConfigureProbeSNAT
 from phases import Context
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hostrouting.host import Host
 
 CONFIG = HostRoutingConfig(probe_snat=ProbeSNATConfig(enabled=True, detect="always"), gates=())
 

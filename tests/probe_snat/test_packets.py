@@ -1,12 +1,11 @@
 """The effect of the rules on packets in the kernel: probes reach pods, and everything else is as it was."""
 
-from __future__ import annotations
-
 import json
 import socket
 import struct
+from collections.abc import Generator
 from socket import AF_INET6, SOCK_DGRAM, SOCK_STREAM, inet_pton
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -34,12 +33,8 @@ from support.probe_worlds import (
 )
 
 from hostrouting.probe_snat.ruleset import render
+from hostrouting.testing import KernelNode
 from phases import Context
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from hostrouting.testing import KernelNode
 
 pytestmark = needs("kernel", "nft")
 
@@ -71,7 +66,7 @@ def exchange(world: ProbeWorld, server: socket.socket, *, to: str = POD, data: b
     client.connect((to, server.getsockname()[1]))
     connection, peer = server.accept()
     with connection:
-        connection.settimeout(5)
+        connection.settimeout(60)
         client.sendall(data)
         connection.sendall(exactly(connection, len(data))[::-1])
         assert exactly(client, len(data)) == data[::-1]

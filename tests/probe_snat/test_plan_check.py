@@ -1,9 +1,6 @@
 """`plan` names the changes of `do`, and `check` the faults; neither changes anything or waits."""
 
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING
 
 import attrs
 import pytest
@@ -31,9 +28,7 @@ from hostrouting.findings import is_refused
 from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.probe_snat.ruleset import AGAIN_PATH, DEPARTURE, RULESET_PATH, ProbeRules, render
 from hostrouting.testing import FakeHost
-
-if TYPE_CHECKING:
-    from phases import Context
+from phases import Context
 
 UNIT_PATH = DEPARTURE.paths[1]
 
@@ -107,10 +102,7 @@ class TestPlan:
         ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)
         why = "no answer" if error else "the cloud's description of the network interfaces cannot be read: "
         [said] = says(caplog, logging.WARNING)
-        assert said.partition(why)[:2] == (
-            "the cloud does not say if this node has IPv6, so IPv6 is assumed: ",
-            why,
-        )
+        assert said.partition(why)[:2] == ("the cloud does not say if this node has IPv6, so IPv6 is assumed: ", why)
 
     def test_refusals_are_in_the_plan(self, host: FakeHost, ctx: Context) -> None:
         """The plan says so, with the next step."""

@@ -1,21 +1,23 @@
 """The rules as text and as nft shows them: to the byte, to the real nft, and back."""
 
-from __future__ import annotations
-
 import re
 import subprocess
+from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.boot_units import assert_systemd_accepts
+from support.filled import asset, changes
 from support.needs import needs
 from support.probe_listings import expected_listing, rules_in
 from support.probe_nodes import THEIRS
 from support.probe_worlds import RULES
 
 from hostrouting.boot.layout import PROGRAM_FOLDERS
+from hostrouting.config import ProbeSNATConfig
 from hostrouting.exceptions import BackendError, InvalidConfigError
 from hostrouting.host.packets.nft import NftCommand
 from hostrouting.probe_snat import boot_unit
@@ -29,28 +31,27 @@ from hostrouting.probe_snat.ruleset import (
     effect_of,
     render,
 )
-from hostrouting.testing.kernel_node import KernelNode
+from hostrouting.testing.node import KernelNode
 from hostrouting.testing.strategies import probe_snat_configs
 from phases import Context
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-
-    from hostrouting.config import ProbeSNATConfig
-
-GOLDEN = Path(__file__).parent / "golden"
 CTX = Context()
 
 
 class TestFiles:
     def test_ruleset(self) -> None:
-        """The whole script, to the byte; rendered twice it is the same."""
-        assert render(RULES).encode() == (GOLDEN / "probe-snat.nft").read_bytes()
+        """The whole script, to the byte: its asset, with these places filled in; rendered twice it is the same."""
+        text = asset("probe_snat/probe-snat.nft").replace("@DEV@", "eth0").replace("@SOURCE@", "fe80::1234:5678:9abc")
+        assert render(RULES) == text.replace("@ADDRESS@", "2603:1062:0:1:fe80:1234:5678:9abc")
         assert render(RULES) == render(RULES)
 
     def test_unit(self) -> None:
-        """The whole unit, to the byte."""
-        assert boot_unit(RULES).files[1].content == (GOLDEN / "probe-snat.service").read_bytes()
+        """The whole unit, to the byte: its asset, with these places filled in."""
+        assert changes(asset("probe_snat/probe-snat.service"), boot_unit(RULES).files[1].content) == [
+            "-# @ORDER@",
+            "+# No Before= and no RequiredBy=: probes are not worth a node that does not start.",
+            *("-# @INSTALL@", "+WantedBy=hostrouting-ready.service"),
+        ]
 
     def test_where_they_go(self) -> None:
         """The ruleset before the unit that names it, for all to read."""
@@ -64,23 +65,16 @@ class TestFiles:
         ]
 
     def test_the_drop_in_loads_the_rules_again(self) -> None:
-        """The drop-in for AgentBaker's unit, to the byte; the words that it looks for are in our rules."""
+        """The drop-in for AgentBaker's unit is its asset; the words that it looks for are in our rules."""
         [again] = [file for file in boot_unit(RULES).files if file.path == AGAIN_PATH]
-        assert again.content == (GOLDEN / "ipv6_nftables.conf").read_bytes()
+        assert again.content.decode() == asset("probe_snat/ipv6_nftables.conf")
         [looked_for] = re.findall('grep -qF "(.*?)"', again.content.decode())
         assert render(RULES).count(f'comment "{looked_for}"') == 1
 
     @needs("systemd-analyze", "nft")
     def test_systemd_has_nothing_to_say(self, tmp_path: Path) -> None:
         """`systemd-analyze verify` prints nothing, and the unit is exposed to 1.7 at most."""
-        unit = tmp_path / "probe-snat.service"
-        unit.write_bytes(boot_unit(RULES).files[1].content)
-        verify = subprocess.run(
-            ["systemd-analyze", "verify", "--man=no", unit], check=True, capture_output=True, text=True
-        )
-        assert (verify.stdout, verify.stderr) == ("", "")
-        security = ["systemd-analyze", "security", "--offline=true", "--threshold=17", "--no-pager", str(unit)]
-        subprocess.run(security, check=True, capture_output=True)
+        assert_systemd_accepts(boot_unit(RULES), tmp_path, most=17)
 
     @needs("systemd-path")
     def test_where_systemd_looks_for_nft(self) -> None:

@@ -1,13 +1,13 @@
 """ConfigureProbeSNAT on a fake machine: its work, the nodes that it leaves alone, and the answers of the cloud."""
 
-from __future__ import annotations
-
 import logging
+import threading
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import attrs
 import pytest
+from support.imds import FakeIMDS, IMDSAnswer, network_interface
 from support.probe_listings import expected_listing, rules_in
 from support.probe_nodes import (
     ADDRESS,
@@ -35,15 +35,8 @@ from hostrouting.host.imds import InstanceMetadataClient
 from hostrouting.probe_snat import ConfigureProbeSNAT, boot_unit
 from hostrouting.probe_snat.ruleset import DEPARTURE, RULESET_PATH, ProbeRules, render
 from hostrouting.testing import FakeHost
-from hostrouting.testing.imds import FakeIMDS, IMDSAnswer
-from hostrouting.testing.memory_metadata import network_interface
 from phases import CancelledError, Context, Plannable, Task, Undoable, run
 from phases.testing import ManualClock
-
-if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable
-
 
 UNIT_PATH = DEPARTURE.paths[1]
 #: The listing of a table with flags.
@@ -83,9 +76,7 @@ class TestDo:
         for file in boot_unit(RULES).files:
             assert host.files.read(file.path) == file.content
         assert host.files.exists("/etc/systemd/system/hostrouting-ready.service.wants/probe-snat.service")
-        assert says(caplog, logging.INFO) == [
-            f"{TABLE} loaded: on eth0, {RULES.source} becomes {RULES.address}",
-        ]
+        assert says(caplog, logging.INFO) == [f"{TABLE} loaded: on eth0, {RULES.source} becomes {RULES.address}"]
         before = state(host)
         host.nftables.operations.calls.clear()
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
@@ -243,14 +234,6 @@ class TestDo:
             ConfigureProbeSNAT(attrs.evolve(CONFIG, gates=("early.service",)), host=host).do(ctx)
         assert state(host) == before
 
-    def test_a_device_that_nft_could_misread(self, host: FakeHost, ctx: Context) -> None:
-        """No text with its name reaches nft."""
-        host.link_layer.add_device('"; drop')
-        lead(host, '"; drop')
-        with pytest.raises(BackendError, match="rename the device"):
-            ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
-        assert host.nftables.operations.calls == []
-
     def test_an_image(self, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
         """Ruleset and unit are installed, planned and removed; the image cannot answer if nodes have IPv6."""
         caplog.set_level(logging.INFO)
@@ -322,10 +305,7 @@ class TestNoPart:
         [
             ("no IPv6, says the cloud", "INFO: this node has no IPv6, says the cloud"),
             ("no IPv6 address", "INFO: this node has no IPv6: there is no global address on eth0"),
-            (
-                "eBPF",
-                "WARNING: the eBPF programme ipv6-hp-bpf (ipv6_hp_egress, ipv6_hp_ingress) does this job on eth0",
-            ),
+            ("eBPF", "WARNING: the eBPF programme ipv6-hp-bpf (ipv6_hp_egress, ipv6_hp_ingress) does this job on eth0"),
         ],
     )
     def test_why(self, host: FakeHost, caplog: pytest.LogCaptureFixture, why: str, message: str) -> None:
@@ -391,22 +371,6 @@ class TestNoPart:
 
 class TestCloud:
     """The answers of the cloud, over HTTP, from a test server."""
-
-    @pytest.mark.parametrize(
-        ("document", "expected"),
-        [
-            ([], False),
-            ([network_interface()], False),
-            ([{}], False),
-            ([network_interface(), network_interface(ipv6=["fd00::4"])], True),
-        ],
-    )
-    def test_documents(self, host: FakeHost, document: object, *, expected: bool) -> None:
-        """An absent section, an empty list, an address on the second interface."""
-        with FakeIMDS(document) as imds:
-            self.run(host, imds)
-        assert (OURS in host.nftables.tables) is expected
-        assert host.files.exists(UNIT_PATH) is expected
 
     @pytest.mark.parametrize("answer", [{"error": "x"}, [7], IMDSAnswer(body=b"<html>"), IMDSAnswer(status=400)])
     def test_an_unreadable_answer(self, host: FakeHost, answer: object) -> None:

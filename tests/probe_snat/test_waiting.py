@@ -1,13 +1,12 @@
 """The wait of a node without IPv6, by the kernel's knowledge of its device."""
 
-from __future__ import annotations
-
-import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from functools import partial
 
 import attrs
 import pytest
 from support.needs import needs
+from support.patience import wait_until
 
 from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
 from hostrouting.host import Host
@@ -17,9 +16,6 @@ from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context
 from phases.testing import ManualClock
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 CONFIG = HostRoutingConfig(probe_snat=ProbeSNATConfig(enabled=True, dev="eth0", detect="address"), gates=())
 
@@ -49,9 +45,8 @@ def test_a_device_that_just_came_up_may_get_an_answer(node: KernelNode) -> None:
     """The kernel has added its link-local address a moment ago, and is still asking for routers."""
     node.ip("link", "set", "eth0", "up")
     # A work queue of the kernel adds the address once it has seen the carrier, up to a second later.
-    deadline = time.monotonic() + 60
-    while "inet6" not in node.ip("-6", "address", "show", "dev", "eth0"):
-        assert time.monotonic() < deadline, "the kernel adds no link-local address"
+    shown = partial(node.ip, "-6", "address", "show", "dev", "eth0")
+    wait_until(lambda: "inet6" in shown(), "the kernel adds no link-local address")
     assert 5 < waited(node) < 16
 
 

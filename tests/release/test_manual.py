@@ -1,7 +1,5 @@
 """The manual page: it has each command and option of the parser."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

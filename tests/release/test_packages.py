@@ -1,12 +1,11 @@
 """The packages for Debian and for distributions with rpm, in copies of a Debian that has only its own Python."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Final, NamedTuple
+from pathlib import Path
+from typing import Final, NamedTuple
 
 import pytest
 from support.documents import ROOT
@@ -15,10 +14,7 @@ from support.trees import DEB, build_packages, make_tree
 
 from hostrouting import __version__
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-pytestmark = [pytest.mark.thorough, needs("root", "dpkg-deb", "rpmbuild", "debootstrap")]
+pytestmark = [pytest.mark.slow, needs("root", "dpkg-deb", "rpmbuild", "debootstrap")]
 
 NEWER: Final = "99.0.0"
 #: Enters a copy of a tree that ends with the command.

@@ -1,23 +1,17 @@
 """The command as one file: it needs nothing but Python, and is the same bytes whenever it is built."""
 
-from __future__ import annotations
-
 import ast
 import json
 import shutil
 import subprocess
 import sys
 import zipfile
-from pathlib import PurePath
-from typing import TYPE_CHECKING
+from pathlib import Path, PurePath
 
 import pytest
 from support.documents import ROOT
 
 from hostrouting import __version__
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 VERSION = "{}.{}".format(*sys.version_info)
 

@@ -1,21 +1,16 @@
 """The bill of materials: it is that of this tree, and in the wheel."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
 import sys
 import zipfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from support.documents import ROOT
 
 from hostrouting import __version__
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BILL = "release/hostrouting.cdx.json"
 
@@ -40,7 +35,7 @@ def test_the_bill_names_each_dependency_of_users() -> None:
     assert bill["metadata"]["component"]["version"] == __version__
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_wheel_has_the_bill(tmp_path: Path) -> None:
     """In its folder for such bills, as the specification of wheels says."""
     words = [sys.executable, "-m", "pip", "wheel", "-qq", "--no-deps", "--no-build-isolation", "-w", tmp_path, ROOT]

@@ -1,15 +1,10 @@
 """A node whose ib0 shadows part of the cluster's addresses, and a path for the files of a fabric."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from hostrouting.testing import MemoryBackend
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """`explain` names the route or rule that decides each part."""
 
-from __future__ import annotations
-
 import pytest
 
 from hostrouting.route_overlap.explain import explain

@@ -1,25 +1,13 @@
 """The announced fabric: when the agent would act and what it would add, as both readers say."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
-from support.fabric_answers import HOST, NO_KEY, NOTHING, OFF, UNREAD, WITHOUT_ADDRESSES, Answer, of_data, of_pool
-from support.fabric_files import (
-    DATA,
-    NOW,
-    SHARED,
-    SWITCHED_ON,
-    Files,
-    record,
-)
+from support.fabric_answers import HOST, NO_KEY, NOTHING, OFF, Answer, of_data, of_pool
+from support.fabric_files import DATA, NOW, SWITCHED_ON, Files, record
 
 from hostrouting.route_overlap import fabric
 from hostrouting.testing import MemoryFiles
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class TestAnnounced:
@@ -135,12 +123,15 @@ class TestSwitchedOff:
         """One of the three is enough; blanks, quotes and comments do not matter."""
         assert len(Answer(Files(configuration=text).write(folder)).addresses) == 2
 
-    def test_then_nothing_else_is_read(self) -> None:
-        """The pool and SharedConfig.xml are not touched."""
+    @pytest.mark.parametrize(
+        ("text", "read"), [(b"", [fabric.CONFIGURATION]), (SWITCHED_ON, [fabric.CONFIGURATION, fabric.POOL])]
+    )
+    def test_what_is_read(self, text: bytes, read: list[str]) -> None:
+        """With RDMA off the pool is not touched; SharedConfig.xml never is, since the agent does without it."""
         files = MemoryFiles()
-        files.tree.write(fabric.CONFIGURATION, b"OS.EnableRDMA=n\n", mode=0o644)
+        files.tree.write(fabric.CONFIGURATION, text, mode=0o644)
         fabric.read_fabric(files, now=NOW, uptime=None, pause=lambda: None)
-        assert {path for _, path in files.operations.calls} == {fabric.CONFIGURATION}
+        assert list(dict.fromkeys(path for _, path in files.operations.calls)) == read
 
 
 class TestNothingInThePool:
@@ -196,73 +187,3 @@ class TestNothingInThePool:
         """Its daemon may not have started yet."""
         answer = Answer(Files(pool=None).write(folder))
         assert (answer.notes, answer.awaited) == ([f"{NOTHING}DIR/.kvp_pool_0 does not exist yet"], True)
-
-
-class TestSharedConfig:
-    @pytest.mark.parametrize(
-        "text",
-        [
-            SHARED,
-            b"<Instance\trdmaIPv4Address\n=\r'1'  rdmaMacAddress=\"'\"/>",
-            b"<?p <Instance/> ?><![CDATA[ <Instance> ]]><Instance rdmaMacAddress='1' rdmaIPv4Address='>'>",
-            b"<!-- > <Instance> --><Instance rdmaMacAddress='1' rdmaIPv4Address='1'>",
-            b"<Instances x='' /><InstanceOf/><Instance rdmaMacAddress='1' rdmaIPv4Address='1'/><Instance/>",
-        ],
-    )
-    def test_has_the_addresses(self, folder: Path, text: bytes) -> None:
-        """The first Instance has both, however it is written."""
-        answer = Answer(Files(shared=text).write(folder))
-        assert (len(answer.addresses), answer.notes) == (2, [])
-
-    @pytest.mark.parametrize(
-        "text",
-        [
-            b"<SharedConfig></SharedConfig>",
-            b"<SharedConfig><Instances/></SharedConfig>\n",
-            b"<Instance/><Instance rdmaIPv4Address='1' rdmaMacAddress='1'/>",
-            b"<Instance rdmaIPv4Address='1'/>",
-            b"<Instance rdmaIPv4Address='1' rdmaMacAddress=''/>",
-            b'<Instance rdmaIPv4Address="" rdmaMacAddress="1"/>',
-            b"<Instance xrdmaIPv4Address='1' rdmaMacAddress='1'/>",
-            b"<!-- <Instance rdmaIPv4Address='1' rdmaMacAddress='1'/> --></SharedConfig>",
-        ],
-    )
-    def test_has_none(self, folder: Path, text: bytes) -> None:
-        """The agent does nothing, so that nothing is awaited either."""
-        answer = Answer(Files(shared=text).write(folder))
-        assert (answer.addresses, answer.notes, answer.awaited) == ([], [WITHOUT_ADDRESSES], False)
-        without_key = Answer(Files(shared=text, pool=HOST).write(folder / "other"))
-        assert (without_key.notes, without_key.awaited) == ([WITHOUT_ADDRESSES], False)
-
-    @pytest.mark.parametrize(
-        "text",
-        [
-            None,
-            b"",
-            b"\0" + SHARED,
-            b"no xml",
-            SHARED[:40],
-            SHARED[:100],
-            SHARED[:200],
-            b"<SharedConfig/>",
-            b"<a></a>",
-            b"<a><!-- >",
-            b"<a><!-- </SharedConfig",
-            SHARED.ljust(262145),
-        ],
-    )
-    def test_cannot_be_read(self, folder: Path, text: bytes | None) -> None:
-        """An absent, torn or huge one counts as if it had them, and is said."""
-        answer = Answer(Files(shared=text).write(folder))
-        assert (len(answer.addresses), answer.notes) == (2, [UNREAD])
-
-    def test_is_in_the_folder_of_the_agent(self, folder: Path) -> None:
-        """A path that is relative, too long or not printable is not followed, and not shown."""
-        usual = Files(configuration=SWITCHED_ON + b'Lib.Dir="%b/b/" # there\n' % str(folder).encode()).write(folder)
-        (usual / "b").mkdir()
-        (usual / "b/SharedConfig.xml").write_bytes(b"</SharedConfig>")
-        assert Answer(folder).notes == [WITHOUT_ADDRESSES.replace("DIR/", "DIR/b//")]
-        for number, path in enumerate((b"", b"b", b"/" + b"x" * 255, b"/\x1b[31m", b"/\xff")):
-            there = Files(configuration=SWITCHED_ON + b"Lib.Dir=%b\n" % path).write(folder / str(number))
-            start = "SharedConfig.xml in Lib.Dir of DIR/waagent.conf cannot be read"
-            assert Answer(there).notes == [f"{start}, so its RDMA addresses count as there"]

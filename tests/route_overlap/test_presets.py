@@ -1,8 +1,6 @@
 """Presets: the addresses without which a node of a cloud is lost, with their names in every form of a finding."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from support.kernel import needs_kernel
@@ -14,9 +12,6 @@ from hostrouting.configure import Configure
 from hostrouting.route_overlap import CheckRouteOverlap
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import Context, execute
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PLATFORM = "168.63.129.16/32 (Azure platform: DHCP, DNS, health probes)"
 UNIT = "/etc/systemd/system/check-route-overlap.service"
@@ -45,7 +40,7 @@ def test_a_finding_has_the_name_of_its_address(tmp_path: Path) -> None:
 
 @needs_kernel
 def test_the_boot_script_names_it_too(tmp_path: Path) -> None:
-    """The same line in the marker, and the same route to add."""
+    """The same line in the marker."""
     with KernelNode.made() as node:
         asked = hostile(AskedNode(node, tmp_path))
         assert not asked.ask(expected=["azure"]).ok

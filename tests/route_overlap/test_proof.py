@@ -1,9 +1,6 @@
 """The findings of a proof, on a node whose ib0 shadows part of the cluster's addresses."""
 
-from __future__ import annotations
-
 import itertools
-from typing import TYPE_CHECKING
 
 import pytest
 from support.overlap_proofs import prove, shapes
@@ -12,10 +9,7 @@ from support.overlap_worlds import parts_of
 from hostrouting.net.addresses import Address, parse_ipv4
 from hostrouting.net.routes import NextHop, Route
 from hostrouting.route_overlap import CidrReport, Finding, SuggestedRoute, prove_egress
-
-if TYPE_CHECKING:
-    from hostrouting.testing import MemoryBackend
-
+from hostrouting.testing import MemoryBackend
 
 IB = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
 

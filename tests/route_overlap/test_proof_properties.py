@@ -1,40 +1,30 @@
 """The proof against asking about every single address, in memory and in the kernel; the boot script against both."""
 
-from __future__ import annotations
-
-import os
 import re
 import shutil
 from fnmatch import fnmatchcase
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import small_world
-from support.egress_oracle import KernelOracle, MemoryOracle, wrong_of
+from support.egress_oracle import KernelOracle, MemoryOracle, Oracle, wrong_of
+from support.examples import FEW
 from support.kernel import needs_kernel
 from support.overlap_worlds import World, claimed, run_script, worlds
 from support.small_world import selecting_rules
 
 from hostrouting.fib import Fib
 from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.ports import RouteBackend
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.net.routes import Route
-from hostrouting.route_overlap import prove_egress
+from hostrouting.net.rules import Rule
+from hostrouting.route_overlap import OverlapReport, prove_egress
 from hostrouting.testing import KernelNode, MemoryBackend
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from support.egress_oracle import Oracle
-
-    from hostrouting.host.ports import RouteBackend
-    from hostrouting.net.rules import Rule
-    from hostrouting.route_overlap import OverlapReport
-
-_KERNEL_EXAMPLES = {"wheel": 5, "soak": 2000}.get(os.environ.get("HYPOTHESIS_PROFILE", ""), 60)
 _LINE = re.compile(r"(?P<cidr>\S+): (?P<kind>\S+) (?P<first>[\d.]+)-(?P<last>[\d.]+)(?: by (?P<devs>\S+))?(?: \(.*\))?")
 
 
@@ -59,7 +49,7 @@ def check_against_every_address(backend: RouteBackend, oracle: Oracle, world: Wo
     return report
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @given(world=worlds())
 def test_in_memory_the_proof_equals_asking_about_every_address(world: World) -> None:
     """Whatever tables and rules there are, each address is judged as if it had been asked about alone."""
@@ -88,19 +78,24 @@ def test_suggested_routes_repair_the_findings(world: World) -> None:
 
 
 @needs_kernel
-@settings(
-    max_examples=_KERNEL_EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(max_examples=FEW, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(world=worlds())
 def test_in_the_kernel_proof_and_boot_script_equal_asking_about_every_address(world: World, tmp_path: Path) -> None:
-    """The kernel, the proof over it and the boot script give one answer, finding by finding."""
+    """The kernel, the proof over it and the boot script give one answer, finding by finding.
+
+    The script waits only where each finding may heal.
+    """
     with KernelNode.made() as node:
         world.arrange(node)
         report = check_against_every_address(NetlinkBackend(netns=node.name), KernelOracle(node), world)
         folder = tmp_path / "markers"
         shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
         # Default patterns match none of e0 to e2.
-        ran = run_script(node, folder, world.cidrs, allowed=world.allowed)
+        ran = run_script(node, folder, world.cidrs, allowed=world.allowed, waits=1, second=0.01)
+    kinds = {finding.kind for _, finding in report.findings}
+    has_waited = ran.markers.pop("waited", None) is not None
+    assert has_waited == (not report.ok and kinds <= {"no-route", "dead-end"}), ran.output
     assert ran.status == (0 if report.ok else 1), ran.output
     if report.ok:
         assert ran.markers == {"route-overlap.ok": f"{report.verdict}\n"}
@@ -113,10 +108,7 @@ def test_in_the_kernel_proof_and_boot_script_equal_asking_about_every_address(wo
 
 
 @needs_kernel
-@settings(
-    max_examples={"wheel": 5, "soak": 500}.get(os.environ.get("HYPOTHESIS_PROFILE", ""), 30),
-    suppress_health_check=[HealthCheck.too_slow],
-)
+@settings(max_examples=FEW, suppress_health_check=[HealthCheck.too_slow])
 @given(world=worlds(), rules=st.lists(selecting_rules(), max_size=2))
 def test_the_model_of_a_node_proves_as_the_kernel_does(world: World, rules: list[Rule]) -> None:
     """From one reading of a node the model gives the report that the kernel gives, suggestions included."""

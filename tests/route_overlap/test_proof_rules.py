@@ -1,7 +1,5 @@
 """The findings of a proof where rules, routes that refuse, and sources decide."""
 
-from __future__ import annotations
-
 import pytest
 from support.kernel import needs_kernel
 from support.overlap_proofs import prove, shapes

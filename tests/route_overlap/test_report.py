@@ -1,7 +1,5 @@
 """The forms of a proof: JSON for programs, the message for people."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,9 +1,7 @@
 """Silent gateways: which are asked, and the kernel's answer, which a packet renews."""
 
-from __future__ import annotations
-
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from support.kernel import needs_kernel, powerless
@@ -16,12 +14,9 @@ from hostrouting.host import Host, NextHop, Route
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.net.addresses import Address
-from hostrouting.route_overlap.routers import routers, silent_routers
+from hostrouting.route_overlap.proof import routers, silent_routers
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import Context
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 REASON = "does not answer, though the kernel has asked again just now: see the router, and the link to it"
 SILENT = NodeFinding("silent-gateway", "10.224.0.1 dev eth0", REASON, "warning")
@@ -105,6 +100,7 @@ def state(node: KernelNode) -> str:
     return node.ip("neigh", "show", "10.224.0.1").split()[-1]
 
 
+@pytest.mark.slow
 @needs_kernel
 def test_one_packet_asks_again(pair: tuple[KernelNode, KernelNode]) -> None:
     """A gateway that came back is still FAILED for the kernel; the check makes it ask, and is right at once."""
@@ -117,6 +113,7 @@ def test_one_packet_asks_again(pair: tuple[KernelNode, KernelNode]) -> None:
     assert state(node) == "REACHABLE"
 
 
+@pytest.mark.slow
 @needs_kernel
 def test_a_question_that_was_under_way(pair: tuple[KernelNode, KernelNode]) -> None:
     """A gateway comes back between the last try of an earlier question and its end: the kernel is made to ask anew."""
@@ -147,6 +144,7 @@ except HostRoutingError as error:
 """
 
 
+@pytest.mark.slow
 @needs_kernel
 def test_it_needs_no_privilege(pair: tuple[KernelNode, KernelNode]) -> None:
     """Any user may send a datagram."""

@@ -1,32 +1,26 @@
 """The source of packets for each next hop: the proof asks with it, and the kernel sends from it."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import small_world
-from support.egress_oracle import KernelOracle, MemoryOracle
+from support.egress_oracle import KernelOracle, MemoryOracle, Oracle
+from support.examples import FEW
 from support.kernel import needs_kernel
 from support.overlap_worlds import parts_of
 
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.ports import RouteBackend
 from hostrouting.net.addresses import Address, parse_ipv4
 from hostrouting.net.routes import NextHop, Route
 from hostrouting.net.rules import Rule
 from hostrouting.route_overlap import prove_egress
+from hostrouting.route_overlap.parts import Part
 from hostrouting.testing import KernelNode, MemoryBackend
-
-if TYPE_CHECKING:
-    from support.egress_oracle import Oracle
-
-    from hostrouting.host.ports import RouteBackend
-    from hostrouting.route_overlap.parts import Part
 
 CIDR = "172.20.0.0/30"
 #: Selects by a source that no device has: so the proof looks at sources, and no rule changes an answer.
@@ -81,7 +75,7 @@ def _nodes(draw: st.DrawFn) -> tuple[list[tuple[str, tuple[str, str | None], str
 
 
 @needs_kernel
-@settings(max_examples=min(80, settings().max_examples), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=FEW, suppress_health_check=[HealthCheck.too_slow])
 @given(_nodes())
 def test_in_the_kernel_they_are_those_of_the_flows(
     made: tuple[list[tuple[str, tuple[str, str | None], str]], Route, str | None],

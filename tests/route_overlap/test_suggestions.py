@@ -1,7 +1,5 @@
 """The routes that a proof suggests: which repair a finding, and where none does."""
 
-from __future__ import annotations
-
 import pytest
 from support.overlap_proofs import default_by, prove, shapes
 

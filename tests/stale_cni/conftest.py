@@ -1,16 +1,11 @@
 """A node with leftovers in real namespaces, for each backend of ebtables."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from support.ebtables_backends import BACKENDS
 from support.stale_cni_nodes import LIVE, SOON, World
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture(params=BACKENDS)

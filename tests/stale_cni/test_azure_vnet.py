@@ -1,7 +1,5 @@
 """azure-vnet's state, its locks, and the configuration that names it."""
 
-from __future__ import annotations
-
 import json
 import re
 from contextlib import suppress
@@ -172,13 +170,7 @@ KEYS = ("Network", "ExternalInterfaces", "Networks", "Endpoints", "IPAddresses",
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(),
-        lambda inner: (
-            st.lists(inner)
-            | st.dictionaries(
-                st.sampled_from(KEYS),
-                inner,
-            )
-        ),
+        lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(KEYS), inner),
     )
 )
 def test_no_state_is_a_foreign_error(document: object) -> None:

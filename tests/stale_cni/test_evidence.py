@@ -1,9 +1,5 @@
 """Evidence: the node, the pods that live, and devices that could not be asked."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from support.stale_cni_snapshots import (
     BRIDGE,
@@ -22,24 +18,14 @@ from support.stale_cni_snapshots import (
     route6,
     snapshot,
 )
-from support.stale_cni_worlds import (
-    NODE_ADDRESS,
-    NODE_RULES,
-    POD_CIDRS,
-    TUNNEL_MAC,
-    arp_reply,
-    dnat,
-    rules_of,
-)
+from support.stale_cni_worlds import NODE_ADDRESS, NODE_RULES, POD_CIDRS, TUNNEL_MAC, arp_reply, dnat, rules_of
 
 from hostrouting.host import Device, EbtablesRule, Neighbour, NextHop, Station
+from hostrouting.journal import Restorable
 from hostrouting.net.addresses import Address
 from hostrouting.net.links import DeviceAddress
 from hostrouting.stale_cni.azure_vnet import Endpoint
 from hostrouting.stale_cni.verdicts import judge
-
-if TYPE_CHECKING:
-    from hostrouting.journal import Restorable
 
 # --- the node
 
@@ -176,8 +162,7 @@ def test_both_addresses_of_a_pod_are_saved_by_its_one_hardware_address() -> None
 
 
 @pytest.mark.parametrize(
-    "station",
-    [Station(MAC, "azure0"), Station(MAC, "azv1", permanent=True), Station("aa:bb:cc:00:00:08", "azv1")],
+    "station", [Station(MAC, "azure0"), Station(MAC, "azv1", permanent=True), Station("aa:bb:cc:00:00:08", "azv1")]
 )
 def test_only_addresses_that_a_port_has_learned_count(station: Station) -> None:
     """The bridge's own entries, those that a program added, and other hardware addresses say nothing."""

@@ -1,7 +1,5 @@
 """Which ebtables rules azure-vnet made for one pod, which for the node, and which are not its own."""
 
-from __future__ import annotations
-
 import pytest
 from support.stale_cni_worlds import NODE_RULES, arp_reply, dnat
 

@@ -1,7 +1,5 @@
 """The situation itself, in real namespaces: a bridge of azure-vnet, a live pod on it, and a dead one's leftovers."""
 
-from __future__ import annotations
-
 import pytest
 from support.needs import needs
 from support.stale_cni_nodes import (

@@ -1,9 +1,8 @@
 """A sweep in real namespaces that meets other programs, and refusals of the kernel."""
 
-from __future__ import annotations
-
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Any
 
 import attrs
 import pytest
@@ -11,18 +10,12 @@ from support.needs import needs
 from support.stale_cni_nodes import DEAD6, DEAD_MAC, LIVE, REUSED, STALE, World, differences
 from support.stale_cni_worlds import config_of, dnat
 
-from hostrouting.exceptions import HostRoutingError, PermissionDeniedError, StaleCNIError
-from hostrouting.host import Neighbour
+from hostrouting.exceptions import HostRoutingError, StaleCNIError
+from hostrouting.host import EbtablesRule, Neighbour
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.host.packets.ebtables import EbtablesCommand
 from hostrouting.stale_cni import CleanStaleCNI
 from phases import Context
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    from hostrouting.host import EbtablesReading, EbtablesRule
 
 pytestmark = needs("kernel", "ebtables-nft")
 
@@ -101,20 +94,4 @@ def test_an_object_that_another_program_removed_is_named(world: World) -> None:
     assert (len(gone), come) == (1, [])
     assert f"\n  {STALE[4]}\n" in str(caught.value)
     world.sweep().undo(Context(timeout=60))
-    assert world.shown() == before
-
-
-def test_without_privilege_a_run_is_refused(world: World) -> None:
-    """Without privilege the plan shows the visible objects, and a run that would change something is refused."""
-    unprivileged = (*world.prefix, "setpriv", "--reuid=65534", "--clear-groups")
-    before = world.shown()
-    task = world.sweep(ebtables=EbtablesCommand(unprivileged))
-    assert world.planned(task) == STALE[3:]
-
-    class Reading(EbtablesCommand):
-        def read(self, ctx: Context) -> EbtablesReading:
-            return EbtablesCommand(world.prefix).read(ctx)
-
-    with pytest.raises(PermissionDeniedError):
-        world.sweep(ebtables=Reading(unprivileged)).do(Context(timeout=60))
     assert world.shown() == before

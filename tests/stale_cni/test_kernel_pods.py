@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import attrs
 import pytest
@@ -12,15 +12,11 @@ from support.stale_cni_nodes import LIVE, LIVE_MAC, REUSED, STALE, World, add_li
 from support.stale_cni_worlds import config_of, dnat
 
 from hostrouting.exceptions import PermissionDeniedError, StaleCNIError
+from hostrouting.host import Neighbour
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.stale_cni import CleanStaleCNI
+from hostrouting.testing.node import KernelNode
 from phases import Context, run
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hostrouting.host import Neighbour
-    from hostrouting.testing.kernel_node import KernelNode
 
 pytestmark = needs("kernel", "ebtables-nft")
 

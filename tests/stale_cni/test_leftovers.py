@@ -1,20 +1,14 @@
 """The objects that are examined, and those that azure-vnet cannot have made for a pod."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from support.stale_cni_snapshots import POD, POD6, judged, neighbour, route, route6, snapshot
 
 from hostrouting.host import OUR_PROTOCOL, NextHop
+from hostrouting.journal import Restorable
 from hostrouting.net.addresses import Address
 from hostrouting.stale_cni.azure_vnet import Endpoint
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hostrouting.journal import Restorable
 
 HOPS = (NextHop(Address.parse("fe80::1"), "eth0"), NextHop(None, "azv1"))
 

@@ -3,9 +3,7 @@
 The oracle knows the history and not the code: an object is dead if the pod that it was made for is.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -13,13 +11,11 @@ from support.stale_cni_snapshots import BRIDGE
 from support.stale_cni_worlds import NODE_MAC, NODE_RULES, POD_CIDRS, TUNNEL_MAC, arp_reply, dnat, rules_of
 
 from hostrouting.host import Device, EbtablesRule, Neighbour, Station
+from hostrouting.journal import Restorable
 from hostrouting.net.links import DeviceAddress
 from hostrouting.stale_cni.azure_vnet import Endpoint
 from hostrouting.stale_cni.leftovers import Snapshot
 from hostrouting.stale_cni.verdicts import Verdict, judge, questions
-
-if TYPE_CHECKING:
-    from hostrouting.journal import Restorable
 
 ADDRESSES = [f"10.240.0.{number}" for number in range(10, 14)]
 DEVICES = [f"azv{number}" for number in range(1, 4)]

@@ -1,8 +1,7 @@
 """Random mixes of live, stale, node-level and foreign objects: only the stale ones go, and every failure is undone."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -23,9 +22,6 @@ from hostrouting.exceptions import BackendError, HostRoutingError
 from hostrouting.stale_cni import CleanStaleCNI
 from hostrouting.testing import FakeHost
 from hostrouting.testing.faults import Operations
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 FOREIGN = (
     "-A PREROUTING -p IPv4 --ip-dst 10.240.0.9 -j DROP",

@@ -1,27 +1,10 @@
 """CleanStaleCNI on a fake machine: several readings, the last one, and the log."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest
-from support.stale_cni_sweeps import (
-    DEAD,
-    DEAD_MAC,
-    FOREIGN,
-    LIVE,
-    RECORD,
-    made_host,
-    refused,
-    sweep,
-    there,
-)
-from support.stale_cni_worlds import (
-    arp_reply,
-    config_of,
-    context,
-    dnat,
-)
+from support.stale_cni_sweeps import DEAD, DEAD_MAC, FOREIGN, LIVE, RECORD, made_host, refused, sweep, there
+from support.stale_cni_worlds import arp_reply, config_of, context, dnat
 
 from hostrouting.exceptions import BackendError
 from phases import CancelledError, Context, DeadlineExceededError

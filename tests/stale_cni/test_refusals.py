@@ -1,7 +1,5 @@
 """CleanStaleCNI on a fake machine: every reason to refuse a sweep, told by plan and check beforehand."""
 
-from __future__ import annotations
-
 import pytest
 from support.stale_cni_sweeps import CONFLIST, DEAD, DEAD6, STALE, made_host, refused, sweep, there
 from support.stale_cni_worlds import config_of, context, whole_state

@@ -1,18 +1,12 @@
 """The removed objects that can be restored, and those that cannot."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from support.stale_cni_worlds import dnat, rules_of
 
 from hostrouting.host import Device, Neighbour, ObservedRoute
+from hostrouting.journal import Restorable
 from hostrouting.net.addresses import Prefix
 from hostrouting.stale_cni.leftovers import Snapshot, compare
-
-if TYPE_CHECKING:
-    from hostrouting.journal import Restorable
 
 MAC = "aa:bb:cc:00:00:09"
 DEVICES = (Device("azure0", 1, up=True), Device("azv1", 2, up=True))

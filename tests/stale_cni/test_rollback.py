@@ -1,31 +1,14 @@
 """CleanStaleCNI on a fake machine: the record, failures midway, and the changes that a run records."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
 
 import pytest
-from support.stale_cni_sweeps import (
-    DEAD,
-    DEAD_MAC,
-    RECORD,
-    STALE,
-    done_by,
-    made_host,
-    refused,
-    sweep,
-    there,
-)
+from support.stale_cni_sweeps import DEAD, DEAD_MAC, RECORD, STALE, done_by, made_host, refused, sweep, there
 from support.stale_cni_worlds import context, dnat, whole_state
 
-from hostrouting.exceptions import BackendError, HostRoutingError, RouteRejectedError, StaleCNIError
+from hostrouting.exceptions import RouteRejectedError, StaleCNIError
+from hostrouting.testing import FakeHost
 from phases import CancelledError, Change, Context, DeadlineExceededError, Serial, run, task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hostrouting.testing import FakeHost
 
 #: The stale objects in the order in which undo restores them.
 RESTORED = [STALE[6], *STALE[4:6], STALE[7], *STALE[:4]]
@@ -49,35 +32,8 @@ def test_everything_is_written_down_before_it_goes() -> None:
 # --- failures midway
 
 
-def failing_delete(host: FakeHost) -> None:
-    host.ebtables.fail_at(3)
-
-
-def failing_neighbours(host: FakeHost) -> None:
-    host.link_layer.refuse_at(2)
-
-
 def failing_routes(host: FakeHost) -> None:
     host.routes.fail_at(1)
-
-
-@pytest.mark.parametrize(
-    ("fail", "kind", "words"),
-    [
-        (failing_delete, BackendError, "Cannot allocate memory"),
-        (failing_neighbours, StaleCNIError, "the objects that were removed before that are back"),
-        (failing_routes, StaleCNIError, "the objects that were removed before that are back"),
-    ],
-)
-def test_a_failure_midway_restores_everything(
-    fail: Callable[[FakeHost], None], kind: type[HostRoutingError], words: str
-) -> None:
-    """Whichever stage is refused, all is as it was, in place and order, and there is no record."""
-    host = made_host()
-    before = whole_state(host)
-    fail(host)
-    assert words in refused(lambda: sweep(host).do(context()), kind)
-    assert whole_state(host) == before
 
 
 def test_a_failure_has_the_error_of_the_kernel() -> None:

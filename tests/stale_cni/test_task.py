@@ -1,7 +1,5 @@
 """CleanStaleCNI on a fake machine: the objects that a sweep removes and leaves alone, its readings, and its log."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest
@@ -10,9 +8,6 @@ from support.stale_cni_sweeps import (
     DEAD,
     DEAD6,
     DEAD_MAC,
-    FOREIGN,
-    LIVE,
-    LIVE_MAC,
     STALE,
     made_host,
     refused,
@@ -20,8 +15,6 @@ from support.stale_cni_sweeps import (
     there,
 )
 from support.stale_cni_worlds import (
-    NODE_RULES,
-    arp_reply,
     cns_state_of,
     config_of,
     context,
@@ -46,21 +39,6 @@ def test_it_is_a_task_with_all_abilities() -> None:
     assert isinstance(task, Plannable)
     assert isinstance(task, Undoable)
     assert task.name == "clean-stale-cni"
-
-
-def test_only_stale_objects_are_removed() -> None:
-    """Rules of both backends and families, neighbours and routes of dead pods go; nothing else does."""
-    host = made_host()
-    sweep(host).do(context())
-    kept = (*NODE_RULES, dnat(LIVE, LIVE_MAC), *NODE_RULES[1:], FOREIGN, arp_reply(LIVE, LIVE_MAC))
-    assert sorted(host.ebtables.lines()) == sorted(kept)
-    assert host.ebtables.lines("legacy") == []
-    assert [str(neighbour) for neighbour in host.link_layer.neighbours()] == [
-        "10.240.0.1 dev azure0 lladdr 12:34:56:78:9a:bc",
-        f"{LIVE} dev azure0 lladdr {LIVE_MAC} PERMANENT",
-    ]
-    assert [str(route) for route in host.routes.routes() if route.prefix_length == 32 and route.table == 254] == []
-    assert "azv1" not in [route.dev for route in host.link_layer.routes()]
 
 
 def test_the_plan_names_each_object_and_why_it_goes() -> None:
@@ -178,11 +156,7 @@ def test_an_image_has_nothing_to_sweep() -> None:
     task = sweep(host)
     task.do(context())
     task.undo(context())
-    assert (task.plan(context()), task.plan_undo(context()), sweep(host).findings(context())) == (
-        [],
-        [],
-        [],
-    )
+    assert (task.plan(context()), task.plan_undo(context()), sweep(host).findings(context())) == ([], [], [])
 
 
 @pytest.mark.parametrize("path", [STATE_PATH, ENDPOINTS_PATH])

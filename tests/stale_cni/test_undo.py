@@ -1,7 +1,5 @@
 """CleanStaleCNI on a fake machine: undo, from the records of earlier runs."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -1,8 +1,6 @@
 """Verdicts: stale and unknown objects, the probes, and the agreement of several readings."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -26,14 +24,10 @@ from support.stale_cni_snapshots import (
 from support.stale_cni_worlds import NODE_RULES, POD_CIDRS, arp_reply, dnat, rules_of
 
 from hostrouting.host import Device, Station
+from hostrouting.journal import Restorable
 from hostrouting.stale_cni.azure_vnet import Endpoint
 from hostrouting.stale_cni.leftovers import Snapshot, pod_devices
 from hostrouting.stale_cni.verdicts import Verdict, agree, judge, questions
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hostrouting.journal import Restorable
 
 
 @pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=str)
@@ -45,11 +39,7 @@ def test_an_object_of_no_live_pod_is_stale(leftover: Restorable) -> None:
 
 @pytest.mark.parametrize(
     "leftover",
-    [
-        *rules_of(arp_reply("10.241.0.9", MAC), dnat("10.241.0.9", MAC)),
-        neighbour("10.241.0.9"),
-        route("10.241.0.9/32"),
-    ],
+    [*rules_of(arp_reply("10.241.0.9", MAC), dnat("10.241.0.9", MAC)), neighbour("10.241.0.9"), route("10.241.0.9/32")],
     ids=str,
 )
 def test_an_object_outside_pod_cidrs_is_unknown(leftover: Restorable) -> None:

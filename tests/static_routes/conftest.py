@@ -1,14 +1,9 @@
 """A GPU node in memory."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from support.static_route_nodes import made_host
 
-if TYPE_CHECKING:
-    from hostrouting.testing import FakeHost
+from hostrouting.testing import FakeHost
 
 
 @pytest.fixture

@@ -1,32 +1,26 @@
-"""Other programs change routes between two of our steps: none of theirs is overwritten, lost or left stale."""
-
-from __future__ import annotations
+"""Other programs change routes between two of our steps: none of theirs is overwritten, moved or lost."""
 
 import logging
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import attrs
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hostrouting.exceptions import BackendError, RouteRejectedError
-from hostrouting.host import OUR_PROTOCOL, Route
-from hostrouting.static_routes.converge import RECORDS_PATH, Convergence, read_records
+from hostrouting.host import OUR_PROTOCOL, ObservedRoute, Route
+from hostrouting.static_routes.converge import converge
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.testing.faults import Operations
-from phases import Context
+from phases import Change, Context
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from hostrouting.host import ObservedRoute
-
-pytestmark = pytest.mark.thorough
+pytestmark = pytest.mark.slow
 
 PREFIX = "172.16.1.0/24"
 OURS = Route.parse(PREFIX, gateway="10.224.0.1", dev="eth0")
+REFUSED = Route.parse("172.17.0.0/24", gateway="10.9.9.9", dev="eth0")
 
 
 class BusyNode(MemoryBackend):
@@ -34,28 +28,26 @@ class BusyNode(MemoryBackend):
 
     def __init__(self) -> None:
         super().__init__()
-        self.before_reading: dict[int, list[Callable[[], None]]] = {}
+        self.before_reading: dict[int, Callable[[], None]] = {}
         self._read = 0
         self.add_link("eth0")
         self.add_address("eth0", "10.224.0.4/16")
 
     def routes(self) -> list[ObservedRoute]:
         self._read += 1
-        for act in self.before_reading.pop(self._read, ()):
-            act()
+        self.before_reading.pop(self._read, lambda: None)()
         return super().routes()
 
     def in_place(self) -> list[str]:
         return [str(route) for route in self.fib.routes() if route.destination == PREFIX]
 
-    def gateways(self) -> list[int]:
-        """The last numbers of the others' gateways."""
-        routes = [route for route in self.fib.routes() if route.destination == PREFIX and route.protocol == 16]
-        return [route.gateway.number & 0xFF for route in routes if route.gateway is not None]
-
 
 def theirs(last: int, *, protocol: int = 16) -> Route:
     return Route.parse(PREFIX, gateway=f"10.224.0.{last}", dev="eth0", protocol=protocol)
+
+
+def shown(*routes: Route) -> list[str]:
+    return list(map(str, routes))
 
 
 @pytest.fixture
@@ -68,253 +60,213 @@ def host(node: BusyNode) -> FakeHost:
     return FakeHost(node)
 
 
-def converge(host: FakeHost, routes: Sequence[Route]) -> int:
-    return Convergence(host, logging.getLogger("races")).run(Context(), routes)
+class Account:
+    """Collects the changes of a run, and their inverse."""
+
+    def __init__(self) -> None:
+        self.changes: list[str] = []
+        self.undo: Callable[[Context], None] = lambda _: None
+
+    def skips(self, _name: str) -> bool:
+        return False
+
+    def record(self, change: Change, undo: Callable[[Context], None] | None) -> None:
+        assert undo is not None
+        self.changes.append(str(change))
+        self.undo = undo
 
 
-@pytest.mark.parametrize("step", [1, 2])
-def test_a_daemon_updates_its_route_while_we_apply(
-    node: BusyNode, host: FakeHost, step: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    """73 becomes 247 just before ours comes, or just after: ours decides, 247 comes back and 73 never."""
+def run(host: FakeHost, *routes: Route) -> Account:
+    account = Account()
+    converge(Context().within(account), routes, host, logging.getLogger("races"))
+    return account
+
+
+def test_a_daemon_updates_its_route_before_ours_comes(node: BusyNode, host: FakeHost) -> None:
+    """73 becomes 247 between our reading and our step: 247 is hidden, and decides again after a reset."""
     node.insert_route(theirs(73))
-    node.steps.plan(step, lambda: node.insert_route(theirs(247), verb="replace"))
-    converge(host, [OURS])
-    assert node.in_place() == [str(OURS)]
-    assert [str(route) for route in read_records(host.files).routes] == [str(theirs(247))]
-    assert "10.224.0.73" not in " ".join(caplog.messages)
-    converge(host, ())
-    assert node.in_place() == [str(theirs(247))]
-    assert not host.files.exists(RECORDS_PATH)
+    node.steps.plan(1, lambda: node.insert_route(theirs(247), verb="replace"))
+    run(host, OURS)
+    assert node.in_place() == shown(OURS, theirs(247))
+    run(host)
+    assert node.in_place() == shown(theirs(247))
 
 
-@pytest.mark.parametrize("step", [1, 2])
-def test_a_daemon_updates_its_route_while_we_reset(
-    node: BusyNode, host: FakeHost, step: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    """73 becomes 247 before or between the two steps of the restoration: 247 stays, and the fate of 73 is logged."""
+def test_a_daemon_takes_ours_while_we_verify(node: BusyNode, host: FakeHost) -> None:
+    """A route that replaced ours at once is hidden by a second attempt."""
     node.insert_route(theirs(73))
-    converge(host, [OURS])
-    caplog.clear()
-    node.steps.plan(step, lambda: node.insert_route(theirs(247), verb="replace"))
-    converge(host, ())
-    assert node.in_place() == [str(theirs(247))]
-    assert not host.files.exists(RECORDS_PATH)
-    assert [m for m in caplog.messages if "its place was taken meanwhile by" in m and "247" in m]
+    node.before_reading[3] = lambda: node.insert_route(theirs(247), verb="replace")
+    run(host, OURS)
+    assert node.in_place() == shown(OURS, theirs(247), theirs(73))
 
 
-@pytest.mark.parametrize("step", [1, 2, 3])
-def test_a_failed_apply_puts_no_stale_route_over_a_newer_one(node: BusyNode, host: FakeHost, step: int) -> None:
-    """Another route of the config is refused, and 73 becomes 247 meanwhile: 247 stays alone, whenever it came."""
-    node.insert_route(theirs(73))
-    refused = Route.parse("172.17.0.0/24", gateway="10.9.9.9", dev="eth0")
-    node.steps.plan(step, lambda: node.insert_route(theirs(247), verb="replace"))
+def test_a_foreign_route_comes_into_an_empty_place(node: BusyNode, host: FakeHost) -> None:
+    """An addition never hides a route that nobody has read: the kernel refuses it, and the place is read again."""
+    node.steps.plan(1, lambda: node.insert_route(theirs(73)))
+    account = run(host, OURS)
+    assert node.in_place() == shown(OURS, theirs(73))
+    assert account.changes == [f"+ {OURS} (hides '{theirs(73)}', which decides again when ours is removed)"]
+
+
+def test_ours_is_flushed_while_we_move_it(node: BusyNode, host: FakeHost) -> None:
+    """Ours goes before we remove it: the next attempt adds it."""
+    node.insert_route(OURS)
+    node.insert_route(theirs(73), verb="prepend")
+    node.steps.plan(1, lambda: node.delete_route(OURS))
+    run(host, OURS)
+    assert node.in_place() == shown(OURS, theirs(73))
+
+
+def test_a_refused_batch_moves_nothing(node: BusyNode, host: FakeHost) -> None:
+    """Another route is refused: ours still follows the foreign one, and no step has touched either."""
+    node.insert_route(OURS)
+    node.insert_route(theirs(73), verb="prepend")
     with pytest.raises(RouteRejectedError, match="nothing was changed"):
-        converge(host, [OURS, refused])
-    assert node.in_place() == [str(theirs(247))]
-    assert not host.files.exists(RECORDS_PATH)
+        run(host, OURS, REFUSED)
+    assert node.in_place() == shown(theirs(73), OURS)
 
 
-def test_a_flush_while_we_apply_keeps_the_record(node: BusyNode, host: FakeHost) -> None:
-    """Ours is flushed after it displaced a route: the record stays, and the route comes back."""
-    node.insert_route(theirs(73))
-    node.steps.plan(2, lambda: node.delete_route(OURS))
-    converge(host, [OURS])
-    assert [str(route) for route in read_records(host.files).routes] == [str(theirs(73))]
-    converge(host, ())
-    assert node.in_place() == [str(theirs(73))]
-
-
-def test_a_flush_before_we_reset_keeps_the_way_back(node: BusyNode, host: FakeHost) -> None:
-    """Nothing is left in a place, as after a device went down and up: the displaced route is restored."""
-    node.insert_route(theirs(73))
-    converge(host, [OURS])
-    node.delete_route(OURS)
-    converge(host, ())
-    assert node.in_place() == [str(theirs(73))]
-    assert not host.files.exists(RECORDS_PATH)
-
-
-@pytest.mark.parametrize("step", [1, 2])
-def test_a_flush_while_we_reset_keeps_the_way_back(node: BusyNode, host: FakeHost, step: int) -> None:
-    """Ours is flushed before we remove it: the displaced route is restored nevertheless."""
-    node.insert_route(theirs(73))
-    converge(host, [OURS])
-    node.steps.plan(step, lambda: node.delete_route(OURS))
-    converge(host, ())
-    assert node.in_place() == [str(theirs(73))]
-    assert not host.files.exists(RECORDS_PATH)
-
-
-@pytest.mark.parametrize("protocol", [3, 4])
-def test_an_identical_route_comes_back_under_its_own_protocol(node: BusyNode, host: FakeHost, protocol: int) -> None:
-    """A route of networkd or of the administrator with the same gateway and device is the same afterwards."""
-    node.insert_route(theirs(1, protocol=protocol))
+def test_a_move_that_is_refused_is_rolled_back(node: BusyNode, host: FakeHost) -> None:
+    """Two routes are moved and the second is refused: both stand last again, as before."""
+    other = attrs.evolve(OURS, network=OURS.network + 256)
+    for route in OURS, other:
+        node.insert_route(route)
+        node.insert_route(attrs.evolve(theirs(73), network=route.network), verb="prepend")
     before = node.routes()
-    converge(host, [OURS])
-    assert node.in_place() == [str(OURS)]
-    converge(host, ())
+    # Each is removed and added.
+    node.fail_at(4)
+    with pytest.raises(RouteRejectedError, match="nothing was changed"):
+        run(host, OURS, other)
     assert node.routes() == before
 
 
-def test_a_route_of_the_kernels_that_comes_meanwhile_is_left_first(node: BusyNode, host: FakeHost) -> None:
-    """A new address adds a connected route in our route's place: ours is rolled back, and the refusal names it."""
-    node.add_link("ib0")
-    node.insert_route(theirs(73))
-    node.steps.plan(1, lambda: node.add_address("ib0", "172.16.1.4/24"))
-    with pytest.raises(RouteRejectedError, match=r"the kernel's own route .* is never overwritten"):
-        converge(host, [OURS])
-    assert node.in_place() == [str(theirs(73)), f"{PREFIX} dev ib0 proto kernel scope link src 172.16.1.4"]
-    assert not host.files.exists(RECORDS_PATH)
+def test_a_rollback_names_a_route_that_stood_in_the_middle(node: BusyNode, host: FakeHost) -> None:
+    """The kernel puts a route first or last: from the middle it is the last one, and the error says so."""
+    for route in theirs(73), OURS, theirs(74):
+        node.insert_route(route, verb="append")
+    node.fail_at(2)
+    with pytest.raises(RouteRejectedError) as raised:
+        run(host, OURS)
+    assert node.in_place() == shown(theirs(73), theirs(74), OURS)
+    assert raised.value.left_behind == [f"now the last of its place: {OURS}"]
 
 
-def test_a_way_back_that_fails_is_told(node: BusyNode, host: FakeHost) -> None:
-    """The remaining routes are named, and the error does not claim that nothing was changed."""
-    node.add_link("ib0")
-    node.insert_route(theirs(73))
-    node.steps.plan(1, lambda: node.add_address("ib0", "172.16.1.4/24"))
-    node.fail_at(3)
-    with pytest.raises(RouteRejectedError, match="THE ROLLBACK IS INCOMPLETE") as raised:
-        converge(host, [OURS])
-    assert f"- {OURS}: injected fault" in str(raised.value)
-    assert "nothing was changed" not in str(raised.value)
-    assert str(OURS) in node.in_place()
-    assert [str(route) for route in read_records(host.files).routes] == []
-
-
-def test_the_message_says_that_the_rollback_of_earlier_changes_failed(node: BusyNode, host: FakeHost) -> None:
-    """The kernel refuses the removal of a hidden route, then that of our route; the text tells what is left behind."""
-    node.insert_route(theirs(73))
+def test_a_move_that_is_lost_is_told(node: BusyNode, host: FakeHost) -> None:
+    """If the kernel refuses both the new place and the old one, the error names the missing route."""
+    node.insert_route(OURS)
+    node.insert_route(theirs(73), verb="prepend")
     node.fail_at(2)
     node.fail_at(3)
     with pytest.raises(RouteRejectedError, match="THE ROLLBACK IS INCOMPLETE") as raised:
-        converge(host, [OURS])
-    assert f"could not be rolled back: - {OURS}: injected fault" in str(raised.value)
-    assert "nothing was changed" not in str(raised.value)
+        run(host, OURS)
+    assert raised.value.left_behind == [f"missing: {OURS}"]
 
 
-def test_a_program_that_always_takes_the_place_keeps_it(node: BusyNode, host: FakeHost) -> None:
-    """A program that always replaces our route wins: a warning says so, and its route is the only one."""
+def test_a_program_that_always_takes_the_place_wins(node: BusyNode, host: FakeHost) -> None:
+    """An apply gives up after some attempts, and names the place."""
     node.insert_route(theirs(73))
-    for number in range(1, 150):
+    for number in range(2, 150):
         route = theirs(100 + number)
-        node.before_reading[number] = [lambda route=route: node.insert_route(route, verb="replace")]  # type: ignore[misc]
+        node.before_reading[number] = lambda route=route: node.insert_route(route, verb="replace")  # type: ignore[misc]
     with pytest.raises(RouteRejectedError, match="another program changes this place all the time") as raised:
-        converge(host, [OURS])
+        run(host, OURS)
     assert raised.value.rolled_back
-    assert len(node.in_place()) == 1
-    assert "proto dhcp" in node.in_place()[0]
+    assert OUR_PROTOCOL not in [route.protocol for route in node.fib.routes()]
 
 
-class Owner:
-    """Another program with its own list of its routes in the place, first to last."""
+class TestUndo:
+    """The inverse of a run gives back our routes, at the first or the last position, and touches no other."""
 
-    def __init__(self, node: BusyNode) -> None:
-        self._node = node
-        self.account: list[int] = []
-        self._next = 10
-        self._replaced: list[int] = []
-        self._deleted: set[int] = set()
+    @pytest.mark.parametrize(
+        "before",
+        [
+            [],
+            [theirs(73)],
+            [OURS],
+            [theirs(73), OURS],
+            [theirs(74, protocol=OUR_PROTOCOL), theirs(73)],
+            [theirs(73), theirs(74, protocol=OUR_PROTOCOL)],
+        ],
+        ids=str,
+    )
+    @pytest.mark.parametrize("wanted", [(OURS,), ()], ids=["wanted", "dropped"])
+    def test_it_restores_the_place(
+        self, node: BusyNode, host: FakeHost, before: list[Route], wanted: Sequence[Route]
+    ) -> None:
+        """Once or twice: the place is as before the run."""
+        for route in before:
+            node.insert_route(route, verb="append")
+        account = run(host, *wanted)
+        for _ in range(2):
+            account.undo(Context())
+            assert node.in_place() == shown(*before)
 
-    @property
-    def may_return(self) -> set[int]:
-        """After a deletion that ours hid from view it is unknown which route a later one has replaced."""
-        return {*self._deleted, *self._replaced} if self._deleted else set()
+    def test_from_the_middle_it_goes_last(
+        self, node: BusyNode, host: FakeHost, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A route between two foreign ones comes back after them, and a warning says so."""
+        for route in theirs(73), OURS, theirs(74):
+            node.insert_route(route, verb="append")
+        run(host, OURS).undo(Context())
+        assert node.in_place() == shown(theirs(73), theirs(74), OURS)
+        told = "is now the last of its place: the kernel puts one first or last only"
+        assert caplog.messages[-1] == f"route '{OURS}' {told}"
 
-    def act_before(self, ways: Sequence[tuple[int, str]]) -> None:
-        """Change the place just before our steps; several times before one of them, if `ways` says so."""
+    def test_a_changed_place_is_left(self, node: BusyNode, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+        """Another program has replaced ours since: the place stays as it is, and a warning says so."""
+        account = run(host, OURS)
+        node.insert_route(theirs(73), verb="replace")
+        node.insert_route(theirs(9, protocol=OUR_PROTOCOL), verb="append")
+        account.undo(Context())
+        assert node.in_place() == shown(theirs(73), theirs(9, protocol=OUR_PROTOCOL))
+        assert caplog.messages == [f"route '{OURS}' changed since this run; it stays as it is now"]
 
-        def act(step: int) -> None:
-            for number, way in ways:
-                if number == step:
-                    self.act(way, during=True)
-
-        for step, _ in ways:
-            self._node.steps.plan(step, partial(act, step))
-
-    def act(self, way: str, *, during: bool = False) -> None:
-        """Change the place; `during` our batch its order may be wrong for a moment."""
-        self._next += 1
-        new = self._next
-        try:
-            if way == "delete":
-                if self.account:
-                    gone = self.account.pop(0)
-                    self._deleted.add(gone)
-                    self._node.delete_route(theirs(gone))
-                return
-            standing, first = self._node.gateways(), self._node.in_place()[:1]
-            self._node.insert_route(theirs(new), verb=way)
-        except BackendError:
-            return
-        if way == "replace":
-            if self.account[:1] and (during or self.account[0] not in standing):
-                # Ours displaced the one that it means, and is gone, too, or is about to restore it: the kernel replaces
-                # the first of its others.
-                self.account[1:] = [each for each in self.account[1:] if [str(theirs(each))] != first]
-            self._replaced += self.account[:1]
-            self.account[:1] = [new]
-        else:
-            self.account.append(new)
+    def test_an_interrupted_run_is_recorded(self, node: BusyNode, host: FakeHost) -> None:
+        """A signal comes within a batch: what was changed by then is recorded, and can be undone."""
+        second = attrs.evolve(OURS, network=OURS.network + 256)
+        old = attrs.evolve(OURS, network=OURS.network + 512)
+        node.insert_route(old)
+        before, account = node.routes(), Account()
+        node.steps.fail(2, KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            converge(Context().within(account), [OURS, second], host, logging.getLogger("races"))
+        node.steps = Operations()
+        assert account.changes == [f"+ {OURS}"]
+        account.undo(Context())
+        assert node.routes() == before
 
 
-WAYS = st.sampled_from(["replace", "append", "add", "delete"])
+STEPS = st.tuples(st.sampled_from(["append", "prepend", "add", "remove"]), st.integers(70, 74))
 
 
-@given(
-    st.lists(WAYS, max_size=3),
-    st.lists(st.tuples(st.integers(1, 8), st.sampled_from(["replace", "replace", "delete"])), max_size=2),
-    st.lists(WAYS, max_size=3),
-    st.lists(st.tuples(st.integers(1, 8), st.sampled_from(["replace", "replace", "delete"])), max_size=2),
-)
-@example(before=["replace", "append"], in_apply=[], between=["append"], in_reset=[(2, "replace")])
-@example(before=["replace"], in_apply=[], between=["append"], in_reset=[(1, "replace"), (2, "replace")])
-def test_any_order_of_foreign_changes(
-    before: list[str], in_apply: list[tuple[int, str]], between: list[str], in_reset: list[tuple[int, str]]
+@given(st.lists(STEPS, max_size=3), st.lists(st.tuples(st.integers(1, 6), STEPS), max_size=3), st.lists(STEPS))
+def test_foreign_routes_are_as_without_us(
+    before: list[tuple[str, int]], during: list[tuple[int, tuple[str, int]]], after: list[tuple[str, int]]
 ) -> None:
-    """After apply and reset the routes are those of the owner's list, in its order; deleted ones may be restored."""
-    node = BusyNode()
+    """What other programs do by full description, at any moment, leads to the same routes with us and without.
+
+    An exclusive addition is refused while ours is there, so it counts only if both nodes accept it.
+    """
+    node, shadow = BusyNode(), BusyNode()
     host = FakeHost(node)
-    owner = Owner(node)
-    for way in before:
-        owner.act(way)
-    owner.act_before(in_apply)
-    converge(host, [OURS])
-    node.steps = Operations()
-    assert node.in_place()[:1] == [str(OURS)] or in_apply
-    for way in between:
-        owner.act(way)
-    # A route that was appended after ours, and then replaced by its owner, which took ours: that is invisible to us.
-    unseen = set(node.gateways()).difference(owner.account)
-    owner.act_before(in_reset)
-    converge(host, ())
-    node.steps = Operations()
-    assert not [route for route in node.fib.routes() if route.protocol == OUR_PROTOCOL]
-    kept = [last for last in node.gateways() if last not in owner.may_return | unseen]
-    assert sorted(kept) == sorted(owner.account)
-    # If the first one replaced our route and its owner deleted it, it does not show which route it preceded.
-    assert kept == owner.account or owner.may_return
-    assert not host.files.exists(RECORDS_PATH)
 
+    def both(step: tuple[str, int]) -> None:
+        verb, last = step
+        route = theirs(last)
+        if verb == "add" and node.in_place()[:1] == shown(OURS):
+            return
+        for each in node, shadow:
+            with suppress(BackendError):
+                each.delete_route(route) if verb == "remove" else each.insert_route(route, verb=verb)
 
-def test_only_changes_that_were_made_are_counted(node: BusyNode, host: FakeHost) -> None:
-    """Restoring a route and removing our route are two changes; a restoration that the kernel refuses is none."""
-    node.insert_route(theirs(73))
-    assert converge(host, [OURS]) == 2
-    assert converge(host, ()) == 2
-    converge(host, [OURS])
-    # With the address all routes go whose gateway is reached by it.
-    node.remove_address("eth0", "10.224.0.4/16")
-    assert converge(host, ()) == 0
-    assert [str(route) for route in read_records(host.files).routes] == [str(theirs(73))]
-
-
-def test_a_failed_apply_keeps_ours_ahead_of_a_later_route(node: BusyNode, host: FakeHost) -> None:
-    """Ours is removed before its successor is added, and another route is refused: ours comes first again."""
-    node.insert_route(attrs.evolve(OURS, onlink=True))
-    node.insert_route(theirs(73), verb="append")
-    before = node.in_place()
-    refused = Route.parse("172.17.0.0/24", gateway="10.9.9.9", dev="eth0")
-    with pytest.raises(RouteRejectedError, match="nothing was changed"):
-        converge(host, [OURS, refused])
-    assert node.in_place() == before
+    for step in before:
+        both(step)
+    for number, step in during:
+        node.steps.plan(number, lambda step=step: both(step))  # type: ignore[misc]
+    run(host, OURS)
+    for step in after:
+        both(step)
+    run(host, OURS)
+    assert node.in_place() == [str(OURS), *shadow.in_place()]
+    run(host)
+    assert node.in_place() == shadow.in_place()

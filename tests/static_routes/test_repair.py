@@ -1,17 +1,13 @@
 """A repair restores each route that the node allows, and never waits."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest
 
-from hostrouting.boot import RUNTIME_DIRECTORY
 from hostrouting.config import StaticRoute
 from hostrouting.host import OUR_PROTOCOL, Route
-from hostrouting.static_routes.converge import RECORDS_PATH, read_records
-from hostrouting.static_routes.repair import Repair, repair
-from hostrouting.static_routes.resolve import place_of
+from hostrouting.static_routes.converge import Repair, repair
+from hostrouting.static_routes.reconcile import place_of
 from hostrouting.testing import FakeHost, MemoryBackend
 from phases import Context
 
@@ -34,9 +30,9 @@ def host(node: MemoryBackend) -> FakeHost:
     return FakeHost(node)
 
 
-def repaired(host: FakeHost, *routes: StaticRoute, spare: tuple[StaticRoute, ...] = ()) -> Repair:
-    places = [place_of(route) for route in spare]
-    return repair(Context(), routes, host, logging.getLogger("repair"), spare=places)
+def repaired(host: FakeHost, *routes: StaticRoute, leave: tuple[StaticRoute, ...] = ()) -> Repair:
+    places = [place_of(route) for route in leave]
+    return repair(Context(), routes, host, logging.getLogger("repair"), leave=places)
 
 
 def ours(node: MemoryBackend) -> list[str]:
@@ -83,41 +79,23 @@ def test_a_route_that_needs_a_default_route_waits(host: FakeHost, node: MemoryBa
     assert "172.16.3.0/24 dev eth0" in ours(node)
 
 
-def test_a_foreign_route_is_displaced_and_recorded(host: FakeHost, node: MemoryBackend) -> None:
-    """A foreign route in one of our places is named in the outcome, recorded, and restored when ours is removed."""
+def test_a_foreign_route_is_hidden(host: FakeHost, node: MemoryBackend) -> None:
+    """Ours comes before a foreign route in its place, which decides again when ours is removed."""
     node.insert_route(FOREIGN)
-    (displaced,) = repaired(host, FIRST).displaced
-    assert str(displaced) == str(FOREIGN)
-    assert [str(route) for route in read_records(host.files).routes] == [str(FOREIGN)]
+    repaired(host, FIRST)
+    standing = [str(route) for route in node.routes() if route.destination == FIRST.destination]
+    assert standing == ["172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142", str(FOREIGN)]
     repaired(host)
     assert [str(route) for route in node.routes() if route.destination == FIRST.destination] == [str(FOREIGN)]
 
 
-def test_a_foreign_route_that_cannot_be_recorded(host: FakeHost, node: MemoryBackend) -> None:
-    """If no record can be written, no foreign route is displaced, and ours waits in its place; the others return."""
-    # No file can be made below a file, nor on a full disk.
-    host.files.write(RUNTIME_DIRECTORY, b"", mode=0o644)
+def test_a_place_that_is_left(host: FakeHost, node: MemoryBackend) -> None:
+    """A place that is to be left stays as it is, with a route of ours or without."""
     node.insert_route(FOREIGN)
-    for _ in range(2):
-        outcome = repaired(host, FIRST, SECOND)
-        (reason,) = outcome.waiting.values()
-        assert RECORDS_PATH in reason
-        assert outcome.displaced == ()
-        assert FOREIGN in [route.to_route() for route in node.routes()]
-        assert ours(node) == ["172.16.2.0/24 dev eth1"]
-    host.files.remove(RUNTIME_DIRECTORY)
-    assert repaired(host, FIRST, SECOND).waiting == {}
-    assert ours(node) == ["172.16.1.0/24 dev eth0", "172.16.2.0/24 dev eth1"]
-
-
-def test_a_foreign_route_that_is_spared(host: FakeHost, node: MemoryBackend) -> None:
-    """A foreign route in a spared place stays there and is named; once it is gone, ours is restored."""
-    node.insert_route(FOREIGN)
-    outcome = repaired(host, FIRST, SECOND, spare=(FIRST,))
-    assert (outcome.displaced, [str(route) for route in outcome.spared]) == ((), [str(FOREIGN)])
+    repaired(host, FIRST, SECOND, leave=(FIRST,))
     assert ours(node) == ["172.16.2.0/24 dev eth1"]
-    node.delete_route(FOREIGN)
-    assert repaired(host, FIRST, SECOND, spare=(FIRST,)).spared == ()
+    repaired(host, FIRST, SECOND)
+    repaired(host, SECOND, leave=(FIRST,))
     assert ours(node) == ["172.16.1.0/24 dev eth0", "172.16.2.0/24 dev eth1"]
 
 

@@ -1,7 +1,5 @@
 """Routes of the config are completed from the default routes."""
 
-from __future__ import annotations
-
 import pytest
 
 from hostrouting.config import StaticRoute

@@ -1,22 +1,17 @@
 """ConfigureStaticRoutes on a fake machine: do, plan and undo."""
 
-from __future__ import annotations
-
 import logging
 
 import attrs
 import pytest
-from support.static_route_nodes import CONFIG, NONE, WANTED, made_host, others, ours, state
+from support.static_route_nodes import CONFIG, NONE, WANTED, others, ours, state
 from support.static_route_worlds import config_of
 
 from hostrouting.boot import INTENT_PATH, units_in
 from hostrouting.config import StaticRoute
-from hostrouting.exceptions import (
-    HostFileError,
-)
-from hostrouting.host import OUR_PROTOCOL
+from hostrouting.exceptions import BackendError
+from hostrouting.host import OUR_PROTOCOL, Route
 from hostrouting.static_routes import ConfigureStaticRoutes
-from hostrouting.static_routes.converge import RECORDS_PATH
 from hostrouting.static_routes.script import DEPARTURE, boot_part
 from hostrouting.testing import FakeHost
 from phases import Context, Plannable, Task, Undoable
@@ -47,40 +42,33 @@ class TestDo:
         assert state(host) == before
         assert host.files.tree.file(SCRIPT_PATH) == generation
 
-    def test_somebodys_route_is_displaced_with_a_warning(
+    def test_a_foreign_route_is_hidden_with_a_warning(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """A displaced route has a record, even if it differs from ours by its protocol alone."""
+        """A foreign route stays after ours, even if it differs from ours by its protocol alone."""
+        before = others(host)
         with caplog.at_level(logging.WARNING):
             ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
-        assert [record.getMessage() for record in caplog.records] == [
+        assert caplog.messages == [
             (
-                "foreign route '172.16.8.0/22 via 10.224.0.9 dev eth0 proto static' is displaced by "
-                "'172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142'; it is restored when ours is removed"
+                "foreign route '172.16.8.0/22 via 10.224.0.9 dev eth0 proto static' is hidden by "
+                "'172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142'; it decides again when ours is removed"
             ),
             (
-                "foreign route '172.16.16.0/24 via 10.224.0.1 dev eth0' is displaced by "
-                "'172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142'; it is restored when ours is removed"
+                "foreign route '172.16.16.0/24 via 10.224.0.1 dev eth0' is hidden by "
+                "'172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142'; it decides again when ours is removed"
             ),
         ]
-        content = host.files.read(RECORDS_PATH)
-        assert content is not None
-        assert b"via 10.224.0.9" in content
-        assert b"172.16.16.0" in content
+        assert others(host) == before
 
-    def test_it_is_on_record_before_it_is_displaced(self, host: FakeHost, ctx: Context) -> None:
-        """A record that cannot be written down displaces nothing."""
-        before = host.routes.routes()
-        host.files.fail_at(self.operations(ctx).index(("write", RECORDS_PATH)) + 1)
-        with pytest.raises(HostFileError):
-            ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
-        assert host.routes.routes() == before
-
-    @staticmethod
-    def operations(ctx: Context) -> list[tuple[str, ...]]:
-        host = made_host()
+    def test_a_refresh_of_the_hidden_route(self, host: FakeHost, ctx: Context) -> None:
+        """Its owner replaces the same route again: the kernel refuses that, and ours stays in force."""
         ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
-        return host.files.operations.calls
+        before = state(host)
+        hidden = Route.parse("172.16.8.0/22", gateway="10.224.0.9", dev="eth0", protocol=4)
+        with pytest.raises(BackendError, match="File exists"):
+            host.routes.insert_route(hidden, verb="replace")
+        assert state(host) == before
 
     def test_a_route_that_left_the_config_gives_the_place_back(self, host: FakeHost, ctx: Context) -> None:
         """A route less in the config is one less on the node, and its place is the other's again."""
@@ -89,11 +77,10 @@ class TestDo:
         ConfigureStaticRoutes(config_of(CONFIG.static_routes.routes[:1]), host=host).do(ctx)
         assert ours(host) == WANTED[:1]
         assert others(host) == before
-        assert not host.files.exists(RECORDS_PATH)
 
     @pytest.mark.parametrize("take_away", ["no routes", "undo"])
     def test_without_routes_ours_is_removed(self, host: FakeHost, ctx: Context, take_away: str) -> None:
-        """Routes, displaced ones, script, unit, gate: all as before."""
+        """Routes, script, unit, gate: all as before."""
         before = others(host)
         ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
         if take_away == "undo":
@@ -133,12 +120,12 @@ class TestPlan:
         assert changes[:4] == [
             "+ 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142",
             (
-                "~ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142 (displaces '172.16.8.0/22 via 10.224.0.9 dev eth0 "
-                "proto static', restored when ours is removed)"
+                "+ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142 (hides '172.16.8.0/22 via 10.224.0.9 dev eth0 "
+                "proto static', which decides again when ours is removed)"
             ),
             (
-                "~ 172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142 (displaces '172.16.16.0/24 via 10.224.0.1 dev "
-                "eth0', restored when ours is removed)"
+                "+ 172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142 (hides '172.16.16.0/24 via 10.224.0.1 dev eth0', "
+                "which decides again when ours is removed)"
             ),
             "- 172.20.0.0/16 via 10.224.0.1 dev eth0 table 100 proto 142",
         ]
@@ -163,17 +150,11 @@ class TestPlan:
         ]
 
     def test_the_way_back(self, host: FakeHost, ctx: Context) -> None:
-        """Without routes in the config, the plan lists the routes that would be removed and restored."""
+        """Without routes in the config, the plan lists the routes that would be removed."""
         ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
         before = state(host)
         changes = list(map(str, ConfigureStaticRoutes(NONE, host=host).plan(ctx)))
-        assert changes[-5:] == [
-            "- 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142",
-            "+ 172.16.8.0/22 via 10.224.0.9 dev eth0 proto static (restored)",
-            "- 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142",
-            "+ 172.16.16.0/24 via 10.224.0.1 dev eth0 (restored)",
-            "- 172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142",
-        ]
+        assert changes[-3:] == [f"- {route}" for route in WANTED]
         assert f"- {SCRIPT_PATH}" in changes
         assert state(host) == before
 

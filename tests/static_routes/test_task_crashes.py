@@ -1,22 +1,16 @@
 """ConfigureStaticRoutes on a fake machine: runs that are killed, and those after them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from support.static_route_nodes import CONFIG, WANTED, Killed, made_host, others, ours
 
 from hostrouting.exceptions import HostRoutingError
 from hostrouting.static_routes import ConfigureStaticRoutes
+from hostrouting.testing import FakeHost
 from hostrouting.testing.faults import Operations
 from phases import Context
 from phases.testing import ManualClock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hostrouting.testing import FakeHost
 
 
 def attempts(prepare: Callable[[FakeHost, int], None]) -> list[FakeHost]:
@@ -44,7 +38,7 @@ FAULTS: dict[str, Callable[[FakeHost, int], None]] = {
 }
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 class TestCrashes:
     @pytest.mark.parametrize("fault", FAULTS)
     def test_the_next_run_ends_in_the_wanted_state(self, fault: str, ctx: Context) -> None:
@@ -56,7 +50,6 @@ class TestCrashes:
         for host in broken:
             host.routes.steps = Operations()
             ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
-            # A run that was killed may leave a route after ours that it was about to displace: ours decides, too.
             assert ours(host) == ours(right)
             ConfigureStaticRoutes(CONFIG, host=host).undo(ctx)
             assert others(host) == others(made_host())

@@ -1,25 +1,17 @@
 """ConfigureStaticRoutes on a fake machine: waiting for DHCP and for devices, and every way to fail."""
 
-from __future__ import annotations
-
 import logging
 from contextlib import nullcontext
 
 import pytest
 from support.needs import needs
-from support.static_route_nodes import CONFIG, DROP_IN, NONE, WANTED, others, ours, state
+from support.static_route_nodes import CONFIG, DROP_IN, WANTED, others, ours, state
 from support.static_route_worlds import config_of
 
 from hostrouting.config import StaticRoute
-from hostrouting.exceptions import (
-    BackendError,
-    LinkNotFoundError,
-    RouteRejectedError,
-    UnitError,
-)
+from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError, UnitError
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.static_routes import ConfigureStaticRoutes
-from hostrouting.static_routes.converge import RECORDS_PATH
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import CancelledError, Context
 from phases.testing import ManualClock
@@ -238,48 +230,3 @@ class TestRefusals:
         with pytest.raises(UnitError):
             ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
         assert state(host) == before
-
-    def test_a_route_that_cannot_be_restored_stops_nothing(
-        self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """A displaced route whose gateway is gone stays on record, with a warning; ours is removed."""
-        host.routes.add_address("eth0", "10.225.0.4/16")
-        host.routes.add_route("172.16.1.0/24", gateway="10.225.0.1", dev="eth0", protocol=16)
-        ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
-        host.routes.remove_address("eth0", "10.225.0.4/16")
-        caplog.clear()
-        with caplog.at_level(logging.WARNING):
-            ConfigureStaticRoutes(CONFIG, host=host).undo(ctx)
-        assert caplog.messages == [
-            (
-                "displaced route '172.16.1.0/24 via 10.225.0.1 dev eth0 proto dhcp' is not restored: "
-                "Nexthop has invalid gateway (Network is unreachable). It stays on record in "
-                f"{RECORDS_PATH}, and is tried again by reset"
-            )
-        ]
-        assert ours(host) == []
-        assert "172.16.8.0/22 via 10.224.0.9 dev eth0 proto static" in others(host)
-        assert list(host.files.tree.snapshot()) == [RECORDS_PATH]
-        host.routes.add_address("eth0", "10.225.0.4/16")
-        ConfigureStaticRoutes(CONFIG, host=host).undo(ctx)
-        assert "172.16.1.0/24 via 10.225.0.1 dev eth0 proto dhcp" in others(host)
-        assert host.files.tree.snapshot() == {}
-
-    def test_a_route_that_lost_its_device_is_given_up(
-        self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """A displaced route over a device that has gone cannot come back, and is named."""
-        host.routes.add_link("tun0")
-        host.routes.add_route("172.16.1.0/24", dev="tun0", protocol=16)
-        ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
-        host.routes.remove_link("tun0")
-        caplog.clear()
-        with caplog.at_level(logging.WARNING):
-            ConfigureStaticRoutes(NONE, host=host).do(ctx)
-        assert caplog.messages == [
-            (
-                "displaced route '172.16.1.0/24 dev tun0 proto dhcp scope link' is not restored: "
-                "there is no device tun0 any more"
-            )
-        ]
-        assert host.files.tree.snapshot() == {}

@@ -1,15 +1,11 @@
 """Units for tests of the boot side: stand-ins for ours, and those that upstream leaves on a machine."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+import subprocess
+from pathlib import Path
+from typing import Final
 
 from hostrouting.boot import SCRIPT_DIRECTORY, UNIT_DIRECTORY, BootFile, BootUnit, Departure
-
-if TYPE_CHECKING:
-    from hostrouting.host import FileStore
-
-__all__ = ["CHECK", "NSPAWN", "STATIC", "UPSTREAM_LINKS", "departure_of", "install_upstream", "stand_in"]
+from hostrouting.host import FileStore
 
 NSPAWN: Final = "systemd-nspawn@.service"
 STATIC: Final = "static-routes"
@@ -56,8 +52,8 @@ def departure_of(unit: BootUnit) -> Departure:
     return Departure(unit.name, tuple(file.path for file in unit.files))
 
 
-def install_upstream(files: FileStore) -> None:
-    """Write upstream's units, scripts and links, as `systemctl enable` makes them."""
+def install_upstream(files: FileStore, *, program: str = "") -> None:
+    """Write upstream's units, scripts and links, as `systemctl enable` makes them; a script says that it ran."""
     for name, after, wanted_by in ((STATIC, "", ""), (CHECK, f"{STATIC}.service", "WantedBy=multi-user.target")):
         script = f"{SCRIPT_DIRECTORY}/{name}.sh"
         text = f"""\
@@ -73,7 +69,22 @@ RemainAfterExit=yes
 RequiredBy={NSPAWN}
 {wanted_by}
 """
-        files.write(script, f"#!/bin/bash\necho upstream >> /run/{name}.ran\n".encode(), mode=0o755)
+        text_of_script = program or f"echo upstream >> /run/{name}.ran"
+        files.write(script, f"#!/bin/bash\n{text_of_script}\n".encode(), mode=0o755)
         files.write(f"{UNIT_DIRECTORY}/{name}.service", text.encode(), mode=0o644)
     for link in UPSTREAM_LINKS:
         files.link(link, f"{UNIT_DIRECTORY}/{link.rpartition('/')[2]}")
+
+
+def assert_systemd_accepts(unit: BootUnit, folder: Path, *, most: int = 32) -> None:
+    """Assert that `systemd-analyze verify` prints nothing, and that the unit is exposed to so many tenths at most."""
+    script, service = (folder / file.path.rpartition("/")[2] for file in unit.files[:2])
+    script.write_bytes(unit.files[0].content)
+    script.chmod(0o755)
+    service.write_bytes(unit.files[1].content.replace(b"/etc/aks-flex-node", str(folder).encode()))
+    verify = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", service], check=True, capture_output=True, text=True
+    )
+    assert (verify.stdout, verify.stderr) == ("", "")
+    security = ["systemd-analyze", "security", "--offline=true", f"--threshold={most}", "--no-pager", str(service)]
+    subprocess.run(security, check=True, capture_output=True)

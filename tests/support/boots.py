@@ -1,18 +1,9 @@
 """Shortcuts of the tests of `Boot`."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from support.boot_units import NSPAWN
 
 from hostrouting.boot import Boot
-
-if TYPE_CHECKING:
-    from hostrouting.testing import FakeHost, MemoryServices
-
-__all__ = ["DROP_IN", "KUBELET_DROP_IN", "READY", "UNFINISHED", "UNITS", "boot", "reloads"]
-
+from hostrouting.testing import FakeHost, MemoryServices
 
 UNITS = "/etc/systemd/system"
 READY = f"{UNITS}/hostrouting-ready.service"

@@ -1,16 +1,13 @@
 """A BPF programme that does nothing, attached to a device the way tc does, or by tcx."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform
 import socket
 import struct
 
-from hostrouting.host.netlink.conversation import Adapter
+from hostrouting.host.netlink.conversation import Adapter, in_namespace
 from hostrouting.host.netlink.frames import attribute, message
-from hostrouting.host.netlink.namespaces import in_namespace
 
 _BPF_NUMBERS = {"x86_64": 321, "aarch64": 280}
 _PROG_LOAD, _PROG_ATTACH, _SCHED_CLS = 5, 8, 3

@@ -1,22 +1,14 @@
 """The command as a separate process, and configs for it."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hostrouting.testing import KernelNode
-
-__all__ = ["CHECKED", "COMMAND", "MENDED", "OTHER_COMMAND", "run"]
-
+from hostrouting.testing import KernelNode
 
 #: As its words are given in the environment, for another form of the package; by default that of the tests' own Python.
 OTHER_COMMAND = shlex.split(os.environ.get("HOSTROUTING_COMMAND", ""))
@@ -25,12 +17,26 @@ CHECKED = {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"
 MENDED = {**CHECKED, "staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
 
 
+#: Hides the files that this machine may have of hostrouting, of the cloud's agent and of a CNI.
+_BARE = """
+for folder in /run /var/lib; do mount -t tmpfs -o mode=755 none $folder; done
+mkdir /run/changes /run/work
+mount -t overlay -o lowerdir=/etc,upperdir=/run/changes,workdir=/run/work none /etc
+rm -rf /etc/aks-flex-node /etc/cni /etc/systemd/system /etc/waagent.conf
+exec "$@"
+"""
+
+
+def enter(node: KernelNode) -> list[str]:
+    """Return the prefix of a command on a node where nothing is installed; what it writes is gone afterwards."""
+    return ["nsenter", f"--net=/run/netns/{node.name}", "unshare", "--mount", "sh", "-ec", _BARE, "sh"]
+
+
 def run(
     *words: str | Path, inside: KernelNode | None = None, prefix: Sequence[str] = (), **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    entering = [] if inside is None else ["nsenter", f"--net=/run/netns/{inside.name}"]
     return subprocess.run(
-        [*entering, *prefix, *COMMAND, *map(str, words)],
+        [*([] if inside is None else enter(inside)), *prefix, *COMMAND, *map(str, words)],
         check=False,
         capture_output=True,
         text=True,

@@ -1,7 +1,5 @@
 """The errors of a refused config, as paths and messages."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any, Final
@@ -11,9 +9,6 @@ from support.config_schema import is_valid
 
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import InvalidConfigError
-
-__all__ = ["GOOD", "ROUTE", "errors", "errors_of_route"]
-
 
 GOOD = {"destination": "10.0.0.0/8", "gateway": "10.224.0.1"}
 ROUTE = "hostRouting.staticRoutes.routes[1]"

@@ -1,15 +1,9 @@
 """Configs as JSON: one with every field, values for a search, and the places of a document."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from hypothesis import strategies as st
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = ["FULL", "JSON_VALUES", "KEYS", "SCALARS", "WIRE_NAMES", "places"]
 
 #: The whole wire form, every field away from its default.
 FULL: dict[str, Any] = {

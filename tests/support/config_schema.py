@@ -1,15 +1,11 @@
 """The JSON Schema of the config, as a validator that knows nothing of the rules reads it."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 
 from jsonschema import Draft202012Validator
 
 from hostrouting.config import config_schema
-
-__all__ = ["is_valid", "problems"]
 
 
 @cache

@@ -1,15 +1,7 @@
 """A fake machine's files with scripts under their well-known names, instead of the folders that the link leads to."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from hostrouting.boot.generation import GENERATION_LINK, SCRIPT_PATHS, generation_folders
-
-if TYPE_CHECKING:
-    from hostrouting.testing.memory_files import MemoryTree
-
-__all__ = ["seen"]
+from hostrouting.testing.memory_files import MemoryTree
 
 
 def seen(tree: MemoryTree) -> dict[str, str]:

@@ -1,11 +1,7 @@
 """The code in the documents."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
-
-__all__ = ["ROOT", "blocks"]
 
 #: The folder of the project.
 ROOT = Path(__file__).parents[2]

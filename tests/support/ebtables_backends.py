@@ -1,15 +1,10 @@
 """The ebtables backends that have tables in this kernel, and the output of the tools of each."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from hostrouting.testing.kernel_node import KernelNode
-
-__all__ = ["BACKENDS", "in_full", "shown"]
+from hostrouting.testing.node import KernelNode
 
 _MODULES: Final = Path("/proc/modules")
 #: `.ci/kernel` loads the table; elsewhere no test does that, for it hooks itself into every bridge of the machine.

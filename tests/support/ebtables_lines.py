@@ -4,17 +4,11 @@ cni_lines     the rules that azure-vnet makes
 rule_lines    those, and other rules of every sort
 """
 
-from __future__ import annotations
-
 import ipaddress
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from hypothesis import strategies as st
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["cni_lines", "rule_lines"]
 
 _CHAINS = st.sampled_from(["PREROUTING", "OUTPUT", "POSTROUTING"])
 _DEVICES = st.sampled_from(["eth0", "azv0a1b2c3+", "br-0", "a.100"])

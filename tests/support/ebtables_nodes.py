@@ -1,18 +1,10 @@
 """Rules of ebtables in a namespace, loaded and shown by the tool itself; stand-ins for tools."""
 
-from __future__ import annotations
-
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 from support.tool_versions import version_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-
-__all__ = ["LACKS_CARE", "LEGACY_STAND_IN", "load", "run", "saved", "write_tool"]
 
 #: Debian 11's ebtables-save ends at rules that only nft can show, or shows them differently.
 LACKS_CARE = version_of("ebtables-nft") < (1, 8, 8)

@@ -4,25 +4,18 @@ The kernel is asked through `ip`, with as many flows as it takes to meet every n
 fake's own model, which the contract suite holds to the kernel.
 """
 
-from __future__ import annotations
-
 import errno
 import ipaddress
 import itertools
 import json
 import subprocess
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 from hostrouting.fib import Packet
-from hostrouting.fib.sources import source_by
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from hostrouting.net.routes import NextHop
-    from hostrouting.testing import KernelNode, MemoryBackend
-
-__all__ = ["Answer", "KernelOracle", "MemoryOracle", "Oracle", "wrong_of"]
+from hostrouting.fib.model import source_by
+from hostrouting.net.routes import NextHop
+from hostrouting.testing import KernelNode, MemoryBackend
 
 #: So many flows meet a next hop of weight 1 among seven for all but one in 10^6 destinations.
 _FLOWS: Final = 90

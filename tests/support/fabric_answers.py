@@ -1,26 +1,15 @@
 """The answer of both readers of the fabric, and its notes."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from support.fabric_files import Files, answer_of_python, answers_of_bash, record
 
 from hostrouting.net.addresses import format_ipv4
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-__all__ = ["HOST", "NOTHING", "NO_KEY", "OFF", "TORN", "UNREAD", "WITHOUT_ADDRESSES", "Answer", "of_data", "of_pool"]
-
 NOTHING: Final = "no fabric is announced: "
 OFF: Final = f"{NOTHING}OS.EnableRDMA, OS.UpdateRdmaDriver and OS.CheckRdmaDriver are off in DIR/waagent.conf"
-UNREAD: Final = "DIR/SharedConfig.xml cannot be read, so its RDMA addresses count as there"
-WITHOUT_ADDRESSES: Final = (
-    f"{NOTHING}DIR/SharedConfig.xml has no rdmaIPv4Address and rdmaMacAddress in its first Instance"
-)
 NO_KEY: Final = f"{NOTHING}DIR/.kvp_pool_0 has no IPoIB_Data yet"
-TORN: Final = "DIR/.kvp_pool_0 ends within a record, which does not count"
 HOST: Final = record(b"HostName", b"a host")
 
 

@@ -1,40 +1,21 @@
 """A booted machine with gates: the distribution's own systemd-nspawn@.service, its payload replaced, and a kubelet."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from support.boot_units import CHECK, NSPAWN, STATIC, stand_in
 from support.needs import require
 from support.systemd_box import BOX_ROOT, SystemdBox, require_systemd_box
 
-from hostrouting.boot import UNIT_DIRECTORY, Boot
-from hostrouting.host import Host
+from hostrouting.boot import UNIT_DIRECTORY, Boot, BootUnit
+from hostrouting.host import Host, UnitState
 from hostrouting.host.files.lock import FileLock
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.host.units import instance_of
 from phases import Context
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hostrouting.boot import BootUnit
-    from hostrouting.host import UnitState
-
-__all__ = [
-    "EARLY",
-    "GATES",
-    "KUBE",
-    "KUBELET",
-    "STAND_INS",
-    "GatedMachine",
-    "more_machines",
-    "refusal",
-    "require_nspawn",
-]
 
 Machine = TypeVar("Machine", bound="GatedMachine")
 
@@ -70,13 +51,8 @@ RestartSec=100ms
 
 
 def refusal(unit: str = KUBE) -> str:
-    """Return the message of the gate for a unit that it refuses because one of our units has failed."""
-    return (
-        f"hostrouting: {unit} is refused, because routing is not right, or could not be checked; it starts by itself "
-        "once routing is right; for the reason: journalctl -b -u static-routes.service -u probe-snat.service "
-        "-u check-route-overlap.service; systemd says: A dependency job for hostrouting-ready.service failed. "
-        "See 'journalctl -xe' for details."
-    )
+    """Return the message of the gate for a unit that it refuses because of an overlap."""
+    return f"hostrouting: {unit} is refused: check-route-overlap: stand-in: an overlap"
 
 
 #: A boot is over when systemd has nothing to do, which units that restart again and again can put off for long: with

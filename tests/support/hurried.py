@@ -5,15 +5,14 @@
 The product has no option to wait less: the waits are changed here, in this process and in the rendered scripts.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import signal
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from unittest.mock import patch
 
 from hostrouting import configure
@@ -24,11 +23,6 @@ from hostrouting.host.packets.nft import NftCommand
 from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.probe_snat import detect
 from hostrouting.probe_snat import task as probe_snat
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-__all__ = ["SCRIPT", "hurried"]
 
 SCRIPT: Final = Path(__file__)
 #: Instead of the 30 s for DHCP.

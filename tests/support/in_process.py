@@ -1,22 +1,16 @@
 """The command within the test's own process, for tests that run it many times; another form of it is a process."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 from unittest.mock import patch
 
 from support.command_line import OTHER_COMMAND, run
 
 from hostrouting.cli import main
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-__all__ = ["Result", "run_here"]
 
 
 class Result(NamedTuple):

@@ -1,7 +1,5 @@
 """Configs and a node in memory for tests of the intent."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hostrouting.config import HostRoutingConfig
@@ -9,21 +7,6 @@ from hostrouting.configure import Configure
 from hostrouting.testing import FakeHost
 from phases import Context, execute
 from phases.testing import ManualClock
-
-__all__ = [
-    "GATES",
-    "IN_FORCE",
-    "OTHER_ROUTES",
-    "OVERLAP",
-    "PROBES",
-    "READY",
-    "ROUTES",
-    "SWEEP",
-    "apply",
-    "config",
-    "in_time",
-    "node",
-]
 
 ROUTES: dict[str, Any] = {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
 OTHER_ROUTES = {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/21"}]}}

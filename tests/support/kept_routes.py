@@ -1,25 +1,17 @@
 """A keeper of routes on a fake node, and the changes that another program makes there."""
 
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
 
 import attrs
 
 from hostrouting.config import HostRoutingConfig, StaticRoute, StaticRoutesConfig
-from hostrouting.host import OUR_PROTOCOL, Route
+from hostrouting.host import OUR_PROTOCOL, Listener, Lookup, ObservedRoute, Route
 from hostrouting.net.addresses import Address
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.watch.installed import InstalledConfig
 from hostrouting.watch.routes import RouteKeeper
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from hostrouting.host import Listener, Lookup, ObservedRoute
-
-__all__ = ["CHANGES", "FOREIGN", "OURS", "ROUTE", "Change", "CountedNode", "CountedRoutes", "Kept", "standing"]
 
 ADDRESS = Address.parse("10.224.0.4").number
 ROUTE = StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
@@ -46,6 +38,12 @@ class CountedNode(MemoryBackend):
 def standing(node: MemoryBackend) -> list[str]:
     """Return the routes to the destination of ours."""
     return [str(route) for route in MemoryBackend.routes(node) if route.network == OURS.network]
+
+
+def ours_first(node: MemoryBackend) -> bool:
+    """Return True if ours is the first route to its destination, and the only one of ours."""
+    routes = [route for route in MemoryBackend.routes(node) if route.network == OURS.network]
+    return [route.fulfils(OURS) for route in routes if route.protocol == OUR_PROTOCOL] == [routes[0].fulfils(OURS)]
 
 
 def _moved(node: MemoryBackend) -> None:

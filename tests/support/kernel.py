@@ -1,16 +1,11 @@
 """Helpers of tests that ask the real kernel."""
 
-from __future__ import annotations
-
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
 from hostrouting.testing import KernelNode
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
 
 needs_kernel = pytest.mark.usefixtures("needs_kernel")
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any
 
 from support import bpf
+from support.contracts.link_layer import LinkNode
 
 from hostrouting.testing import KernelNode
-from hostrouting.testing.contracts import LinkNode
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import TracebackType
 
 
 class KernelLinks(LinkNode):

@@ -1,20 +1,12 @@
 """Ask the kernel of a namespace how it routes packets, with every field that `ip route get` knows."""
 
-from __future__ import annotations
-
 import itertools
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from hostrouting.fib import Packet
 from hostrouting.net.addresses import format_ipv4
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hostrouting.fib import Packet
-    from hostrouting.testing import KernelNode
-
-__all__ = ["decisions", "let_packets_in"]
+from hostrouting.testing import KernelNode
 
 #: Forward, and take packets whose source the node holds itself or reaches by another device: only the tables decide.
 _SETTINGS = {"forwarding": 1, "accept_local": 1, "rp_filter": 0, "send_redirects": 0}

@@ -5,29 +5,22 @@ where it is looked for: in `_THINGS`, as a file, or as a program on PATH. Most t
 `@needs_kernel` of support.kernel, or the fixture of the same name.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 from support import bpf
-
-from hostrouting.testing.kernel_node import KernelNode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["PACKAGES", "missing", "needs", "require"]
 
 #: Debian's package for each program or file that a minimal system lacks.
 PACKAGES: Final = {
     "/lib/systemd/system/systemd-nspawn@.service": "systemd-container",
     "/lib/systemd/systemd": "systemd",
+    "bash": "bash",
     "cc": "gcc",
     "debootstrap": "debootstrap",
     "ebtables-legacy": "ebtables",
@@ -37,6 +30,7 @@ PACKAGES: Final = {
     "ip": "iproute2",
     "lintian": "lintian",
     "nft": "nftables",
+    "nsenter": "util-linux",
     "rpmbuild": "rpm",
     "strace": "strace",
     "sysctl": "procps",
@@ -53,7 +47,14 @@ def _root() -> str | None:
 
 def _kernel() -> str | None:
     """Return why a test cannot have a network namespace and its tools."""
-    return KernelNode.why_not() or missing("sysctl")
+    if lacking := _root() or missing("ip", "nsenter", "bash", "sysctl"):
+        return lacking
+    # The root of a container may lack the right to make one, or the kernel a type of device. This is the essence of
+    # `KernelNode.made` and `add_link`.
+    trial = "ip link add trial type ifb; echo 0 > /proc/sys/net/ipv4/conf/all/promote_secondaries"
+    words = ["unshare", "--net", "--mount", "bash", "-ec", trial]
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    return f"network namespaces cannot be made here: {done.stderr.strip()}" if done.returncode else None
 
 
 def _systemd() -> str | None:

@@ -1,13 +1,9 @@
 """An nft that lists as those before 1.0.6 do, each chain followed by its rules, whichever nft is installed."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 from typing import Any
-
-__all__ = ["COMMAND"]
 
 #: How to call it.
 COMMAND = (sys.executable, __file__)

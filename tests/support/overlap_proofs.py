@@ -1,18 +1,10 @@
 """A proof of one CIDR, and its findings in short."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from hostrouting.net.routes import NextHop, Route
 from hostrouting.route_overlap import CidrReport, prove_egress
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hostrouting.testing import MemoryBackend
-
-__all__ = ["default_by", "prove", "shapes"]
+from hostrouting.testing import MemoryBackend
 
 
 def prove(node: MemoryBackend, cidr: str, allowed: Sequence[str] = ()) -> CidrReport:

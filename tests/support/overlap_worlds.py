@@ -1,11 +1,12 @@
 """Random nodes for the overlap proof, the verdict of a report on each address, and the boot script run on a node."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import NamedTuple
 
 import attrs
 from hypothesis import strategies as st
@@ -13,21 +14,13 @@ from support import small_world
 
 from hostrouting import HostRoutingConfig
 from hostrouting.exceptions import BackendError
+from hostrouting.host.ports import Routing
 from hostrouting.net.addresses import Address, netmask, parse_cidr, parse_ipv4
 from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, NextHop, Route
 from hostrouting.net.rules import Rule
-from hostrouting.route_overlap import render_script
-from hostrouting.route_overlap.parts import Node, looked_up
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from hostrouting.host.ports import Routing
-    from hostrouting.net.rules import Rule
-    from hostrouting.route_overlap import OverlapReport
-    from hostrouting.route_overlap.parts import Part
-    from hostrouting.testing import KernelNode, MemoryBackend
+from hostrouting.route_overlap import OverlapReport, render_script
+from hostrouting.route_overlap.parts import Node, Part, looked_up
+from hostrouting.testing import KernelNode, MemoryBackend
 
 #: Small enough to ask about every address, in the places where the small world's routes, rules and addresses meet.
 CIDRS = ("10.1.0.0/24", "10.1.0.0/30", "10.1.0.8/29", "10.2.0.0/30", "10.3.0.0/29", "10.1.255.240/28", "192.168.7.0/25")
@@ -156,6 +149,7 @@ def run_script(
     arguments: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
     waits: int = 0,
+    second: float = 1,
     through: Sequence[str] = (),
     options: Mapping[str, object] | None = None,
     files: Path | None = None,
@@ -163,26 +157,31 @@ def run_script(
     """Run the rendered script, but with another folder for the markers, and less patience.
 
     `through` is a command that runs the command which follows it. `options` are further keys of routeOverlap. The files
-    of the cloud's agent are read below `files`.
+    of the cloud's agent are read below `files`. Each second that it waits is so long.
     """
     section = {"expectedCidrs": list(cidrs), "mode": mode, "allowedDevs": list(allowed), **(options or {})}
     document = {"routeOverlap": section, "staticRoutes": {"enabled": bool(routes), "routes": list(routes)}}
     text = render_script(HostRoutingConfig.from_mapping(document)).decode()
     assert "waits=30 " in text
     text = text.replace("/run/aks-flex-node", str(folder)).replace("waits=30 ", f"waits={waits} ")
-    for path in ("/etc/waagent.conf", "/var/lib/hyperv/", "/var/lib/waagent"):
+    text = text.replace("read -rt 1 ", f"read -rt {second} ")
+    for path in ("/etc/waagent.conf", "/var/lib/hyperv/"):
         text = text.replace(path, f"{files}{path}") if files else text
     # Found by the PATH of the tests, which may have another bash, and not by that of the script.
     bash = shutil.which("bash") or ""
     variables = [f"{name}={value}" for name, value in (environment or {}).items()]
-    done = subprocess.run(
-        ["nsenter", f"--net=/run/netns/{node.name}", *through, "env", *variables, bash, "-s", *arguments],
-        input=text,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-    )
+    # Not from standard input: after a wait the script executes its file again.
+    with NamedTemporaryFile("w", dir=folder.parent) as script:
+        script.write(text)
+        script.flush()
+        Path(script.name).chmod(0o644)
+        done = subprocess.run(
+            ["nsenter", f"--net=/run/netns/{node.name}", *through, "env", *variables, bash, script.name, *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=200,
+        )
     markers = {path.name: path.read_text() for path in sorted(folder.iterdir())} if folder.exists() else {}
     return ScriptRun(done.returncode, done.stdout + done.stderr, markers)
 

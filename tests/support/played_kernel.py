@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
 from hostrouting.host.netlink import conversation, frames
 from hostrouting.host.netlink.events import NetlinkListener
 from hostrouting.host.netlink.frames import attribute, header, message, word
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 LINKS, ADDRESSES, ROUTES, NEIGHBOURS, RULES, FILTERS = 18, 22, 26, 30, 34, 46
 NEW_ROUTE, NEW_NEIGHBOUR = 24, 28

@@ -1,15 +1,8 @@
 """The listing that nft prints for the rules of the probes, written out here and not taken from the product."""
 
-from __future__ import annotations
+from typing import Any, Final
 
-from typing import TYPE_CHECKING, Any, Final
-
-from hostrouting.probe_snat.ruleset import effect_of
-
-if TYPE_CHECKING:
-    from hostrouting.probe_snat.ruleset import ProbeRules
-
-__all__ = ["expected_listing", "rules_in"]
+from hostrouting.probe_snat.ruleset import ProbeRules, effect_of
 
 _TABLE: Final = {"family": "ip6", "table": "azureSLBProbe"}
 #: In the order in which nft prints them.

@@ -1,37 +1,15 @@
 """Fake nodes on which probes are rewritten, and the questions about them afterwards."""
 
-from __future__ import annotations
+from typing import Any, Final
 
-from typing import TYPE_CHECKING, Any, Final
+import pytest
+from support.imds import network_interface
 
 from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
 from hostrouting.net.default_route import default_routes
 from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.testing import FakeHost
-from hostrouting.testing.memory_metadata import network_interface
 from phases import Context
-
-if TYPE_CHECKING:
-    import pytest
-
-__all__ = [
-    "ADDRESS",
-    "CONFIG",
-    "FOREIGN",
-    "NEIGHBOUR",
-    "OFF",
-    "OURS",
-    "REASONS",
-    "TABLE",
-    "THEIRS",
-    "check",
-    "config",
-    "lead",
-    "made_host",
-    "says",
-    "state",
-    "takes_no_part",
-]
 
 CONFIG: Final = HostRoutingConfig(probe_snat=ProbeSNATConfig(enabled=True), gates=())
 OFF: Final = HostRoutingConfig(gates=())

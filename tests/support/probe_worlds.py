@@ -15,9 +15,10 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from socket import AF_INET6, inet_pton
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
 from hostrouting.host import Host
@@ -27,35 +28,11 @@ from hostrouting.host.packets.nft import NftCommand
 from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.probe_snat.ruleset import ProbeRules
 from hostrouting.testing import MemoryFiles, MemoryLock, MemoryServices
-from hostrouting.testing.kernel_node import KernelNode
+from hostrouting.testing.node import KernelNode
 from phases import Context
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 T = TypeVar("T")
 
-__all__ = [
-    "ADDRESS",
-    "CLOUD_GLOBAL",
-    "CLOUD_LOCAL",
-    "ICMPV6",
-    "NODE",
-    "NODE_LOCAL",
-    "POD",
-    "PROBE",
-    "RULES",
-    "SERVICE",
-    "TCP",
-    "UDP",
-    "ProbeWorld",
-    "checksum_is_right",
-    "index_of",
-    "next_packet",
-    "owned_table",
-    "packet",
-    "parts",
-]
 
 PROBE: Final = "fe80::1234:5678:9abc"
 ADDRESS: Final = "2603:1062:0:1:fe80:1234:5678:9abc"
@@ -79,7 +56,7 @@ _NFNL_SUBSYS_NFTABLES: Final = 10
 _NFT_TABLE_F_OWNER: Final = 0x2
 _ETH_P_IPV6: Final = 0x86DD
 #: Nothing here takes longer, unless it never comes.
-_PATIENCE: Final = 5.0
+_PATIENCE: Final = 60.0
 
 
 class ProbeWorld:

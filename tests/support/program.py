@@ -1,7 +1,5 @@
 """The product in a machine of real systemd: as a copy of the tested code, or as the package that its tree has."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import sysconfig
@@ -12,17 +10,24 @@ import pytest
 from support.hurried import SCRIPT
 from support.systemd_box import BOX_ROOT
 
-__all__ = ["PROGRAM", "PYTHON", "copy_program", "install_command", "require_program"]
-
 _IS_THIS_SYSTEM: Final = Path("/") == BOX_ROOT
 #: The folder of the copy.
 PROGRAM: Final = "/opt/program"
 #: Not that of a virtual environment, which a machine may not see. A tree of another distribution has its own.
 PYTHON: Final = Path(sys.executable).resolve() if _IS_THIS_SYSTEM else Path("/usr/bin/python3")
-#: The command, where the tested code looks for it first; in the machine it runs the copy.
-_COMMAND: Final = Path(sysconfig.get_path("scripts"), "hostrouting")
+#: Folders of which a machine has its own, and from which a service of watch does not start the command.
+_PASSING: Final = ("/dev/shm", "/run", "/tmp", "/var/tmp")  # noqa: S108 - no file is made there
+_BESIDE: Final = Path(sysconfig.get_path("scripts"), "hostrouting")
+
+
+def _is_passing(path: Path) -> bool:
+    return any(path.is_relative_to(folder) for folder in _PASSING)
+
+
+#: The command, where the tested code looks for it first, unless this checkout is in such a folder; it runs the copy.
+_COMMAND: Final = Path("/usr/local/bin/hostrouting") if _is_passing(_BESIDE) else _BESIDE
 _COMMAND_TEXT: Final = f"""\
-#!{PYTHON} -B
+#!@PYTHON@ -B
 import sys
 sys.path.insert(0, "{PROGRAM}")
 from hostrouting.__main__ import main
@@ -32,9 +37,9 @@ main()
 
 def require_program() -> None:
     """Skip the test where no machine can run the product."""
-    # The machine is a copy of / with its own /tmp and /run. A tree was made for the purpose, and is complete.
-    if _IS_THIS_SYSTEM and any(PYTHON.is_relative_to(folder) for folder in ("/run", "/tmp")):  # noqa: S108
-        pytest.skip("needs a Python that is not below /tmp or /run")
+    # A tree was made for the purpose, and is complete.
+    if _IS_THIS_SYSTEM and _is_passing(PYTHON):
+        pytest.skip(f"needs a Python that is not below {', '.join(_PASSING)}")
 
 
 def copy_program(image: Path) -> None:
@@ -46,9 +51,9 @@ def copy_program(image: Path) -> None:
     shutil.copy2(SCRIPT, target)
 
 
-def install_command(image: Path) -> None:
+def install_command(image: Path, *, python: Path = PYTHON) -> None:
     """Give an image the command: the copy of the tested code, or the program of the package that its tree has."""
-    path, text = _COMMAND, _COMMAND_TEXT.encode()
+    path, text = _COMMAND, _COMMAND_TEXT.replace("@PYTHON@", str(python)).encode()
     if _IS_THIS_SYSTEM:
         copy_program(image)
     else:

@@ -1,16 +1,15 @@
 """A fake node with a keeper of the proof, by a clock that the test moves."""
 
-from __future__ import annotations
-
 import logging
+from collections.abc import Callable
 from math import inf
 from typing import Any
 
-from support.fabric_files import SHARED, SWITCHED_ON, record
+from support.fabric_files import SWITCHED_ON, record
 
 from hostrouting import HostRoutingConfig
 from hostrouting.exceptions import EventsLostError
-from hostrouting.host import DeviceEvent, Route
+from hostrouting.host import DeviceEvent, ObservedRoute, Route
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from hostrouting.testing import FakeHost, MemoryBackend
@@ -18,8 +17,6 @@ from hostrouting.watch.installed import InstalledConfig
 from hostrouting.watch.proof import ProofKeeper
 from phases import Context
 from phases.testing import ManualClock
-
-__all__ = ["LINE", "OVERLAP", "ProvenNode", "config_of"]
 
 OVERLAP = Route.parse("172.16.4.0/24", dev="ib0", protocol=16)
 LINE = "172.16.0.0/16: overlap 172.16.4.0-172.16.4.255 by ib0 (172.16.4.0/24 dev ib0 proto dhcp scope link)"
@@ -32,11 +29,27 @@ def config_of(**fields: Any) -> HostRoutingConfig:
     )
 
 
+class ReadBackend(MemoryBackend):
+    """It counts the readings of all routes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.readings = 0
+        #: Called once, after the routes were read.
+        self.after_reading: Callable[[], object] = int
+
+    def routes(self) -> list[ObservedRoute]:
+        self.readings += 1
+        read, act, self.after_reading = super().routes(), self.after_reading, int
+        act()
+        return read
+
+
 class ProvenNode:
     """A fake node and its keeper, with the loop of `Watch` around it."""
 
     def __init__(self, config: HostRoutingConfig) -> None:
-        self.node = MemoryBackend()
+        self.node = ReadBackend()
         for name, address in ("eth0", "10.224.0.4/16"), ("ib0", "10.225.0.4/16"):
             self.node.add_link(name)
             self.node.add_address(name, address)
@@ -77,9 +90,7 @@ class ProvenNode:
         self.node.delete_route(OVERLAP)
 
     def announces_fabric(self, *, wakes: bool = True) -> None:
-        write = self.host.files.write
-        write(CONFIGURATION, SWITCHED_ON, mode=0o644)
-        write("/var/lib/waagent/SharedConfig.xml", SHARED, mode=0o644)
+        self.host.files.write(CONFIGURATION, SWITCHED_ON, mode=0o644)
         self.writes_pool(record(b"IPoIB_Data", b"NUMPAIRS:1|00155D33FF1D:172.16.1.4"), wakes=wakes)
 
     def writes_pool(self, content: bytes, *, wakes: bool = True) -> None:

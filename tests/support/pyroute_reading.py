@@ -1,22 +1,16 @@
 """pyroute2's reading of devices, routes and rules: the second opinion on our decoders."""
 
-from __future__ import annotations
+from collections.abc import Mapping
+from typing import Any, Final
 
-from typing import TYPE_CHECKING, Any, Final
-
+from hostrouting.host.netlink.device_codec import KNOWN_NEIGHBOUR
 from hostrouting.host.netlink.frames import HEADER_LENGTH, attributes, next_hops, number_of
-from hostrouting.host.netlink.neighbour_codec import KNOWN_NEIGHBOUR
 from hostrouting.host.netlink.route_codec import encapsulation_of, gateway_of
 from hostrouting.host.netlink.rule_codec import RULE_ACTIONS, unknown_selectors
 from hostrouting.net.addresses import IPV4, Address, parse_ipv4
 from hostrouting.net.links import Device, DeviceAddress
-from hostrouting.net.routes import FLAG_DEAD, FLAG_ONLINK, KINDS, NextHop, ObservedRoute
+from hostrouting.net.routes import FLAG_DEAD, FLAG_ONLINK, KINDS, Extra, NextHop, ObservedRoute
 from hostrouting.net.rules import Range, Rule
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hostrouting.net.routes import Extra
 
 #: Attributes of a route by number: those with a field in `ObservedRoute`, and those of answers only.
 _OWN_FIELDS: Final = frozenset({1, 4, 5, 6, 7, 9, 15, 18, 21, 22, 30})

@@ -7,9 +7,8 @@ rules, selecting_rules  policy rules
 places, packets         the questions: addresses of lookups, and packets
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import attrs
 from hypothesis import strategies as st
@@ -19,24 +18,6 @@ from hostrouting.net.addresses import Address, parse_cidr, parse_ipv4
 from hostrouting.net.changes import RouteChange, is_deleted_by
 from hostrouting.net.routes import DEVICELESS_KINDS, NextHop, ObservedRoute, Route
 from hostrouting.net.rules import Range, Rule
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = [
-    "ADDRESSES",
-    "DESTINATIONS",
-    "DEVICES",
-    "GATEWAYS",
-    "addresses",
-    "changes_of",
-    "devices",
-    "packets",
-    "places",
-    "routes",
-    "rules",
-    "selecting_rules",
-]
 
 #: The devices of `routes`.
 DEVICES: Final = ("e0", "e1", "e2")

@@ -4,51 +4,24 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from support.ebtables_backends import in_full, shown
 from support.probe_worlds import inside
 from support.stale_cni_worlds import NODE_RULES, arp_reply, config_of, dnat
 
-from hostrouting.host import Host
+from hostrouting.config import HostRoutingConfig
+from hostrouting.host import Ebtables, Host
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.host.packets.ebtables import EbtablesCommand
 from hostrouting.stale_cni import CleanStaleCNI
 from hostrouting.testing import MemoryFiles, MemoryLock, MemoryServices
-from hostrouting.testing.kernel_node import KernelNode
+from hostrouting.testing.node import KernelNode
 from phases import Context
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hostrouting.config import HostRoutingConfig
-    from hostrouting.host import Ebtables
-
-__all__ = [
-    "ARRANGEMENT",
-    "CLIENT",
-    "CLIENT_MAC",
-    "DEAD6",
-    "DEAD_MAC",
-    "LIVE",
-    "LIVE_MAC",
-    "NODE",
-    "NODE_MAC",
-    "PORT",
-    "REUSED",
-    "SOON",
-    "STALE",
-    "World",
-    "_echo",
-    "_wake",
-    "add_link",
-    "differences",
-]
-
 
 NODE, NODE_MAC = "10.240.0.4", "00:0d:3a:00:00:04"
 CLIENT, CLIENT_MAC = "10.240.0.100", "02:00:00:00:01:00"
@@ -164,7 +137,7 @@ class World:
         sent = 0
         stop = threading.Event()
         client = self.stack.enter_context(self._socket(self.fabric))
-        client.settimeout(2.0)
+        client.settimeout(10.0)
 
         def run() -> None:
             nonlocal sent
@@ -172,8 +145,9 @@ class World:
                 sent += 1
                 client.sendto(str(sent).encode(), (address, PORT))
                 try:
-                    while int(client.recv(16)) != sent:
-                        pass
+                    answered = 0
+                    while answered != sent:
+                        answered = int(client.recv(16))
                 except TimeoutError:
                     lost.append(sent)
 

@@ -1,37 +1,14 @@
 """Snapshots of nodes from which azure-vnet was removed: the objects of one pod, and little else."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from support.stale_cni_worlds import NODE_ADDRESS, NODE_MAC, POD_CIDRS, arp_reply, dnat, rules_of
 
 from hostrouting.host import Device, Neighbour, ObservedRoute
+from hostrouting.journal import Restorable
 from hostrouting.net.links import DeviceAddress
 from hostrouting.stale_cni.leftovers import Snapshot
 from hostrouting.stale_cni.verdicts import judge
-
-if TYPE_CHECKING:
-    from hostrouting.journal import Restorable
-
-__all__ = [
-    "AZV1",
-    "BRIDGE",
-    "DEVICES",
-    "DNAT6_RULE",
-    "DNAT_RULE",
-    "MAC",
-    "OF_POD",
-    "OF_POD6",
-    "POD",
-    "POD6",
-    "REPLY_RULE",
-    "judged",
-    "neighbour",
-    "route",
-    "route6",
-    "snapshot",
-]
 
 POD = "10.240.0.9"
 POD6 = "fd00:10:240::9"

@@ -1,42 +1,16 @@
 """A fake node with leftovers of every sort, and sweeps of it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from support.stale_cni_worlds import NODE_RULES, arp_reply, config_of, context, dnat, node_of
 
+from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import HostRoutingError, StaleCNIError
+from hostrouting.host import Host
 from hostrouting.stale_cni import CleanStaleCNI
 from hostrouting.testing import FakeHost
-from phases import run, task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hostrouting.config import HostRoutingConfig
-    from hostrouting.host import Host
-    from phases import Change, Context
-
-__all__ = [
-    "CONFLIST",
-    "DEAD",
-    "DEAD6",
-    "DEAD_MAC",
-    "FOLDER",
-    "FOREIGN",
-    "LINES",
-    "LIVE",
-    "LIVE_MAC",
-    "RECORD",
-    "STALE",
-    "done_by",
-    "made_host",
-    "refused",
-    "sweep",
-    "there",
-]
+from phases import Change, Context, run, task
 
 DEAD, DEAD_MAC = "10.240.0.9", "aa:bb:cc:00:00:09"
 DEAD6 = "fd00:10:240::9"

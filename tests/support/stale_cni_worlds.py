@@ -1,40 +1,15 @@
 """Nodes from which azure-vnet was removed, with its objects for live pods and for dead ones."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from hostrouting.config import HostRoutingConfig, StaleCNIConfig
 from hostrouting.host import EbtablesRule
 from hostrouting.stale_cni.azure_vnet import STATE_PATH
+from hostrouting.testing import FakeHost
 from phases import Context
 from phases.testing import ManualClock
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from hostrouting.testing import FakeHost
-
-__all__ = [
-    "NODE_ADDRESS",
-    "NODE_MAC",
-    "NODE_RULES",
-    "POD_CIDRS",
-    "TUNNEL_MAC",
-    "arp_reply",
-    "cns_state_of",
-    "config_of",
-    "context",
-    "dnat",
-    "node_of",
-    "rules_of",
-    "state_of",
-    "whole_state",
-    "write_state",
-]
 
 NODE_ADDRESS = "10.240.0.4"
 NODE_MAC = "00:0d:3a:00:00:04"

@@ -1,15 +1,10 @@
 """A GPU node in memory for ConfigureStaticRoutes, and a run on it that can be killed."""
 
-from __future__ import annotations
-
 from support.static_route_worlds import config_of
 
 from hostrouting.config import HostRoutingConfig, StaticRoute
 from hostrouting.host import OUR_PROTOCOL
 from hostrouting.testing import FakeHost, MemoryBackend
-
-__all__ = ["CONFIG", "DROP_IN", "NONE", "WANTED", "Killed", "made_host", "others", "ours", "state"]
-
 
 CONFIG = config_of(
     [

@@ -1,26 +1,18 @@
 """Small nodes on which static routes meet foreign routes and routes of earlier configs; and configs for them."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn
 from support import small_world
 
 from hostrouting.config import HostRoutingConfig, StaticRoute, StaticRoutesConfig
 from hostrouting.exceptions import BackendError
 from hostrouting.host import Route
 from hostrouting.static_routes import render_script
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hypothesis.strategies import DrawFn
-
-    from hostrouting.testing import Node
-
-__all__ = ["World", "config_of", "configs", "impatient", "worlds"]
+from hostrouting.testing import Node
 
 _DESTINATIONS = ("10.0.0.0/8", "10.1.0.0/16", "10.1.0.0/24", "10.1.0.2/32", "192.168.7.0/24", "172.16.0.0/12")
 _GATEWAYS = ("10.0.0.7", "10.1.0.3", "10.1.0.200", "10.3.0.2", "192.168.7.254", "172.16.0.1")

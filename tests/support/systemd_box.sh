@@ -60,9 +60,10 @@ if [[ -n ${COVERAGE_FILE-} ]]; then
     mount --bind "${COVERAGE_FILE%/*}" ".${COVERAGE_FILE%/*}"
 fi
 
-# A machine on which nothing is installed yet: no units, mounts or networks of the one that it runs on, and no folder that
-# a run of hostrouting left there.
-rm -rf etc/aks-flex-node var/lib/hostrouting etc/systemd/system etc/systemd/network etc/init.d etc/rc?.d var/log/journal
+# A machine on which nothing is installed yet: no units, mounts or networks of the one that it runs on, and nothing that
+# hostrouting, the agent of a cloud or a CNI left there.
+rm -rf etc/aks-flex-node var/lib/hostrouting etc/systemd/system etc/systemd/network etc/init.d etc/rc?.d var/log/journal \
+    etc/waagent.conf var/lib/waagent var/lib/hyperv etc/cni etc/systemd/networkd.conf.d
 mkdir -p etc/systemd/system
 : > etc/fstab
 echo box > etc/hostname

@@ -1,15 +1,8 @@
 """Tasks for tests of the runner: they note calls, or fail."""
 
-from __future__ import annotations
+from collections.abc import Sequence
 
-from typing import TYPE_CHECKING
-
-from phases import Change
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from phases import Context
+from phases import Change, Context
 
 
 class RecordingTask:

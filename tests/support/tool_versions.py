@@ -1,12 +1,8 @@
 """The installed release of a tool: a few tests know how older ones differ."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from functools import cache
-
-__all__ = ["version_of"]
 
 
 @cache

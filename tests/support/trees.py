@@ -1,20 +1,14 @@
 """Trees of other releases of Debian and Ubuntu, and the packages of this product."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from support.documents import ROOT
 
 from hostrouting import __version__
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-__all__ = ["DEB", "build_packages", "install_package", "make_tree"]
 
 #: The package for Debian and Ubuntu.
 DEB: Final = f"hostrouting_{__version__}-1_all.deb"

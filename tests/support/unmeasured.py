@@ -1,10 +1,6 @@
 """The environment for a program whose imports a test looks at: `make coverage` would have it import more."""
 
-from __future__ import annotations
-
 import os
-
-__all__ = ["unmeasured"]
 
 
 def unmeasured() -> dict[str, str]:

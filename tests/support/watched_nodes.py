@@ -1,10 +1,8 @@
 """Nodes on which a Watch runs in a thread: a fake one, or a network namespace with a fake disk."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Thread
-from typing import TYPE_CHECKING
 
 import attrs
 
@@ -12,17 +10,10 @@ from hostrouting import HostRoutingConfig
 from hostrouting.host import OUR_PROTOCOL, Host
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.events import NetlinkEvents
-from hostrouting.testing import FakeHost
+from hostrouting.testing import FakeHost, KernelNode
+from hostrouting.testing.node import Node
 from hostrouting.watch import Watch
 from phases import Context
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from hostrouting.testing import KernelNode
-    from hostrouting.testing.node import Node
-
-__all__ = ["CONFIG", "OURS", "SECONDS", "Running", "Watched", "arrange", "kernel_host", "running", "watching"]
 
 CONFIG = HostRoutingConfig.from_mapping(
     {

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import subprocess
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from support.boot_units import NSPAWN
 from support.gated_machine import GATES, KUBE, GatedMachine
@@ -19,19 +21,13 @@ from support.program import PROGRAM, PYTHON, copy_program
 from system.troubles import EARLIER, GOOD, LINKS, PROBES, Outcome, Trouble
 
 from hostrouting.boot import INTENT_PATH, Intent
-from hostrouting.boot.held import held_gates
+from hostrouting.boot.gates import held_gates
 from hostrouting.boot.layout import drop_in_of
 from hostrouting.boot_files import boot_files
 from hostrouting.config import HostRoutingConfig
 from hostrouting.configure import Configure
 from hostrouting.host import OUR_PROTOCOL, Host
 from phases import Context
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Mapping
-
-__all__ = ["APPLIES", "MODES", "Disk", "Node", "count_steps", "measure", "survive"]
 
 Disk = dict[str, tuple[int, str | bytes]]
 

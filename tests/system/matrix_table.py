@@ -5,16 +5,12 @@ from __future__ import annotations
 import fcntl
 import itertools
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from system.matrix import APPLIES, MODES
 from system.troubles import TROUBLES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["CELLS", "DOCUMENT", "KILLED", "Cell", "Row", "committed", "compare", "render"]
 
 #: Trouble, apply and mode; and the rest of their row.
 Cell = tuple[str, str, str]

@@ -1,28 +1,24 @@
 """The gate on real systemd: it holds units, lets them pass, and never disturbs a machine that runs."""
 
-from __future__ import annotations
-
 import time
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import attrs
 import pytest
 from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, stand_in
-from support.gated_machine import GATES, KUBE, KUBELET, STAND_INS, GatedMachine, refusal, require_nspawn
+from support.gated_machine import GATES, KUBE, KUBELET, STAND_INS, GatedMachine, more_machines, refusal, require_nspawn
 
 from hostrouting.boot import INTENT_PATH, UNIT_DIRECTORY, Boot, Departure, Intent
+from hostrouting.boot.gates import held_gates
 from hostrouting.check import check_node
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import UnitError
 from hostrouting.host.systemd.systemctl import Systemctl
+from hostrouting.host.units import instance_of
 from hostrouting.watch import ConfigureWatch
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-    from pathlib import Path
-
-    from phases import Context
+from phases import Context
 
 CHECK_UNIT = f"{CHECK}.service"
 PASSED = "hostrouting: routing is not checked: /etc/aks-flex-node/hostrouting.disabled exists"
@@ -124,15 +120,49 @@ def test_the_break_glass_lets_machines_start(tmp_path: Path) -> None:
         assert machine.state(KUBE).is_running
 
 
-def test_a_missing_unit_file_holds_the_gate(machine: GatedMachine) -> None:
-    """Removing a unit file by hand does not open the gate, and the journal names the missing unit."""
+@pytest.mark.parametrize("lose", ["rm", "truncate -s 0"])
+def test_a_lost_script_holds_the_gate(machine: GatedMachine, lose: str) -> None:
+    """Without the script of the gates, or with an empty one, a unit is refused and held; an apply starts it."""
     pids = machine.pids()
-    machine.files.remove(f"/etc/systemd/system/{CHECK_UNIT}")
-    machine.services.daemon_reload(machine.ctx)
-    assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
-    said = "systemd says: Failed to start hostrouting-ready.service: Unit check-route-overlap.service not found."
-    assert any(line.endswith(said) for line in machine.journal("--unit=systemd-nspawn@late.service"))
+    machine.run("sh", "-c", f"{lose} /etc/aks-flex-node/hostrouting-ask.sh")
+    late = "systemd-nspawn@late.service"
+    assert machine.systemctl("start", late) == 1
+    said = "hostrouting-ask.sh is lost, or ended with 127; run: hostrouting apply CONFIG"
+    assert f"hostrouting: {late} is refused: {said}" in machine.journal(f"--unit={late}")
+    assert machine.boot.install(machine.ctx, STAND_INS[0])
+    machine.wait_until_up(late)
     assert machine.pids() == pids
+
+
+@pytest.mark.parametrize(
+    "lose",
+    [
+        f"rm /etc/systemd/system/{CHECK_UNIT}; systemctl daemon-reload",
+        "truncate -s 0 /etc/aks-flex-node/check-route-overlap.sh",
+    ],
+)
+def test_a_missing_file_holds_the_gate(machine: GatedMachine, lose: str) -> None:
+    """Losing a unit file, or the text of a script, does not open the gate, and the journal names the unit."""
+    pids = machine.pids()
+    machine.run("sh", "-c", lose)
+    assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
+    said = "check-route-overlap: its unit file or script is lost or masked; run: hostrouting apply CONFIG"
+    late = "systemd-nspawn@late.service"
+    assert f"hostrouting: {late} is refused: {said}" in machine.journal(f"--unit={late}")
+    assert machine.pids() == pids
+
+
+def test_a_stop_that_leaves_the_script_running(tmp_path: Path) -> None:
+    """With KillMode=process a stop ends the start only, and what runs on does not make the unit a held one again."""
+    unit = instance_of(NSPAWN, "kept")
+    with GatedMachine(tmp_path, overlap=True, prepare=more_machines(kept="[Service]\nKillMode=process")) as machine:
+        machine.until(f"[[ $(systemctl is-active {unit}) == failed ]]")
+        machine.run("systemctl", "start", "--no-block", unit)
+        # The brackets keep pgrep from finding the shell that runs it.
+        machine.until(f"pgrep -f 'hostrouting-as[k].sh {unit}'")
+        machine.run("systemctl", "stop", unit)
+        machine.until(f"! pgrep -f 'hostrouting-as[k].sh {unit}'")
+        assert unit not in held_gates(machine.ctx, machine.services)
 
 
 def test_a_restart_without_delay_does_not_give_up(tmp_path: Path) -> None:
@@ -140,7 +170,7 @@ def test_a_restart_without_delay_does_not_give_up(tmp_path: Path) -> None:
     hasty = "[Unit]\nStartLimitIntervalSec=4\nStartLimitBurst=2\n[Service]\nRestart=always\nRestartSec=100ms\n"
     prepare = f"cat > /etc/systemd/system/{NSPAWN}.d/60-hasty.conf <<'END'\n{hasty}END\n"
     with GatedMachine(tmp_path, overlap=True, prepare=prepare) as machine:
-        machine.wait_for(f"{KUBE}: Scheduled restart job, restart counter is at 3.", unit=KUBE)
+        machine.wait_for(f"{KUBE}: Scheduled restart job, restart counter is at 2.", unit=KUBE)
         machine.mend_routing()
         machine.wait_until_up()
         assert "Start request repeated too quickly" not in "\n".join(machine.journal(f"--unit={KUBE}"))
@@ -268,11 +298,6 @@ def traces(machine: GatedMachine) -> list[str]:
     return sorted(found) + [line for line in loaded.splitlines() if ".mount " not in line]
 
 
-def test_both_gates_are_named_in_the_fixture() -> None:
-    """The gates of these tests are a template and a plain unit."""
-    assert GATES == (NSPAWN, KUBELET)
-
-
 def findings(machine: GatedMachine) -> list[tuple[str, str, str]]:
     """Return the findings of `check` on gates and units; the files are stand-ins for those of a config."""
     config = HostRoutingConfig.from_mapping({"gates": list(GATES)})
@@ -282,11 +307,11 @@ def findings(machine: GatedMachine) -> list[tuple[str, str, str]]:
 
 def test_a_machine_that_starts_is_no_error_of_the_node(tmp_path: Path) -> None:
     """A unit that asks for the first time is a note, a refused one an error, and one that has passed is no finding."""
-    slow = stand_in(STATIC, "[[ ! -p /run/ask ]] || { echo asked >&2; read -r _ < /run/ask; }\n")
+    slow = stand_in(STATIC, "[[ ! -p /run/ask ]] || { echo > /run/asks; read -r _ < /run/ask; }\n")
     with GatedMachine(tmp_path, units=(slow, STAND_INS[1])) as machine:
-        machine.run("mkfifo", "/run/ask")
+        machine.run("mkfifo", "/run/ask", "/run/asks")
         machine.run("systemctl", "restart", "--no-block", KUBE)
-        machine.wait_for("asked", unit="static-routes.service")
+        machine.run("cat", "/run/asks")
         assert findings(machine) == [("note", "held", KUBE)]
         machine.break_routing()
         machine.run("sh", "-c", "mv /run/ask /run/asked; echo > /run/asked")
@@ -299,11 +324,23 @@ def test_a_machine_that_starts_is_no_error_of_the_node(tmp_path: Path) -> None:
         assert findings(machine) == []
 
 
-def test_a_changed_unit_of_hostrouting_is_reported(tmp_path: Path) -> None:
-    """A condition that is never met skips the check and opens the gate: a warning names the drop-in."""
-    with GatedMachine(tmp_path, overlap=True) as machine:
-        path = f"{UNIT_DIRECTORY}/{CHECK_UNIT}.d/override.conf"
-        machine.files.write(path, b"[Unit]\nConditionPathExists=/nowhere\n", mode=0o644)
-        machine.run("systemctl", "daemon-reload")
-        machine.run("systemctl", "restart", KUBE)
-        assert ("warning", "altered-unit", CHECK_UNIT) in findings(machine)
+def test_a_unit_that_is_down_is_named(machine: GatedMachine) -> None:
+    """A stopped unit that a target wants is a warning, but not one whose conditions do not hold, or that none wants."""
+    machine.run("systemctl", "start", "systemd-nspawn@late.service")
+    machine.run("systemctl", "stop", KUBE, KUBELET, "systemd-nspawn@late.service")
+    assert findings(machine) == [("warning", "gate-down", KUBE), ("warning", "gate-down", KUBELET)]
+    path = f"{UNIT_DIRECTORY}/{KUBELET}.d/override.conf"
+    machine.files.write(path, b"[Unit]\nConditionPathExists=/nowhere\n", mode=0o644)
+    machine.run("systemctl", "daemon-reload")
+    machine.run("systemctl", "start", KUBELET, KUBE)
+    assert findings(machine) == []
+
+
+def test_a_changed_unit_of_hostrouting_opens_no_gate(tmp_path: Path) -> None:
+    """A drop-in whose condition is never met skips the unit at a boot, and the gates hold all the same."""
+    skipped = f"mkdir {UNIT_DIRECTORY}/{CHECK_UNIT}.d\n"
+    skipped += f"printf '[Unit]\\nConditionPathExists=/nowhere\\n' > {UNIT_DIRECTORY}/{CHECK_UNIT}.d/override.conf\n"
+    with GatedMachine(tmp_path, overlap=True, prepare=skipped) as machine:
+        assert machine.state("hostrouting-ready.service").result == "success"
+        assert machine.payloads() == []
+        assert refusal() in machine.journal(f"--unit={KUBE}")

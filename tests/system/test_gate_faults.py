@@ -1,8 +1,6 @@
 """Gates that would be open unseen, shut for ever, or dangerous, as real systemd shows them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from support.boot_units import NSPAWN, STATIC
@@ -12,14 +10,13 @@ from hostrouting.boot import Boot
 from hostrouting.boot.gates import gate_faults, is_unsuitable
 from hostrouting.exceptions import UnitError
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 UNITS = "/etc/systemd/system"
 #: Settings of a service, and the fault that they make of it as a gate.
 FAULTY = {
     "root.service": ("[Service]\nRootDirectory=/srv", "gate-root"),
     "image.service": ("[Service]\nRootImage=/srv.img", "gate-root"),
+    "success.service": ("[Service]\nSuccessExitStatus=143 1", "gate-success"),
+    "killed.service": ("[Service]\nSuccessExitStatus=SIGKILL", "gate-success"),
     "limit.service": ("[Unit]\nStartLimitAction=reboot", "gate-action"),
     "failure.service": ("[Unit]\nFailureAction=reboot-force", "gate-action"),
     "hasty.service": ("[Service]\nTimeoutStartSec=32", "gate-timeout"),

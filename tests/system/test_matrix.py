@@ -1,13 +1,14 @@
 """After each trouble of an apply, the node is as promised, and as docs/apply-matrix.md says.
 
-A sample runs with all tests; `make matrix` (HOSTROUTING_MATRIX=all) runs the whole, `make matrix-table` (=write) writes
-the table.
+`make test` runs three rows, `make check` one for each trouble, `make matrix` (HOSTROUTING_MATRIX=all) the whole; `make
+matrix-table` (=write) writes the table.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 from support.gated_machine import require_nspawn
@@ -16,9 +17,6 @@ from system.matrix import APPLIES, MODES, Disk, count_steps, measure, survive
 from system.matrix_table import CELLS, DOCUMENT, KILLED, committed, compare, render
 from system.troubles import TROUBLES
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 IS_WHOLE: Final = "HOSTROUTING_MATRIX" in os.environ
 BY_NAME: Final = {trouble.name: trouble for trouble in TROUBLES}
 #: Each trouble once.
@@ -26,6 +24,8 @@ SAMPLE: Final = (
     ("nothing is wrong", "again", "STRICT"),
     ("an overlap remains", "first", "STRICT"),
     ("a route is refused", "again", "STRICT"),
+)
+SLOW_SAMPLE: Final = (
     ("a typo in a gateway", "again", "WARN"),
     ("no lease", "first", "WARN"),
     ("a device is missing", "first", "STRICT"),
@@ -49,7 +49,10 @@ def _possible() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "apply", "mode"), [cell for cell in CELLS if cell[0] != KILLED] if IS_WHOLE else SAMPLE
+    ("name", "apply", "mode"),
+    [cell for cell in CELLS if cell[0] != KILLED]
+    if IS_WHOLE
+    else [*SAMPLE, *(pytest.param(*cell, marks=pytest.mark.slow) for cell in SLOW_SAMPLE)],
 )
 def test_a_trouble(tmp_path: Path, name: str, apply: str, mode: str) -> None:
     """Exit status, installed config, live routes and gate, now and after a reboot, are as promised."""
@@ -58,6 +61,7 @@ def test_a_trouble(tmp_path: Path, name: str, apply: str, mode: str) -> None:
     compare((name, apply, mode), (*map(str, outcome), then))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS) if IS_WHOLE else [PART_OF_SAMPLE])
 @pytest.mark.parametrize("mode", MODES if IS_WHOLE else ["STRICT"])
 @pytest.mark.parametrize("apply", APPLIES if IS_WHOLE else ["again"])

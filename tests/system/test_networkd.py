@@ -1,8 +1,8 @@
 """Real systemd-networkd: when it removes static routes, what the drop-in keeps, and what watch repairs."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 from support.program import install_command, require_program
@@ -17,10 +17,6 @@ from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.watch.networkd import DROP_IN_PATH
 from phases import Context, execute
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 Managed = TypeVar("Managed", bound="Machine")
 
@@ -108,14 +104,9 @@ class Machine(SystemdBox):
         self.until_configured()
         return self
 
-    def bash(self, script: str) -> None:
-        self.run("timeout", "60", "bash", "-c", script)
-
     def until_configured(self) -> None:
         """Wait until networkd has configured eth0: it has the default route then."""
-        self.bash(
-            "until [[ $(networkctl --no-legend list eth0) == *configured* && $(ip route show default) ]]; do :; done"
-        )
+        self.until("[[ $(networkctl --no-legend list eth0) == *configured* && $(ip route show default) ]]")
 
     def apply(self, sections: dict[str, Any]) -> None:
         """Apply the config; afterwards the route is there."""
@@ -135,10 +126,13 @@ class Machine(SystemdBox):
         self.wait_until_done(cursor)
 
     def wait_until_done(self, cursor: str) -> None:
-        heard = 'journalctl --quiet --after-cursor="$1" --output=cat'
-        script = f"until {heard} | grep --quiet 'eth0: State changed: .* -> configured'; do :; done"
-        self.run("timeout", "60", "bash", "-c", script, "bash", cursor)
+        self.until_heard("eth0: State changed: .* -> configured", after=cursor)
         self.until_configured()
+
+    def until_heard(self, pattern: str, *, after: str) -> None:
+        """Wait until a line of the journal after a cursor matches a pattern of grep."""
+        # Not `--unit`: with it, journalctl 252 skips the first line after the cursor.
+        self.until(f"journalctl --quiet --output=cat --after-cursor='{after}' | grep --quiet '{pattern}'")
 
     def ours(self) -> list[str]:
         return [str(route) for route in self.host.routes.routes() if route.protocol == 142]
@@ -146,15 +140,14 @@ class Machine(SystemdBox):
     def watch(self) -> None:
         """Apply the config with the service of watch, and wait until that is ready."""
         self.apply({**ROUTE, "watch": {"enabled": True, "mode": "service"}})
-        self.bash("until systemctl --quiet is-active hostrouting-watch.service; do :; done")
+        self.until("systemctl --quiet is-active hostrouting-watch.service")
 
     def until_repaired(self, disturb: Callable[[], None]) -> None:
         """Do something that takes the route away, and wait until watch has repaired it."""
         cursor = self.cursor()
         disturb()
-        self.bash("until [[ $(ip route show proto 142) == 172.20* ]]; do :; done")
-        heard = f"journalctl --quiet --after-cursor='{cursor}' --output=cat"
-        self.bash(f"until {heard} | grep --quiet 'repaired: + 172.20'; do :; done")
+        self.until("[[ $(ip route show proto 142) == 172.20* ]]")
+        self.until_heard("repaired: + 172.20", after=cursor)
 
 
 def test_it_removes_our_routes() -> None:

@@ -1,16 +1,11 @@
 """Real systemd-networkd with a lease of its own DHCP server: when static routes go, and that watch restores them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from support.program import install_command, require_program
 from support.systemd_box import require_systemd_box
 from system.test_networkd import KEPT, OURS, ROUTE, Machine, prepare
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 WIRE = """
 ip netns add beyond
@@ -70,14 +65,14 @@ class Leased(Machine):
         """Let it renew its lease, and wait until the server has agreed."""
         cursor = self.cursor()
         self.run("networkctl", "renew", "eth0")
-        heard = f"journalctl --quiet --after-cursor='{cursor}' --output=cat --unit=systemd-networkd.service"
-        self.bash(f"until {heard} | grep --quiet ' ACK$'; do :; done")
+        self.until_heard(" ACK$", after=cursor)
 
     def move(self) -> None:
         """Let its lease end, which a server with other addresses does not renew, and wait until it has another one."""
         assert "10.224.0.1" in self.address()
-        self.bash("sed -i s/PoolOffset=10/PoolOffset=50/ /etc/dhcp-server/* && systemctl restart dhcp-server.service")
-        self.bash("until [[ $(ip address show eth0) == *10.224.0.5* && $(ip route show default) ]]; do :; done")
+        self.run("sed", "--in-place", "s/PoolOffset=10/PoolOffset=50/", "/etc/dhcp-server/wire.network")
+        self.run("systemctl", "restart", "dhcp-server.service")
+        self.until("[[ $(ip address show eth0) == *10.224.0.5* && $(ip route show default) ]]")
 
 
 def test_a_lease_takes_our_routes_along() -> None:

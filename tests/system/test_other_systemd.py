@@ -3,8 +3,6 @@
 And 247 of Debian 11, which is older than those that we support.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sysconfig

@@ -1,8 +1,7 @@
 """probe-snat.service at boot, in all its confinement: no gated machine starts without the rules."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import attrs
 import pytest
@@ -18,10 +17,6 @@ from hostrouting.host.packets.nft import NftCommand
 from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.probe_snat.ruleset import RULESET_PATH
 from phases import Context
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 OPTIONAL = ProbeSNATConfig(enabled=True, dev="eth0", detect="always")
 CONFIG = HostRoutingConfig(probe_snat=attrs.evolve(OPTIONAL, required=True), gates=GATES)
@@ -264,6 +259,8 @@ def test_another_unit_fills_the_same_table(tmp_path: Path, arrange: Callable[[Ho
         machine.wait_for("loaded", unit=UNIT)
         assert are_in_force(machine)
         assert machine.systemctl("start", "hostrouting-ready.service", "systemd-nspawn@late.service") == 0
+        # The gate of that start has begun to load the rules: wait for the end.
+        assert machine.systemctl("start", UNIT) == 0
         cursor = machine.cursor()
         machine.files.write("/run/imds", b"", mode=0o644)
         machine.wait_for(their_end(machine), unit=THEIRS, after=cursor)
@@ -313,7 +310,7 @@ def test_by_hand_it_goes_as_well(tmp_path: Path) -> None:
         before = machine.run(*found, check=False).stdout.split()
     with GatedMachine(tmp_path / "ours", units=(), arrange=install, prepare=LINKS + THEIR_UNIT) as machine:
         lines = gate_drop_in(KUBELET).content.decode().splitlines()
-        commands = [line.removeprefix("#").strip() for line in lines]
+        commands = [line.removeprefix("#").strip() for line in lines if line.startswith("#")]
         for command in commands:
             if command.startswith(("rm ", "systemctl ")):
                 machine.run("bash", "-c", command)

@@ -1,24 +1,20 @@
 """Recovery on real systemd: refused units come up once routing is right, and units that were stopped stay down."""
 
-from __future__ import annotations
-
 import json
 import time
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, stand_in
 from support.gated_machine import EARLY, KUBE, KUBELET, STAND_INS, GatedMachine, more_machines, refusal, require_nspawn
 
-from hostrouting.boot import UNIT_DIRECTORY
-from hostrouting.boot.held import forget, held_gates, release
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from hostrouting.boot import UNIT_DIRECTORY, Boot
+from hostrouting.boot.gates import held_gates, release
 
 RETRY = "hostrouting-retry.service"
 #: The message of recovery after its first look.
-STILL_WAITING = "hostrouting: units are still held: check-route-overlap does not succeed: stand-in: an overlap"
+STILL_WAITING = "hostrouting: units are held: check-route-overlap: stand-in: an overlap"
 #: The distribution's unit without the settings that a oneshot must not have; its command is still missing.
 ONESHOT = "[Service]\nType=oneshot\nWatchdogSec=0\nRestartForceExitStatus=\nExecStart=\n"
 #: Restart settings of a machine: those of the distribution (none) and those that operators write.
@@ -27,7 +23,7 @@ SETTINGS = {
     "failure": "[Service]\nRestart=on-failure",
     "abnormal": "[Service]\nRestart=on-abnormal",
     "always": "[Service]\nRestart=always\nRestartSec=1",
-    "few": "[Unit]\nStartLimitIntervalSec=60\nStartLimitBurst=3\n[Service]\nRestart=on-failure\nRestartSec=2",
+    "few": "[Unit]\nStartLimitIntervalSec=60\nStartLimitBurst=2\n[Service]\nRestart=on-failure\nRestartSec=2",
     "slow": "[Unit]\nStartLimitIntervalSec=300\nStartLimitBurst=5\n[Service]\nRestart=on-failure\nRestartSec=10",
     # Its question is killed before it is answered.
     "impatient": "[Service]\nTimeoutStartSec=1",
@@ -71,8 +67,8 @@ def held(machine: GatedMachine) -> list[str]:
     return held_gates(machine.ctx, machine.services)
 
 
-#: Routes about which a gate asks for as long as the test wants.
-ASKING = stand_in(STATIC, "[[ ! -e /run/slow ]] || { echo asking; sleep 60; }\n")
+#: Routes about which a gate asks until the test has read a line.
+ASKING = stand_in(STATIC, "[[ ! -p /run/ask ]] || { echo > /run/asks; read -r _ < /run/ask; exit 1; }\n")
 
 
 class TestTheGatesGo:
@@ -83,7 +79,7 @@ class TestTheGatesGo:
         with GatedMachine(tmp_path, units=(ASKING,)) as machine:
             self._ask(machine)
             machine.boot.install(machine.ctx, departure_of(ASKING))
-            machine.wait_for("hostrouting: the gates were removed meanwhile", unit=KUBE)
+            self._answer(machine)
             machine.wait_until_up(KUBE, after=self._cursor)
             assert machine.state(KUBE).is_running
             assert held(machine) == []
@@ -93,18 +89,21 @@ class TestTheGatesGo:
         with GatedMachine(tmp_path, units=(ASKING,)) as machine:
             self._ask(machine)
             machine.boot.install(machine.ctx, departure_of(ASKING))
-            machine.files.remove("/run/slow")
             machine.boot.install(machine.ctx, ASKING)
+            self._answer(machine)
             machine.wait_until_up(KUBE, after=self._cursor)
             machine.wait_for_retry()
             assert held(machine) == []
 
     def _ask(self, machine: GatedMachine) -> None:
         machine.systemctl("stop", KUBE)
-        machine.files.write("/run/slow", b"", mode=0o644)
+        machine.run("mkfifo", "/run/ask", "/run/asks")
         self._cursor = machine.cursor()
         machine.systemctl("start", "--no-block", KUBE)
-        machine.wait_for("asking", unit=ASKING.name)
+        machine.run("cat", "/run/asks")
+
+    def _answer(self, machine: GatedMachine) -> None:
+        machine.run("sh", "-c", "mv /run/ask /run/asked; echo > /run/asked")
 
 
 class TestItComesUp:
@@ -148,9 +147,8 @@ class TestItComesUp:
             "ln -s ../dhcp.service /etc/systemd/system/multi-user.target.wants/\n"
         )
         with GatedMachine(tmp_path, units=(LEASED, STAND_INS[1]), prepare=late) as machine:
-            machine.wait_for_refusal()
+            machine.wait_for(f"hostrouting: {KUBE} is refused: static-routes: stand-in: no lease", unit=KUBE)
             machine.wait_until_up()
-            assert "stand-in: no lease" in "\n".join(machine.journal(f"--unit={RETRY}"))
 
     def test_dependents(self, tmp_path: Path) -> None:
         """A unit that requires a refused one and was never started comes up, too; targets and stopped units do not."""
@@ -250,28 +248,44 @@ class TestItStaysDown:
             machine.run("systemctl", "isolate", "quiet.target")
             assert held(machine) == []
             # systemctl waits for the start of the target, and not for the ends of the units that it ends.
-            machine.run("bash", "-c", f"while [[ $(systemctl is-active {RETRY}) == deactivating ]]; do :; done")
+            machine.until(f"[[ $(systemctl is-active {RETRY}) != deactivating ]]")
             assert machine.state(RETRY).active_state == "inactive"
             machine.mend_routing()
             assert machine.payloads() == []
 
     def test_after_reset(self, tmp_path: Path) -> None:
-        """Recovery is removed with the last unit; units that stay down are named, and systemd forgets them."""
-        with GatedMachine(tmp_path, overlap=True) as machine:
-            for unit in STAND_INS:
-                machine.boot.install(machine.ctx, departure_of(unit))
-            machine.mend_routing()
+        """Held units start when the last unit is removed, but those that were stopped or masked; nothing remains."""
+        prepare = more_machines(stopped="", masked="", limited=SETTINGS["few"])
+        with GatedMachine(tmp_path, overlap=True, prepare=prepare) as machine:
+            machine.run("systemctl", "stop", unit_of("stopped"))
+            machine.run("systemctl", "mask", "--quiet", unit_of("masked"))
+            for stand_in in STAND_INS:
+                machine.boot.install(machine.ctx, departure_of(stand_in))
+            for unit in (KUBE, KUBELET, unit_of("limited")):
+                machine.wait_until_up(unit)
+            assert sorted(machine.payloads()) == ["kube1", "kubelet", "limited"]
             assert machine.run("systemctl", "list-units", "--all", "--no-legend", "hostrouting*").stdout == ""
-            assert machine.state(KUBE).active_state == "failed"
-            machine.wait_until_up(KUBELET)
 
-    def test_it_is_given_up_by_name(self, tmp_path: Path) -> None:
-        """`forget` returns the units that now stay down."""
+    def test_a_gate_that_left_the_config(self, tmp_path: Path) -> None:
+        """A held unit that is no gate any more starts, whatever the routes are; the others stay held."""
         with GatedMachine(tmp_path, overlap=True) as machine:
-            machine.run("systemctl", "stop", KUBELET)
-            assert forget(machine.ctx, machine.services) == [KUBE]
-            assert machine.state(RETRY).active_state == "inactive"
-            assert held(machine) == []
+            boot = Boot(machine.host, gates=[KUBELET])
+            assert boot.install(machine.ctx, STAND_INS[0])
+            machine.wait_until_up(KUBE)
+            assert held(machine) == [KUBELET]
+            assert machine.payloads() == ["kube1"]
+
+    def test_a_gate_that_left_the_config_while_it_asked(self, tmp_path: Path) -> None:
+        """A unit that is refused just now passes instead, if it is no gate any more."""
+        with GatedMachine(tmp_path, overlap=True) as machine:
+            cursor = machine.cursor()
+            machine.run("systemctl", "start", "--no-block", KUBE)
+            machine.wait_for_refusal(after=cursor)
+            boot = Boot(machine.host, gates=[KUBELET])
+            assert boot.install(machine.ctx, STAND_INS[0])
+            machine.wait_for(f"hostrouting: {KUBE} is no gate any more", unit=KUBE)
+            machine.wait_until_up(KUBE)
+            assert held(machine) == [KUBELET]
 
     def test_shutdown_waits_for_nothing(self, tmp_path: Path) -> None:
         """A machine with a held gate powers off at once."""
@@ -325,13 +339,14 @@ class TestNothingIsLost:
             machine.wait_until_up()
 
     def test_recovery_is_stopped_or_ends_while_a_unit_is_held(self, tmp_path: Path) -> None:
-        """While a unit is held, systemd starts recovery again, whether it is stopped or ends."""
+        """While a unit is held, systemd starts recovery again, whether it is killed or ends by itself."""
         script = "/etc/aks-flex-node/hostrouting-retry.sh"
         with GatedMachine(tmp_path, overlap=True) as machine:
             text = machine.files.read(script) or b""
             # With the priority of news: the unit's LogLevelMax= keeps lesser lines out of the journal.
             machine.files.write(script, b"#!/bin/sh\necho '<5>early'\n", mode=0o755)
-            machine.run("systemctl", "stop", RETRY)
+            # Not by a stop, which Upholds= may cancel.
+            machine.run("systemctl", "kill", RETRY)
             machine.wait_for("early", unit=RETRY)
             machine.files.write(script, text, mode=0o755)
             machine.mend_routing()
@@ -372,17 +387,14 @@ class TestWhatIsSaid:
             assert [line for line in machine.journal() if "hostrouting" in line] == []
 
     def test_a_refusal_is_told_once(self, tmp_path: Path) -> None:
-        """A unit that restarts repeatedly logs its refusal once, as an error, and a later refusal again."""
+        """Recovery says once why units are held, and each refusal has a line, as an error."""
         always = "[Service]\nRestart=always\nRestartSec=100ms"
         unit = unit_of("always")
         prepare = EARLY + more_machines(always=always) + SLOW_MARK
         with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
-            machine.wait_for(f"{unit}: Scheduled restart job, restart counter is at 3.", unit=unit)
-            assert machine.journal(f"--unit={unit}", "--priority=err").count(refusal(unit)) == 1
+            machine.wait_for(f"{unit}: Scheduled restart job, restart counter is at 2.", unit=unit)
+            # An ask that shares the answer of the retry says that it is as before.
+            begin, end = refusal(unit).split("stand-in")
+            said = machine.journal(f"--unit={unit}", "--priority=err")
+            assert sum(line.startswith(begin) and line.endswith(f"stand-in{end}") for line in said) >= 2
             assert machine.journal(f"--unit={RETRY}") == [STILL_WAITING]
-            machine.mend_routing()
-            machine.wait_until_up(unit)
-            machine.wait_for_retry()
-            machine.break_routing()
-            assert machine.systemctl("restart", unit) == 1
-            assert machine.journal(f"--unit={unit}", "--priority=err").count(refusal(unit)) == 2

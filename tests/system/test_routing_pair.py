@@ -1,25 +1,25 @@
 """The real units of the two capabilities at boot: an H200 node in small, with eth0, and an ib0 that shadows a /22."""
 
-from __future__ import annotations
-
 import json
+import re
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
 
 import pytest
 from support.boot_units import install_upstream
-from support.gated_machine import EARLY, GATES, KUBE, KUBELET, GatedMachine, require_nspawn
+from support.gated_machine import EARLY, GATES, KUBE, KUBELET, GatedMachine, more_machines, require_nspawn
+from support.hurried import hurried
+from support.program import PROGRAM, PYTHON, copy_program, require_program
 
+from hostrouting.boot import INTENT_PATH
 from hostrouting.config import HostRoutingConfig
 from hostrouting.configure import Configure
 from hostrouting.exceptions import RouteOverlapError
+from hostrouting.host import Host
 from phases import Context, TaskFailedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
-    from pathlib import Path
-
-    from hostrouting.host import Host
 
 LINKS = """
 ip link add eth0 type veth peer name wire && ip link set wire up
@@ -40,6 +40,7 @@ ln -s ../test-{name}.service /etc/systemd/system/sysinit.target.wants/
 """
 DETECTED = "/run/aks-flex-node/route-overlap.detected"
 OK = "/run/aks-flex-node/route-overlap.ok"
+WAITED = "/run/aks-flex-node/waited"
 RETRY = "hostrouting-retry.service"
 CIDR = "172.16.8.0/22"
 ROUTE: Mapping[str, Any] = {"enabled": True, "routes": [{"destination": CIDR}]}
@@ -74,17 +75,21 @@ def markers(machine: GatedMachine) -> dict[str, str]:
 
 
 def test_strict_holds_and_heals(tmp_path: Path) -> None:
-    """The fabric's /16 takes the cluster's addresses: no machine starts until the missing route is added."""
+    """The fabric's /16 takes the cluster's addresses: no machine starts until the missing route is added.
+
+    A machine with a network of its own asks in that of the node.
+    """
     arrange = configured(routeOverlap=overlap("STRICT"))
-    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE) as machine:
+    prepare = LINKS + DEFAULT_ROUTE + more_machines(private="[Service]\nPrivateNetwork=yes")
+    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=prepare) as machine:
         assert machine.payloads() == []
         assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
         assert list(markers(machine)) == [DETECTED]
         said = "\n".join(machine.journal("--unit=check-route-overlap.service"))
         assert "ib0" in said
-        assert '"destination": "172.16.8.0/22"' in said
+        assert "expected: dev eth0 via 10.224.0.1" in said
         machine.run("ip", "route", "add", CIDR, "via", "10.224.0.1", "dev", "eth0")
-        for unit in (KUBE, KUBELET, "systemd-nspawn@late.service"):
+        for unit in (KUBE, KUBELET, "systemd-nspawn@late.service", "systemd-nspawn@private.service"):
             machine.wait_until_up(unit)
         assert list(markers(machine)) == [OK]
 
@@ -117,10 +122,14 @@ def test_a_late_default_route_is_waited_for(tmp_path: Path) -> None:
         assert list(markers(machine)) == [OK]
 
 
-def test_a_new_trouble_is_told_by_recovery(tmp_path: Path) -> None:
-    """If one trouble replaces another while a machine waits, the journal has the message of the new one in full.
+FACT = "172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 "
 
-    The machine does not restart by itself, so no unit of hostrouting runs again, and only recovery can log it.
+
+def test_the_cause_is_in_the_first_commands_that_an_operator_types(tmp_path: Path) -> None:
+    """`systemctl status` of the machine and of the check have the fact; a refusal makes at most 15 lines in all.
+
+    If one trouble replaces another while a machine waits, the status of the check has the new one, and the journal of
+    recovery has it in full.
     """
     arrange = configured(routeOverlap=overlap("STRICT"))
     other = """
@@ -129,15 +138,64 @@ ip link set ib1 up && ip address add 172.16.10.4/24 dev ib1
 """
     with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE) as machine:
         machine.run("systemctl", "stop", KUBELET)
-        first = "check-route-overlap does not succeed: 1 of 1 expected CIDRs would not leave by eth0 as a whole"
-        where = "journalctl -b -u static-routes.service -u probe-snat.service -u check-route-overlap.service"
-        machine.wait_for(f"hostrouting: units are still held: {first}; see: {where}", unit=RETRY)
+        refused = f"hostrouting: {KUBE} is refused: check-route-overlap: as before, since "
+        [line] = [line for line in status(machine, KUBE) if refused in line]
+        assert FACT in line
+        assert [line for line in status(machine, "check-route-overlap") if FACT in line]
+        ours = machine.journal("--unit=check-route-overlap", "--unit=hostrouting-ready", "--unit=static-routes")
+        assert len([*ours, *machine.journal(f"--unit={KUBE}")]) <= 15
         machine.run("bash", "-c", f"{other}ip route add {CIDR} via 10.224.0.1 dev eth0\n")
         # It logs a change once a minute; this restarts the minute.
         machine.run("systemctl", "kill", "--signal=KILL", RETRY)
-        machine.wait_for(f"hostrouting: units are still held: {first}:", unit=RETRY)
+        first = "1 of 1 expected CIDRs would not leave by eth0 as a whole:"
+        machine.wait_for(f"hostrouting: units are held: check-route-overlap: {first}", unit=RETRY)
         assert "by ib1" in "\n".join(machine.journal(f"--unit={RETRY}"))
+        machine.run("systemctl", "start", "--wait", "check-route-overlap", check=False)
+        assert [
+            line for line in status(machine, "check-route-overlap") if "as before, since " in line and "by ib1" in line
+        ]
         assert machine.payloads() == []
+
+
+def status(machine: GatedMachine, unit: str) -> list[str]:
+    return machine.run("systemctl", "status", "--full", "--no-pager", unit, check=False).stdout.splitlines()
+
+
+def test_apply_and_reset_tell_what_is_held_and_what_starts(tmp_path: Path) -> None:
+    """An apply that changes nothing about the overlap leaves the units held, and a reset starts them."""
+    require_program()
+    arrange = configured(routeOverlap=overlap("STRICT"))
+    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE) as machine:
+        copy_program(Path(machine.root))
+        command = ("env", f"PYTHONPATH={PROGRAM}", str(PYTHON), "-m", "hostrouting")
+        applied = machine.run(*command, "apply", "--json", INTENT_PATH, check=False)
+        assert (applied.returncode, json.loads(applied.stdout)["held"]) == (1, [KUBELET, KUBE]), applied.stderr
+        assert f"these are held until routing is right: {KUBELET}, {KUBE}" in applied.stderr
+        reset = machine.run(*command, "reset", "--json")
+        assert json.loads(reset.stdout)["released"] == [KUBELET, KUBE]
+        assert f"these were held, and start within seconds: {KUBELET}, {KUBE}" in reset.stderr
+        for unit in (KUBE, KUBELET):
+            machine.wait_until_up(unit)
+
+
+@pytest.mark.soak
+def test_held_units_that_restart_add_few_lines(tmp_path: Path) -> None:
+    """For twenty units that systemd restarts all the time, hostrouting adds at most ten lines in a minute."""
+    arrange = configured(routeOverlap=overlap("STRICT"), watch={"enabled": True, "interval": "60s", "mode": "timer"})
+    machines = more_machines(**{f"m{number}": "[Service]\nRestart=always\nRestartSec=1" for number in range(20)})
+    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE + machines + EARLY) as machine:
+        machine.wait_for(f"{KUBELET}: Scheduled restart job, restart counter is at 2.", unit=KUBELET)
+        cursor = machine.cursor()
+        machine.wait_for(f"{KUBELET}: Scheduled restart job, restart counter is at 8.", unit=KUBELET)
+        shown = machine.run("journalctl", "--output=json", f"--after-cursor={cursor}").stdout.splitlines()
+        entries = [json.loads(line) for line in shown]
+        ours = [
+            entry
+            for entry in entries
+            if entry.get("_COMM") != "systemd" or re.match("hostrouting-|check-route|static-r", entry.get("UNIT", ""))
+        ]
+        first, last = (int(entries[at]["__MONOTONIC_TIMESTAMP"]) for at in (0, -1))
+        assert len(ours) <= 10 * (last - first) / 60e6 + 1, [entry["MESSAGE"] for entry in ours]
 
 
 def test_apply_ends_the_wait_for_a_removed_route(tmp_path: Path) -> None:
@@ -154,18 +212,52 @@ def test_apply_ends_the_wait_for_a_removed_route(tmp_path: Path) -> None:
         assert time.monotonic() - since < 25
 
 
-def test_no_default_route_holds_and_heals(tmp_path: Path) -> None:
-    """After 30 s the units fail with the reason, and the gate holds; when the default route arrives, all start."""
-    # The boot is not over before routing is right; this looks earlier.
-    arrange = configured(staticRoutes=ROUTE, routeOverlap=overlap("STRICT"))
-    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + EARLY) as machine:
-        machine.wait_for_failure("static-routes.service")
-        assert machine.payloads() == []
-        assert "no IPv4 default route" in "\n".join(machine.journal("--unit=static-routes.service"))
-        machine.run(*DEFAULT_ROUTE.split())
-        machine.wait_until_up()
-        machine.wait_until_up(KUBELET)
+def waits_told(machine: GatedMachine) -> list[str]:
+    units = ("--unit=static-routes.service", "--unit=check-route-overlap.service")
+    return [line for line in machine.journal(*units) if line.startswith("waiting")]
+
+
+@pytest.mark.parametrize("patience", [hurried, pytest.param(nullcontext, marks=pytest.mark.slow)])
+def test_no_default_route_holds_and_heals(tmp_path: Path, patience: Callable[[], AbstractContextManager[None]]) -> None:
+    """The boot waits 30 s once, for both units, and the gate holds; no later start waits; the default route heals."""
+    with patience():
+        seconds = 30 if patience is nullcontext else 1
+        # The boot is not over before routing is right; this looks earlier.
+        arrange = configured(staticRoutes=ROUTE, routeOverlap=overlap("STRICT"))
+        with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + EARLY) as machine:
+            machine.wait_for_failure("check-route-overlap.service")
+            assert machine.payloads() == []
+            assert "no IPv4 default route" in "\n".join(machine.journal("--unit=static-routes.service"))
+            assert machine.systemctl("start", "hostrouting-ready.service") == 1
+            assert waits_told(machine) == [f"waiting up to {seconds} s: table main has no IPv4 default route"]
+            assert machine.files.read(WAITED) == b"%d\n" % seconds
+            machine.run(*DEFAULT_ROUTE.split())
+            machine.wait_until_up()
+            machine.wait_until_up(KUBELET)
+            assert list(markers(machine)) == [OK]
+
+
+@pytest.mark.parametrize("patience", [hurried, pytest.param(nullcontext, marks=pytest.mark.slow)])
+def test_warn_waits_once(tmp_path: Path, patience: Callable[[], AbstractContextManager[None]]) -> None:
+    """Under WARN the boot waits once, too, and no start after it: a kubelet that restarts is up again at once."""
+    with patience():
+        arrange = configured(routeOverlap=overlap("WARN"))
+        with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS) as machine:
+            assert sorted(machine.payloads()) == ["kube1", "kubelet"]
+            assert machine.systemctl("restart", KUBELET) == 0
+            assert len(waits_told(machine)) == 1
+            assert list(markers(machine)) == [DETECTED]
+
+
+def test_a_right_isolated_node_does_not_wait(tmp_path: Path) -> None:
+    """With gateway, device and expected devices given no default route is missed: at boot, and at each start."""
+    route = {"enabled": True, "routes": [{"destination": CIDR, "gateway": "10.224.0.1", "dev": "eth0"}]}
+    arrange = configured(staticRoutes=route, routeOverlap={**overlap("STRICT"), "expectedDevs": ["eth0"]})
+    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS) as machine:
+        assert sorted(machine.payloads()) == ["kube1", "kubelet"]
+        assert machine.systemctl("restart", KUBELET) == 0
         assert list(markers(machine)) == [OK]
+        assert (waits_told(machine), machine.files.read(WAITED)) == ([], None)
 
 
 class TestLive:
@@ -211,7 +303,7 @@ class TestLive:
         assert machine.pids()[1] == kubelet
 
     def test_upstreams_node(self, tmp_path: Path) -> None:
-        """Upstream's units become ours while a machine requires them, and its routes are displaced."""
+        """Upstream's units become ours while a machine requires them, and its routes are hidden."""
 
         def upstream(image: Host) -> None:
             install_upstream(image.files)

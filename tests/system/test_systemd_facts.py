@@ -1,14 +1,9 @@
 """Facts about systemd that explain why a gate is a drop-in that asks, and not a dependency (docs/decisions/)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from support.systemd_box import SystemdBox, require_systemd_box
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: A check that fails while /etc/overlap exists, and four machines, each bound to it in another way.
 UNITS = {
@@ -37,6 +32,21 @@ After=remaining.service
 ExecStart=/bin/sleep infinity
 Restart=always
 RestartSec=100ms
+""",
+    "skipping.service": """\
+[Service]
+Restart=always
+RestartSec=2
+ExecCondition=sh -c '[ "$$(systemctl show --property=NRestarts skipping.service)" = NRestarts=0 ]'
+ExecStartPre=/bin/false
+ExecStart=/bin/sleep infinity
+""",
+    "needing.service": """\
+[Unit]
+Requires=skipping.service
+After=skipping.service
+[Service]
+ExecStart=/bin/sleep infinity
 """,
 }
 
@@ -90,3 +100,12 @@ def test_a_oneshot_that_remains_is_not_run_again(box: SystemdBox) -> None:
     box.run("touch", "/etc/overlap")
     assert start(box, "start", "remaining.service") == 0
     assert start(box, "start", "check.service") == 1
+
+
+def test_a_start_joins_an_automatic_restart(box: SystemdBox) -> None:
+    """If a condition skips systemd's own restarts, a start in the meantime succeeds, and so does one that needs it."""
+    assert start(box, "start", "skipping.service") == 1
+    assert show(box, "skipping.service", "SubState") == "auto-restart"
+    assert start(box, "start", "needing.service") == 0
+    assert show(box, "skipping.service", "ActiveState") == "inactive"
+    assert show(box, "needing.service", "ActiveState") == "active"

@@ -1,18 +1,13 @@
 """A node moves from upstream's installation to ours while its machines run."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from support.boot_units import CHECK, STATIC, UPSTREAM_LINKS, departure_of, install_upstream
 from support.gated_machine import KUBE, STAND_INS, GatedMachine, require_nspawn
 
-if TYPE_CHECKING:
-    from collections.abc import Generator
-    from pathlib import Path
-
-    from hostrouting.host import Host
+from hostrouting.host import Host
 
 UNITS = (f"{STATIC}.service", f"{CHECK}.service")
 

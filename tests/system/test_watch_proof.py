@@ -1,29 +1,20 @@
 """An alarm of watch on real systemd: the gates prove anew at each start, and nothing that runs is stopped."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import attrs
 from support.gated_machine import GATES, KUBE, KUBELET, GatedMachine, require_nspawn
 from support.watched_nodes import running
 
 from hostrouting import Configure, HostRoutingConfig
+from hostrouting.host import Host
 from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from hostrouting.watch import Watch
 from phases import Context
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hostrouting.host import Host
-
 CONFIG = HostRoutingConfig.from_mapping(
-    {
-        "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"},
-        "gates": list(GATES),
-    }
+    {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}, "gates": list(GATES)}
 )
 LINKS = """
 ip link add eth0 type veth peer name wire && ip link set wire up

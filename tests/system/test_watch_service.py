@@ -1,9 +1,9 @@
 """The service of watch on real systemd: it is ready, reloads, and is restarted; nothing waits for it."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from support.gated_machine import EARLY, GATES, KUBE, KUBELET, GatedMachine, require_nspawn
@@ -11,14 +11,9 @@ from support.program import install_command, require_program
 
 from hostrouting.config import HostRoutingConfig
 from hostrouting.configure import Configure, Reset
+from hostrouting.host import Host
 from hostrouting.watch import ConfigureWatch
 from phases import Context
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hostrouting.host import Host
 
 LINKS: Final = """
 ip link add eth0 type veth peer name wire && ip link set wire up
@@ -67,10 +62,6 @@ class WatchedMachine(GatedMachine):
             apply(host)
 
         super().__init__(folder, units=(), arrange=arrange, prepare=LINKS + prepare)
-
-    def until(self, condition: str) -> None:
-        """Wait until a command of bash succeeds in the machine."""
-        self.run("timeout", "60", "bash", "-c", f"until {condition}; do :; done")
 
     def until_it_runs(self, *, instead_of: int = 0) -> int:
         """Wait until the service is ready with another process than this one, and return its process."""

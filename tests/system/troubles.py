@@ -1,15 +1,9 @@
 """Troubles of a node while a config is applied, and the promised outcome of each."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 import attrs
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["EARLIER", "GOOD", "LINKS", "PROBES", "TROUBLES", "Outcome", "Trouble", "config"]
 
 Sections = dict[str, Any]
 

@@ -3,28 +3,24 @@
 Short lives are in tests/fib/test_short_histories.py.
 """
 
-from __future__ import annotations
-
 from functools import partial
-from typing import TYPE_CHECKING
 
 from hypothesis import settings
+from support.examples import FEW
 from support.kernel import needs_kernel
 from support.kernel_packets import decisions
-from support.two_worlds import EXAMPLES, TwoWorlds, decided
+from support.two_worlds import TwoWorlds, decided
 
 from hostrouting.fib import Packet
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.net.routes import NextHop, Route
 from hostrouting.net.rules import Rule
-
-if TYPE_CHECKING:
-    from hostrouting.testing import KernelNode, MemoryBackend
+from hostrouting.testing import KernelNode, MemoryBackend
 
 pytestmark = needs_kernel
 
 TestTwoWorlds = TwoWorlds.TestCase
-TestTwoWorlds.settings = settings(settings.default, max_examples=EXAMPLES, stateful_step_count=30)
+TestTwoWorlds.settings = settings(settings.default, max_examples=FEW, stateful_step_count=30)
 
 
 def test_an_inverted_l3mdev_rule_looks_up_main() -> None:

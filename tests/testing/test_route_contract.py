@@ -1,20 +1,15 @@
 """The route contract fails for backends that are almost right."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from hostrouting.exceptions import RouteRejectedError
+from hostrouting.host import ObservedRoute, RouteChange
 from hostrouting.net.rules import Rule
 from hostrouting.testing import MemoryBackend
 from hostrouting.testing.contracts import RouteBackendContract
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hostrouting.host import ObservedRoute, RouteChange
 
 
 class ForgetsAttributes(MemoryBackend):

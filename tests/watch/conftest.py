@@ -1,17 +1,12 @@
 """A rule for the log of a watch, for each test of it."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 import hostrouting.watch
 from hostrouting.watch import Watch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOM = Path(hostrouting.watch.__file__).parent
 

@@ -3,33 +3,24 @@
 Each test has a sample here and a long form under the marker `soak`.
 """
 
-from __future__ import annotations
-
 import gc
 import tracemalloc
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import attrs
 import pytest
 from support.kernel import needs_kernel
-from support.watched_nodes import CONFIG, OURS, SECONDS, arrange, kernel_host, running, watching
+from support.watched_nodes import CONFIG, OURS, SECONDS, Running, Watched, arrange, kernel_host, running, watching
 
 from hostrouting import Configure, HostRoutingConfig, Reset
 from hostrouting.exceptions import BackendError
-from hostrouting.host import OUR_PROTOCOL, RouteEvent
+from hostrouting.host import OUR_PROTOCOL, Host, Listener, RouteEvent
 from hostrouting.testing import KernelNode
 from hostrouting.watch import Watch
 from phases import Context, execute
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from support.watched_nodes import Running, Watched
-
-    from hostrouting.host import Host, Listener
 
 pytestmark = needs_kernel
 
@@ -41,6 +32,12 @@ OTHER = attrs.evolve(
     ),
 )
 OTHERS = ["172.16.1.0/24 via 10.224.0.2 dev eth0 proto 142"]
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the routes come back soon, though the churn deletes and replaces them all the time."""
+    monkeypatch.setattr("hostrouting.watch.routes._LONGEST_PAUSE", 0.01)
 
 
 @pytest.fixture
@@ -191,6 +188,7 @@ def churn_without_growth(changes: int, node: KernelNode) -> None:
         assert grown < 2_000_000, f"{grown} bytes more after {changes} changes"
 
 
+@pytest.mark.slow
 def test_random_churn(node: KernelNode) -> None:
     """After random changes of routes, addresses, links and rules the routes of the config are in force."""
     churn_without_growth(60, node)

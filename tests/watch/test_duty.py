@@ -1,23 +1,17 @@
 """A duty: how often a failure is told, and which failure ends the watch."""
 
-from __future__ import annotations
-
 import logging
 import os
+from collections.abc import Sequence
 from math import inf
-from typing import TYPE_CHECKING
 
 import pytest
 
 from hostrouting.exceptions import HostFileError
+from hostrouting.host import NetworkEvent
 from hostrouting.watch.duty import Duty
 from phases import Context
 from phases.testing import ManualClock
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hostrouting.host import NetworkEvent
 
 LOGGER = logging.getLogger(__name__)
 
@@ -41,6 +35,38 @@ class Player:
         if isinstance(end, Exception):
             raise end
         return end
+
+
+class Busy(Player):
+    """A keeper that hears of work in each event, and takes 0.5 s of the processor for a look."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self.used = 0.0
+        monkeypatch.setattr("time.thread_time", lambda: self.used)
+
+    def hear(self, _events: Sequence[NetworkEvent]) -> float:
+        return 0.05
+
+    def act(self, _ctx: Context) -> float:
+        self.used += 0.5
+        return inf
+
+
+def test_costly_looks_follow_each_other_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While events come all the time, each look is 5 s after the one before; a later event waits for nothing."""
+    clock = ManualClock()
+    ctx, duty = Context(clock=clock), Duty(Busy(monkeypatch), LOGGER)
+    now = clock.monotonic()
+    duty.act(ctx)
+    for seconds in 0.0, 1.0, 4.9:
+        duty.hear([], now=now + seconds)
+        assert duty.due == now + 5
+    duty.act(ctx)
+    duty.hear([], now=now + 100)
+    assert duty.due == now + 100.05
+    duty.lose(now=now + 90)
+    assert duty.due == now + 90
 
 
 def refused() -> HostFileError:

@@ -1,8 +1,6 @@
 """The routes in a few places are known from events as a reading shows them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import attrs
 import pytest
@@ -11,18 +9,12 @@ from hypothesis import strategies as st
 
 from hostrouting.exceptions import BackendError
 from hostrouting.fib.model import resting
-from hostrouting.host import OUR_PROTOCOL, ObservedRoute, Route, RouteChange, RouteEvent
+from hostrouting.host import OUR_PROTOCOL, Listener, ObservedRoute, Route, RouteChange, RouteEvent
 from hostrouting.net.addresses import Address
-from hostrouting.net.routes import place
+from hostrouting.net.routes import Place, place
 from hostrouting.testing import MemoryBackend
 from hostrouting.watch.known import KnownRoutes, NearRoutes, WholeRoutes
 from phases import Context
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hostrouting.host import Listener
-    from hostrouting.net.routes import Place
 
 OURS = Route.parse("172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
 ADDRESS = Address.parse("10.224.0.4").number

@@ -1,9 +1,8 @@
 """systemd-networkd: its settings are read as it reads them, and the drop-in comes and goes with the config."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,16 +15,12 @@ from hostrouting.check import check_node
 from hostrouting.config import HostRoutingConfig
 from hostrouting.configure import Configure, Reset
 from hostrouting.exceptions import InvalidConfigError
+from hostrouting.findings import NodeFinding
 from hostrouting.host import Host
 from hostrouting.host.units import MASK
 from hostrouting.testing import FakeHost, MemoryFiles
 from hostrouting.watch.networkd import DROP_IN_PATH, ForeignRoutes, drop_in, foreign_routes, networkd_texts
 from phases import execute, plan, run
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hostrouting.findings import NodeFinding
 
 MAIN = "/etc/systemd/networkd.conf"
 TRUE = ("1", "yes", "Y", "true", "T", "ON")

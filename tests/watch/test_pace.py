@@ -1,11 +1,9 @@
 """Repairs are made at once, and for long they take no more than a small share of a core."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostrouting.watch.pace import Pace
+from hostrouting.watch.duty import Pace
 
 #: A repair of a node with a hundred thousand routes takes less.
 costs = st.floats(0, 0.14)
@@ -14,9 +12,9 @@ costs = st.floats(0, 0.14)
 @given(st.lists(costs, max_size=400))
 def test_for_long_repairs_take_three_percent(spent: list[float]) -> None:
     """Repairs that follow each other without end take 0.3 seconds, 3 % of the time, and one repair more at most."""
-    now, pace = 50.0, Pace(50.0)
+    now, pace = 50.0, Pace()
     for seconds in spent:
-        now += pace.pause + seconds
+        now = max(now, pace.free) + seconds
         pace = pace.after(seconds, now=now)
     assert sum(spent) <= 0.3 + 0.03 * (now - 50.0) + 0.14
 
@@ -24,16 +22,16 @@ def test_for_long_repairs_take_three_percent(spent: list[float]) -> None:
 @given(st.lists(st.tuples(costs, st.floats(10, 100)), max_size=50))
 def test_a_rare_repair_is_made_at_once(repairs: list[tuple[float, float]]) -> None:
     """A repair of a tenth of a second now and then never slows the next one."""
-    now, pace = 0.0, Pace(0.0)
+    now, pace = 0.0, Pace()
     for seconds, quiet in repairs:
-        assert pace.pause == 0
         now += quiet
+        assert pace.free <= now
         pace = pace.after(seconds, now=now)
 
 
 @given(st.floats(1.5, 1000))
 def test_one_long_repair_slows_only_the_next_one(seconds: float) -> None:
-    """After a repair of any length one pause of 5 s is enough."""
-    pace = Pace(0.0).after(seconds, now=seconds)
-    assert pace.pause == 5.0
-    assert pace.after(0.0, now=seconds + 5.001).pause == 0
+    """After a repair of any length one pause of 5 s is enough, which begins with its end."""
+    pace = Pace().after(seconds, now=seconds)
+    assert pace.free == seconds + 5.0
+    assert pace.after(0.0, now=seconds + 5.001).free == seconds + 5.001

@@ -1,7 +1,5 @@
 """The keeper of the rules for IPv6 probes, over a fake node on which an apply installed them."""
 
-from __future__ import annotations
-
 import logging
 from math import inf
 
@@ -17,7 +15,7 @@ from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.probe_snat.ruleset import RULESET_PATH, ProbeRules, delete_script, parse, render
 from hostrouting.testing import FakeHost, strategies
 from hostrouting.watch.installed import InstalledConfig
-from hostrouting.watch.probes import ProbeKeeper
+from hostrouting.watch.siblings import ProbeKeeper
 from phases import Context, execute
 
 ALWAYS = config(detect="always")

@@ -1,7 +1,5 @@
 """The keeper of the proof under an announced fabric: its files change, and are read while they are being written."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -1,14 +1,12 @@
 """The relay: events from the thread of the routes to that of the siblings."""
 
-from __future__ import annotations
-
 from math import inf
 
 import pytest
 
 from hostrouting.exceptions import EventsLostError
 from hostrouting.host import Device, DeviceEvent, Neighbour, NeighbourEvent, ObservedRoute, RouteEvent
-from hostrouting.watch.relay import Relay
+from hostrouting.watch.siblings import Relay
 from phases import Context
 
 DEVICE = DeviceEvent("set", Device("azv1", 4, up=True))

@@ -1,24 +1,18 @@
 """The lock that the threads of a watch share: other runs wait for all of them, and they never wait for each other."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING
 
 import pytest
 
 from hostrouting.exceptions import LockHeldError
+from hostrouting.host import RunLock
 from hostrouting.host.files.lock import FileLock
 from hostrouting.testing import MemoryLock
-from hostrouting.watch.shared_lock import SharedLock
+from hostrouting.watch.task import SharedLock
 from phases import CancelledError, Context, DeadlineExceededError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hostrouting.host import RunLock
 
 SECONDS = 60
 

@@ -1,16 +1,15 @@
 """The signs that a watch gives to the manager of its process, and its reloads."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
+from support.patience import wait_until
 
 from hostrouting import HostRoutingConfig
 from hostrouting.boot import INTENT_PATH, Intent
@@ -21,9 +20,6 @@ from hostrouting.watch import LivingClock, Watch, wait_for_installed
 from phases import CancelledError, Context, cancel_on_signals
 from phases.context import SystemClock
 from phases.testing import ManualClock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SECONDS = 60
 
@@ -231,8 +227,11 @@ class TestLivingClock:
 
         def kill() -> None:
             # The main thread is inside of `acquire`: it has given up the interpreter at that line.
-            while not ((frame := sys._current_frames()[main]).f_code is code and frame.f_lineno == last_line):
-                pass
+            def is_inside() -> bool:
+                frame = sys._current_frames()[main]
+                return frame.f_code is code and frame.f_lineno == last_line
+
+            wait_until(is_inside, "the main thread does not wait")
             signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
 
         before = sorted(os.listdir("/proc/self/fd")), threading.active_count()  # noqa: PTH208

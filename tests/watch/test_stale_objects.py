@@ -1,7 +1,5 @@
 """The keeper of a node without stale objects, over a fake node that azure-vnet has left; waiting takes no time."""
 
-from __future__ import annotations
-
 import logging
 from math import inf
 from typing import Any

@@ -1,37 +1,49 @@
 """The unit of watch: its files, and the tasks and commands that know it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
+from support.filled import asset, changes
 from support.in_process import run_here
 from support.intent_nodes import PROBES, ROUTES, SWEEP, apply, config, in_time, node
 from support.needs import needs
 
 from hostrouting.boot_files import boot_files
 from hostrouting.check import check_node
+from hostrouting.config import HostRoutingConfig
 from hostrouting.configure import Configure, Reset
 from hostrouting.exceptions import UnitError
+from hostrouting.testing import FakeHost
 from hostrouting.testing.strategies import configs
 from hostrouting.watch import ConfigureWatch
 from hostrouting.watch.unit import boot_unit, command_path, has_duties
 from phases import TaskFailedError, execute, plan, undo
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hostrouting.config import HostRoutingConfig
-    from hostrouting.testing import FakeHost
-
-GOLDEN: Final = Path(__file__).parent / "golden"
 COMMAND: Final = "/opt/installation/bin/hostrouting"
 UNITS: Final = "/etc/systemd/system"
+STARTS: Final = "ExecStart=/opt/agent/bin/hostrouting watch /etc/aks-flex-node/hostrouting.json"
+ASKS_NO_PODS: Final = (
+    "# It changes routes and packet rules.",
+    "CapabilityBoundingSet=CAP_NET_ADMIN",
+    "RestrictAddressFamilies=AF_NETLINK AF_UNIX",
+    "IPAddressDeny=any",
+)
+ASKS_PODS: Final = (
+    "# It changes routes and packet rules, and asks on the link for pods.",
+    "CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW",
+    "RestrictAddressFamilies=AF_NETLINK AF_UNIX AF_PACKET AF_INET AF_INET6",
+)
+WRITES_STATE: Final = ("# The run lock is made in /run itself.", "ProtectSystem=strict", "ReadWritePaths=/run")
+WRITES_RECORDS: Final = (
+    "# The folder of a sweep's record may be missing, and anywhere but in /etc and /usr.",
+    "ProtectSystem=full",
+)
 TIMER: Final = "hostrouting-watch.timer"
 SERVICE: Final = "hostrouting-watch.service"
 INTERVAL: Final = {"watch": {"enabled": True, "interval": "90s"}}
@@ -60,18 +72,19 @@ def files_of_watch(host: FakeHost) -> list[str]:
 
 class TestFiles:
     @pytest.mark.parametrize(
-        ("golden", "sections"),
+        ("sections", "filled"),
         [
-            (TIMER, {**ROUTES, **INTERVAL}),
-            (SERVICE, {**ROUTES, **BY_SERVICE}),
-            ("with-reports.service", {**SWEEP, **BY_SERVICE}),
-            ("with-sweeps.service", {**CLEAN, **BY_SERVICE}),
+            ({**ROUTES, **INTERVAL}, ["OnActiveSec=90s", "OnUnitActiveSec=90s"]),
+            ({**ROUTES, **BY_SERVICE}, [STARTS, *ASKS_NO_PODS, *WRITES_STATE]),
+            ({**SWEEP, **BY_SERVICE}, [STARTS, *ASKS_PODS, *WRITES_STATE]),
+            ({**CLEAN, **BY_SERVICE}, [STARTS, *ASKS_PODS, *WRITES_RECORDS]),
         ],
     )
-    def test_golden(self, golden: str, sections: dict[str, Any]) -> None:
-        """These very bytes; a change of a unit is seen in review."""
+    def test_places_that_are_filled_in(self, sections: dict[str, Any], filled: list[str]) -> None:
+        """To the byte: the asset, with these places filled in."""
         [file] = boot_unit(config(**sections), "/opt/agent/bin/hostrouting").files
-        assert file.content.decode() == (GOLDEN / golden).read_text()
+        lines = changes(asset(f"watch/{file.path.rpartition('/')[2]}"), file.content)
+        assert [line for line in lines if "@" not in line] == [f"+{line}" for line in filled]
 
     @needs("systemd-analyze")
     @pytest.mark.parametrize("sections", [BY_TIMER, BY_SERVICE, {**SWEEP, **BY_SERVICE}, {**CLEAN, **BY_SERVICE}])
@@ -256,8 +269,7 @@ class TestApply:
         assert not any("started" in str(change) for change in plan(Configure(wanted, host=host), in_time()).changes)
 
     @pytest.mark.parametrize(
-        ("unit", "sections"),
-        [(TIMER, BY_TIMER), (SERVICE, BY_SERVICE), ("probe-snat.service", {**PROBES})],
+        ("unit", "sections"), [(TIMER, BY_TIMER), (SERVICE, BY_SERVICE), ("probe-snat.service", {**PROBES})]
     )
     def test_plan_and_apply_of_a_masked_optional_unit(
         self, unit: str, sections: dict[str, Any], tmp_path: Path

@@ -3,9 +3,11 @@
 # With -p bash takes no options or functions from the environment: errexit, for example, would end a run silently.
 folder=/run/aks-flex-node
 protocol=142 # Marks the routes of hostrouting.
-waits=30 # Seconds to wait, in all, for DHCP, a driver or the network's configuration.
+waited=$folder/waited # The seconds that a boot has waited.
+waits=30 # Seconds that it waits, in all, for DHCP, a driver or the network's configuration.
+seconds=${1-}
 # `now`: look once; the verdict is the same.
-[[ ${1-} == now ]] && waits=0
+[[ $seconds == now ]] && waits=0 seconds=''
 end=$'Object "end" is unknown, try "ip help".\nCommand failed -:'
 
 # Run the ip commands in `$1`, one a line, with the options after it; set `answer` to the output, or to the reason why
@@ -57,11 +59,23 @@ by_number() {
   commands=${commands%$'\n'}
 }
 
-# Count seconds by waiting: the wall clock may be set meanwhile.
-wait_a_second() {
+# Wait a second, and count it: the wall clock may be set meanwhile. Fail if the boot has waited long enough. If the count
+# cannot be kept, only the first five minutes of a boot wait.
+wait_a_second() { # reason
+  local begun=$seconds up=''
+  [[ ! $begun && -r $waited ]] && read -r seconds <"$waited"
+  [[ $seconds == +([0-9]) ]] || seconds=0
+  ((seconds < waits)) || return
+  seconds=$((seconds + 1))
+  if ! { printf '%s\n' "$seconds" >"$waited"; } 2>/dev/null; then
+    [[ -r /proc/uptime ]] && IFS=. read -r up _ </proc/uptime
+    [[ $up ]] && ((up < 300)) || return
+  fi
+  [[ $begun ]] || tell 4 "waiting up to $((waits - seconds + 1)) s: $1"
   # Read from an empty pipe, to sleep without another program.
   [[ ${never-} ]] || exec {never}<> <(:)
   read -rt 1 -u "$never"
+  return 0
 }
 
 tell() { # priority, lines: with a priority each for the journal, plain for a terminal
@@ -77,8 +91,14 @@ tell() { # priority, lines: with a priority each for the journal, plain for a te
 # Report the verdict of a run. The journal gets it only if it differs from the last one: the timer of watch, and the
 # starts of gates, would repeat it for ever.
 tell_verdict() { # file with the last verdict, priority, lines
+  local fact=$3
   last_told "$1"
-  [[ ${JOURNAL_STREAM-} && $last == "$3" ]] && return 0
+  if [[ ${JOURNAL_STREAM-} && $last == "$3" ]]; then
+    # Each failure has a line, though: the first that has no list after it.
+    [[ ${fact%%$'\n'*} != *: ]] || fact=${fact#*:$'\n'  }
+    (($2 > 3)) || tell 3 "as before, since $(date -r "$1" +%H:%M): ${fact%%$'\n'*}"
+    return 0
+  fi
   tell "$2" "$3"
   [[ ${JOURNAL_STREAM-} ]] && { printf %s "$3" >"$1"; } 2>/dev/null
   return 0
@@ -97,15 +117,15 @@ split() { # text -> lines; thirty times as fast as mapfile
 }
 
 # Split a route, as `ip -o route show` prints it, into `kind`, `destination`, `metric`, `elsewhere` (its table and type of
-# service), `mark` (its protocol), the next hops in hop_dev, hop_gateway, hop_onlink and hop_dead, and `rest`: the words
-# after the destination without the metric, the protocol and the state of the links.
+# service), `mark` (its protocol), the next hops in hop_dev, hop_gateway, hop_onlink, hop_dead and hop_linkdown, and
+# `rest`: the words after the destination without the metric, the protocol and the state of the links.
 # shellcheck disable=SC2034 # Neither script uses all of them.
 parse_route() {
-  local words word i dev='' gateway='' onlink='' dead=''
+  local words word i dev='' gateway='' onlink='' dead='' linkdown=''
   # Next hops follow a backslash and a tab; a backslash alone is part of a device's name.
   # shellcheck disable=SC2206 # Split at white space.
   words=(${1//\\$'\t'/ } nexthop)
-  kind=unicast metric=0 elsewhere='' mark='' hop_dev=() hop_gateway=() hop_onlink=() hop_dead=()
+  kind=unicast metric=0 elsewhere='' mark='' hop_dev=() hop_gateway=() hop_onlink=() hop_dead=() hop_linkdown=()
   case ${words[0]} in
     local | broadcast | anycast | multicast | blackhole | unreachable | prohibit | throw | nat | xresolve)
       kind=${words[0]}
@@ -117,10 +137,12 @@ parse_route() {
     word=${words[i]}
     case $word in
       dead) dead=yes && continue ;;
-      linkdown | offload | rt_offload | offload_failed | trap | rt_trap | unresolved) continue ;;
+      linkdown) linkdown=yes && continue ;;
+      offload | rt_offload | offload_failed | trap | rt_trap | unresolved) continue ;;
       nexthop)
-        [[ $dev ]] && hop_dev+=("$dev") hop_gateway+=("$gateway") hop_onlink+=("$onlink") hop_dead+=("$dead")
-        dev='' gateway='' onlink='' dead=''
+        [[ $dev ]] && hop_dev+=("$dev") hop_gateway+=("$gateway") hop_onlink+=("$onlink") hop_dead+=("$dead") \
+          && hop_linkdown+=("$linkdown")
+        dev='' gateway='' onlink='' dead='' linkdown=''
         ;;
       onlink) onlink=' onlink' ;;
       # Words with a value after them: a device may have any name, even `linkdown`.
@@ -142,16 +164,9 @@ parse_route() {
 }
 
 # Split a route of table main if it is a default route of the node: not one for a type of service, which few packets
-# take, and not one of hostrouting's. `leads_out` is the device of its first next hop that is not dead, by which the
-# kernel sends; empty if all are dead.
+# take, and not one of hostrouting's.
 own_default() {
-  local i
-  leads_out=''
   [[ $1 == 'default '* ]] || return
   parse_route "$1"
-  [[ ! $elsewhere && $mark != "$protocol" ]] || return
-  for i in "${!hop_dev[@]}"; do
-    [[ ! ${hop_dead[i]} ]] && leads_out=${hop_dev[i]} && break
-  done
-  return 0
+  [[ ! $elsewhere && $mark != "$protocol" ]]
 }

@@ -5,9 +5,20 @@ the expected value, the value found, and the correction. Rules are independent; 
 the value that has the fields, in `sections`.
 """
 
-from hostrouting.config.rules.addresses import cidr, destination, gateway, ipv4_cidr, ipv6_address
-from hostrouting.config.rules.durations import duration, seconds, write_duration
-from hostrouting.config.rules.kinds import list_of, one_of, string, whole_number
+from hostrouting.config.rules.addresses import (
+    cidr,
+    destination,
+    duration,
+    gateway,
+    ipv4_cidr,
+    ipv6_address,
+    list_of,
+    one_of,
+    seconds,
+    string,
+    whole_number,
+    write_duration,
+)
 from hostrouting.config.rules.names import OWN_UNITS, device, device_pattern, folder, gate, optional_device
 
 __all__ = [

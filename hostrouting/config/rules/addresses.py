@@ -1,18 +1,17 @@
-"""The rules for addresses and networks."""
+"""The rules for addresses and networks, and for kinds of values: text, numbers, durations, lists."""
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+import re
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from hostrouting.config.rules.kinds import string
-from hostrouting.config.wire import accepting
+from hostrouting.config.wire import accepting, describe, errors_under, schema_of
+from hostrouting.exceptions import ConfigError, InvalidConfigError
 from hostrouting.net.addresses import IPV6, Prefix, format_cidr, netmask, parse_address, parse_cidr, parse_ipv4
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["cidr", "destination", "gateway", "ipv4_cidr", "ipv6_address"]
+    from collections.abc import Callable, Hashable
 
 #: By the first byte, (first bits, their number, their meaning): a static route may not lead there, and no router lives
 #: there.
@@ -109,3 +108,137 @@ def ipv6_address(prefix: int, length: int, wanted: str) -> Callable[[object], st
         return str(address)
 
     return rule
+
+
+T = TypeVar("T")
+
+_LONGEST_STRING: Final = 1024
+
+
+def whole_number(lowest: int, highest: int) -> Callable[[object], int]:
+    """Return a rule for an integer in a range; it refuses booleans, `1.0` and `"1"`."""
+    rule = partial(number_in, "a whole number", int, lowest, highest)
+    return accepting({"type": "integer", "minimum": lowest, "maximum": highest})(rule)
+
+
+def number_in(
+    noun: str, kind: type[int] | tuple[type[int], type[float]], lowest: int, highest: int, value: object
+) -> Any:
+    """Return a number of a kind in a range; an error calls it by `noun`."""
+    # No NaN is in any range.
+    if isinstance(value, bool) or not isinstance(value, kind) or not lowest <= value <= highest:
+        raise ValueError(f"expected {noun} from {lowest} to {highest}, found {describe(value)}")
+    return value
+
+
+def string(value: object, wanted: str) -> str:
+    """Return a string of limited length; an error says that `wanted` is expected."""
+    if not isinstance(value, str) or len(value) > _LONGEST_STRING:
+        raise ValueError(f"expected {wanted}, found {describe(value)}")
+    return value
+
+
+def list_of(
+    rule: Callable[[object], T],
+    *,
+    key: Callable[[T], Hashable] = lambda member: member,
+    clash: Callable[[T, T, int], str] | None = None,
+) -> Callable[[object], tuple[T, ...]]:
+    """Return a rule for a list of which each `key` is kept once, or is refused the second time.
+
+    `clash` returns the reason for the refusal of a member, given the earlier member and its index.
+    """
+
+    @accepting({"type": "array", "items": schema_of(rule)})
+    def list_rule(value: object) -> tuple[T, ...]:
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"expected a list, found {describe(value)}")  # noqa: TRY004 (a rule raises ValueError)
+        members: dict[Hashable, tuple[T, int]] = {}
+        errors: list[ConfigError] = []
+        for index, item in enumerate(value):
+            try:
+                member = rule(item)
+            except ValueError as error:
+                errors += errors_under(f"[{index}]", error)
+                continue
+            earlier, place = members.setdefault(key(member), (member, index))
+            if clash and place != index:
+                errors.append(ConfigError(f"[{index}]", clash(member, earlier, place)))
+        if errors:
+            raise InvalidConfigError(errors)
+        return tuple(member for member, _ in members.values())
+
+    return list_rule
+
+
+def one_of(*choices: str) -> Callable[[object], str]:
+    """Return a rule for one of a few words."""
+    wanted = f"{', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}"
+
+    @accepting({"enum": [*choices]})
+    def rule(value: object) -> str:
+        if string(value, wanted) not in choices:
+            raise ValueError(f"expected {wanted}, found {describe(value)}")
+        return str(value)
+
+    return rule
+
+
+_LONGEST_DURATION: Final = 64
+#: Digits, perhaps a fraction, and a unit; Go writes the micro sign and reads the Greek letter too.
+_DURATION_PART: Final = r"(?=\.?[0-9])([0-9]*)(?:\.([0-9]*))?(ns|us|\u00b5s|\u03bcs|ms|s|m|h)"
+_NANOSECONDS: Final = {
+    "ns": 1,
+    "us": 1_000,
+    "\u00b5s": 1_000,
+    "\u03bcs": 1_000,
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "m": 60_000_000_000,
+    "h": 3_600_000_000_000,
+}
+
+
+def seconds(lowest: int, highest: int) -> Callable[[object], float]:
+    """Return a rule for a number of seconds in a range, rounded to a nanosecond as in Go's durations."""
+
+    @accepting({"type": "number", "minimum": lowest, "maximum": highest})
+    def rule(value: object) -> float:
+        number: float = number_in("a number of seconds", (int, float), lowest, highest, value)
+        return round(number * 1e9) / 1e9
+
+    return rule
+
+
+def duration(lowest: int, highest: int) -> Callable[[object], float]:
+    """Return a rule for a duration in a range, as Go writes it; it returns seconds.
+
+    >>> duration(1, 86_400)("1m30s"), duration(1, 86_400)("1.5h")
+    (90.0, 5400.0)
+    """
+    wanted = f"a duration from '{lowest}s' to '{highest}s'"
+
+    @accepting({"type": "string", "pattern": f"^(?:{_DURATION_PART})+$", "maxLength": _LONGEST_DURATION})
+    def read(value: object) -> float:
+        text = string(value, wanted)
+        # A float overflows with thousands of digits.
+        if len(text) > _LONGEST_DURATION or not re.fullmatch(f"(?:{_DURATION_PART})+", text):
+            raise ValueError(f"{text!r} is not a duration such as '60s' or '1m30s'")
+        nanoseconds = 0
+        for whole, fraction, unit in re.findall(_DURATION_PART, text):
+            nanoseconds += int(whole + fraction) * _NANOSECONDS[unit] // int("1" + "0" * len(fraction))
+        if not lowest * _NANOSECONDS["s"] <= nanoseconds <= highest * _NANOSECONDS["s"]:
+            raise ValueError(f"expected {wanted}, found {describe(text)}")
+        return nanoseconds / 1e9
+
+    return read
+
+
+def write_duration(value: float) -> str:
+    """Return seconds in their wire form.
+
+    >>> write_duration(60.0), write_duration(1.5)
+    ('60s', '1.5s')
+    """
+    whole, fraction = divmod(round(value * 1e9), _NANOSECONDS["s"])
+    return f"{whole}.{fraction:09}".rstrip("0").rstrip(".") + "s"

@@ -6,11 +6,9 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from hostrouting.config.rules.kinds import string
+from hostrouting.config.rules.addresses import string
 from hostrouting.config.wire import accepting
 from hostrouting.net.addresses import SHELL_ACTIVE, check_device_name
-
-__all__ = ["OWN_UNITS", "device", "device_pattern", "folder", "gate", "optional_device"]
 
 #: Units that hostrouting installs. None of them may be a gate, for it would wait for itself.
 OWN_UNITS: Final = frozenset(

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from phases import Context
 
-__all__ = ["FileLock", "WaitingLock", "take_at_once"]
-
 #: Directly in /run: there is no folder to make, and none stays in an image.
 _PATH: Final = "/run/hostrouting.lock"
 #: flock cannot wait for a context. A tenth of a second is short compared with a run.

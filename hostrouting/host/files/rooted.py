@@ -20,8 +20,6 @@ from hostrouting.exceptions import HostFileError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["MOST_LINKS", "file_errors", "open_file", "open_parent", "path_parts", "shown_path", "sync_folder"]
-
 #: The kernel gives up with ELOOP there, too.
 MOST_LINKS: Final = 40
 _FOLDER_MODE: Final = 0o755

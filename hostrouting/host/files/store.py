@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-__all__ = ["RootedFiles"]
-
 #: Stands between a dot with the file's name and a random end, and so makes the name of a file under way. systemd
 #: ignores names that begin with a dot, so it never takes a leftover for a unit or a drop-in.
 _UNDER_WAY: Final = ".hostrouting-"

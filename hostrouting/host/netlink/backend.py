@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from hostrouting.collector import collector_paused
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import device_codec, rule_codec
+from hostrouting.host.netlink.batches import commit_routes
 from hostrouting.host.netlink.commit import AnswersLostError, AnyRoute, Failure, Transport, missing_after
 from hostrouting.host.netlink.conversation import BATCH, Adapter
 from hostrouting.host.netlink.frames import UNREADABLE
-from hostrouting.host.netlink.route_commit import commit_routes
 from hostrouting.host.netlink.route_reader import RouteReader, strike_seen
 from hostrouting.host.netlink.route_writer import RouteWriter, dump_request, pack_lookups
 from hostrouting.net.routes import Lookup
@@ -32,10 +32,6 @@ if TYPE_CHECKING:
     from hostrouting.net.links import Device
     from hostrouting.net.routes import ObservedRoute
     from hostrouting.net.rules import Rule
-
-__all__ = [
-    "NetlinkBackend",
-]
 
 
 class NetlinkBackend(Adapter):

@@ -16,12 +16,6 @@ from hostrouting.host.netlink.frames import Request, attributes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = [
-    "filter_requests",
-    "parse_bpf_names",
-    "program_names",
-]
-
 _GETTFILTER: Final = 46
 _TCA_KIND, _TCA_OPTIONS, _TCA_BPF_NAME = 1, 2, 7
 #: The directions of the qdisc clsact.

@@ -1,8 +1,9 @@
 """One all-or-nothing commit for every batch of changes: IPv4 routes, IPv6 routes and neighbours.
 
 The kernel has no transaction. So a batch is a list of steps, and each step has an inverse: a thing that was added is
-removed by its full description, a thing that was removed is appended, or prepended if it came first. No step
-overwrites a route, so no step destroys a route that another program has added meanwhile. If the kernel refuses a step,
+removed by its full description, a thing that was removed is appended, or prepended if it came first. (The kernel knows
+no other position: a route from the middle comes last, and the error says so.) No step overwrites a route, so no step
+destroys a route that another program has added meanwhile. If the kernel refuses a step,
 the steps that succeeded are rolled back, the newest first, and the things are read again. A step of the rollback that
 was refused or not answered, and that is not in force on reading back, is reported in the error. (If it was answered
 and is not in force, another program has changed the thing since.)
@@ -29,20 +30,6 @@ from hostrouting.net.routes import ObservedRoute, Route, place, signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-
-__all__ = [
-    "AnswersLostError",
-    "AnyRoute",
-    "Batch",
-    "Failure",
-    "LinkThing",
-    "Step",
-    "Transport",
-    "identity",
-    "missing_after",
-    "slot",
-    "taken_by",
-]
 
 _logger = logging.getLogger(__name__)
 
@@ -138,14 +125,12 @@ class Batch(Generic[Thing]):
         failures: Mapping[int, Failure],
         *,
         left_behind: Sequence[str] = (),
-        overtaken: Sequence[str] = (),
     ) -> RouteRejectedError:
         """Return the error for these failures, by the change's position."""
         return RouteRejectedError(
             [Refusal(self.describe(position), *failure) for position, failure in sorted(failures.items())],
             rolled_back=not left_behind,
             left_behind=[*left_behind],
-            overtaken=[*overtaken],
             what=self.kind,
         )
 
@@ -153,25 +138,21 @@ class Batch(Generic[Thing]):
         if not done:
             # A reading of all routes would cost seconds on some nodes.
             return self.rejection(failures)
-        back = _inverse(done, _firsts(done, self.before))
+        before = _near(done, self.before)
+        back = _inverse(done, _firsts(before))
         refused = self._refused(back)
         doubtful = [step for number, step in enumerate(back) if refused is None or number in refused]
+        unsure = {identity(thing) for _, thing, _ in doubtful}
         standing = _near(done, self.transport.standing())
-        left_behind = _unmet(_expectations(doubtful), standing.values())
-        repairs = _changed_forms(doubtful, _near(done, self.before), standing)
+        expected = {one: wanted for one, wanted in _expectations(back).items() if one in unsure}
+        left_behind = _unmet(expected, standing.values())
+        repairs = _changed_forms(doubtful, before, standing)
         if repairs:
             self._refused(repairs)
             left_behind += _unmet(_expectations(repairs), self.transport.standing())
-        repaired = {position for _, _, position in repairs}
-        overtaken = [
-            self.describe(position)
-            for number, (verb, _, position) in enumerate(back)
-            if verb == "remove" and refused and number in refused
-            if refused[number].errno in {errno.ESRCH, errno.ENOENT}
-            if position not in repaired
-        ]
         words = [f"{'missing' if wrong.there else 'still there'}: {wrong.thing}" for wrong in left_behind]
-        return self.rejection(failures, left_behind=words, overtaken=overtaken)
+        words += [f"now the last of its place: {thing}" for thing in _moved(back, before, standing)]
+        return self.rejection(failures, left_behind=words)
 
     def _refused(self, steps: Sequence[Step[Thing]]) -> Mapping[int, Failure] | None:
         """Send the steps and return the refusals by the step's number, or None if answers were lost."""
@@ -246,14 +227,17 @@ def taken_by(named: Thing, here: Sequence[Thing], is_deleted_by: Callable[[Thing
     return first
 
 
-def _firsts(steps: Sequence[Step[Thing]], before: Iterable[Thing]) -> set[Hashable]:
+def _firsts(before: Mapping[Hashable, Thing]) -> set[Hashable]:
     """Return the identities of the IPv4 routes that decided their places before: only these have an order."""
-    used = {slot(thing) for verb, thing, _ in steps if verb == "remove" and not isinstance(thing, Neighbour)}
     firsts: dict[Hashable, Hashable] = {}
-    for thing in before:
-        if not isinstance(thing, Neighbour) and thing.family == IPV4 and slot(thing) in used:
-            firsts.setdefault(slot(thing), identity(thing))
+    for one, thing in before.items():
+        if _has_order(thing):
+            firsts.setdefault(slot(thing), one)
     return set(firsts.values())
+
+
+def _has_order(thing: AnyRoute | LinkThing) -> bool:
+    return not isinstance(thing, Neighbour) and thing.family == IPV4
 
 
 def _inverse(done: Sequence[Step[Thing]], firsts: Collection[Hashable]) -> list[Step[Thing]]:
@@ -261,15 +245,22 @@ def _inverse(done: Sequence[Step[Thing]], firsts: Collection[Hashable]) -> list[
 
     A route that came first in its place comes first again: appended, it would no longer decide.
     """
-    newest: dict[Hashable, Step[Thing]] = {}
-    oldest: dict[Hashable, str] = {}
-    for verb, thing, position in reversed(done):
-        one = identity(thing)
-        inverse = "remove" if verb != "remove" else "prepend" if one in firsts else "append"
-        newest.setdefault(one, (inverse, thing, position))
-        oldest[one] = inverse
-    # A thing that was removed and added again is there as before. If its owner has deleted it since, it stays so.
-    return [(verb, thing, position) for one, (verb, thing, position) in newest.items() if verb == oldest[one]]
+
+    def verb_for(verb: str, thing: Thing) -> str:
+        return "remove" if verb != "remove" else "prepend" if identity(thing) in firsts else "append"
+
+    return [(verb_for(verb, thing), thing, position) for verb, thing, position in reversed(done)]
+
+
+def _moved(
+    back: Iterable[Step[Thing]], before: Mapping[Hashable, Thing], standing: Mapping[Hashable, Thing]
+) -> list[Thing]:
+    """Return the things that a rollback appended, though others came after them before."""
+    appended = {identity(thing): thing for verb, thing, _ in back if verb == "append" and _has_order(thing)}
+    slots = set(map(slot, appended.values()))
+    was = [one for one, thing in before.items() if one in standing and slot(thing) in slots]
+    now = [one for one, thing in standing.items() if one in before and slot(thing) in slots]
+    return [appended[one] for one, other in zip(now, was, strict=True) if one != other and one in appended]
 
 
 class _Expectation(NamedTuple):

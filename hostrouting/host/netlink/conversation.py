@@ -3,30 +3,74 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
+import threading
 from contextlib import contextmanager, suppress
 from itertools import repeat
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from hostrouting.exceptions import BackendError
-from hostrouting.host.netlink import device_codec, frames, neighbour_codec
+from hostrouting.host.netlink import device_codec, frames
 from hostrouting.host.netlink.commit import AnswersLostError, Failure
-from hostrouting.host.netlink.namespaces import in_namespace, open_here
 from hostrouting.host.netlink.route_codec import UnknownDeviceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from hostrouting.host.netlink.device_codec import NeighbourTable
     from hostrouting.host.netlink.frames import Request
-    from hostrouting.host.netlink.neighbour_codec import NeighbourTable
-
-__all__ = [
-    "BATCH",
-    "Adapter",
-    "Conversation",
-]
 
 _Result = TypeVar("_Result")
+
+_CLONE_NEWNET: Final = 0x40000000
+_NAMED_NAMESPACES: Final = "/run/netns"
+
+
+def in_namespace(netns: str | None, function: Callable[[], _Result]) -> _Result:
+    """Call the function in the namespace `netns` (a name of `ip netns`, or a path; None: ours) and return its result.
+
+    A new thread enters the namespace and ends there, so no failure can leave one of the caller's threads in it. A
+    socket belongs to the namespace that its thread was in when it was made.
+    """
+    if not netns:
+        return function()
+    path = netns if "/" in netns else f"{_NAMED_NAMESPACES}/{netns}"
+    outcome: list[_Result | OSError] = []
+
+    def enter() -> None:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                _setns(descriptor)
+                outcome.append(function())
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=enter, name=f"enter-{netns}", daemon=True)
+    thread.start()
+    thread.join()
+    if isinstance(outcome[0], OSError):
+        raise outcome[0]
+    return outcome[0]
+
+
+def open_here() -> socket.socket:
+    """Return a raw rtnetlink socket in the namespace of this thread."""
+    return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
+
+
+def _setns(descriptor: int) -> None:
+    # os.setns came with Python 3.12. ctypes takes 5 ms to import, so only if a namespace is named.
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(descriptor, _CLONE_NEWNET) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
 
 #: Messages a send. All their answers are queued before `send` returns. Of the kernels that were tried, 6.12 has room
 #: for the fewest in the default receive buffer: 221. Further answers are lost, while their changes are made all the
@@ -97,7 +141,7 @@ class Conversation:
     def neighbours(self) -> NeighbourTable:
         """Return the neighbours of both families."""
         return self.consistently(
-            lambda: neighbour_codec.parse_neighbours(self.dump(neighbour_codec.NEIGHBOURS), self.names())
+            lambda: device_codec.parse_neighbours(self.dump(device_codec.NEIGHBOURS), self.names())
         )
 
     def dump(self, request: Request) -> Iterator[bytes]:

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.collector import collector_paused
 from hostrouting.exceptions import BackendError, EventsLostError
-from hostrouting.host.netlink.conversation import Adapter
+from hostrouting.host.netlink.conversation import Adapter, in_namespace, open_here
 from hostrouting.host.netlink.event_codec import GROUPS, EventReader, is_event
 from hostrouting.host.netlink.frames import UNREADABLE
-from hostrouting.host.netlink.namespaces import in_namespace, open_here
 from hostrouting.host.netlink.route_codec import UnknownDeviceError
 
 if TYPE_CHECKING:
@@ -24,15 +23,13 @@ if TYPE_CHECKING:
     from hostrouting.net.events import NetworkEvent
     from phases import Context
 
-__all__ = ["NetlinkEvents", "NetlinkListener"]
-
 #: The buffer of the socket. The kernel doubles it, and counts 768 bytes for each route: it holds 20,000.
 _SOCKET_BYTES: Final = 8 << 20
 _SO_RCVBUFFORCE: Final = 33
 #: A listener stores so much until the caller takes it: 130,000 routes, in twice as much memory.
 _MOST_BYTES: Final = 8 << 20
 #: In a storm the socket is emptied so often, not for each announcement: that would take three times the time.
-_MILLISECONDS_TOGETHER: Final = 1
+_MILLISECONDS_TOGETHER: Final = 5
 #: No announcement is longer; that of a link has two kilobytes.
 _LONGEST: Final = 1 << 16
 
@@ -134,7 +131,6 @@ class _Inbox:
 
     def __init__(self, opened: socket.socket) -> None:
         self._socket = opened
-        self._buffer = memoryview(bytearray(_LONGEST))
         self._lock = Lock()
         self._stored: list[bytes] = []
         self._size = 0
@@ -165,9 +161,10 @@ class _Inbox:
             self._lose(loss)
 
     def _receive(self) -> None:
+        receive = self._socket.recv
         while True:
             try:
-                length = self._socket.recv_into(self._buffer, 0, socket.MSG_DONTWAIT | socket.MSG_TRUNC)
+                datagram = receive(_LONGEST, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 return
             except OSError as error:
@@ -176,9 +173,8 @@ class _Inbox:
                 # The kernel says so once, and ahead of the announcements that fitted: they are useless now.
                 self._lose(_too_many("in the socket's buffer"))
                 continue
-            datagram = self._buffer[:length]
             if self._loss is None and is_event(datagram):
-                self._store(bytes(datagram))
+                self._store(datagram)
 
     def _store(self, datagram: bytes) -> None:
         self._size += len(datagram)

@@ -18,38 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-__all__ = [
-    "ACK",
-    "CHANGE_FLAGS",
-    "DONE",
-    "DUMP",
-    "DUMP_INTERRUPTED",
-    "ERROR",
-    "HEADER_LENGTH",
-    "NOOP",
-    "REPLACE",
-    "REQUEST",
-    "UNREADABLE",
-    "Request",
-    "address_of",
-    "attribute",
-    "attributes",
-    "checked_length",
-    "checked_message_length",
-    "each_attribute",
-    "error_of",
-    "header",
-    "is_end_of_dump",
-    "message",
-    "message_start",
-    "messages",
-    "next_hops",
-    "number_of",
-    "parsed",
-    "payload_of",
-    "word",
-]
-
 REQUEST: Final = 0x1
 ACK: Final = 0x4
 DUMP: Final = 0x300

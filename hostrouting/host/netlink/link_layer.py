@@ -9,12 +9,11 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import BackendError
-from hostrouting.host.netlink import classifiers, device_codec, neighbour_codec, route_codec
+from hostrouting.host.netlink import classifiers, device_codec, route_codec
+from hostrouting.host.netlink.batches import Places, commit_links
 from hostrouting.host.netlink.commit import Failure, LinkThing, Transport, slot
-from hostrouting.host.netlink.conversation import BATCH, Adapter
+from hostrouting.host.netlink.conversation import BATCH, Adapter, in_namespace
 from hostrouting.host.netlink.frames import CHANGE_FLAGS, REPLACE, message
-from hostrouting.host.netlink.namespaces import in_namespace
-from hostrouting.host.netlink.places import Places, commit_links
 from hostrouting.net.addresses import IPV6, parse_address
 from hostrouting.net.links import Neighbour
 from hostrouting.net.route_text import LOCAL_TABLE
@@ -29,10 +28,6 @@ if TYPE_CHECKING:
     from hostrouting.net.links import Device, Station
     from hostrouting.net.routes import ObservedRoute
     from phases import Context
-
-__all__ = [
-    "NetlinkLinkLayer",
-]
 
 _logger = logging.getLogger(__name__)
 
@@ -74,7 +69,7 @@ class NetlinkLinkLayer(Adapter):
         """Return the forwarding database of a bridge."""
         with self._open() as kernel:
             return kernel.consistently(
-                lambda: neighbour_codec.parse_stations(kernel.dump(neighbour_codec.STATIONS), kernel.names(), bridge)
+                lambda: device_codec.parse_stations(kernel.dump(device_codec.STATIONS), kernel.names(), bridge)
             )
 
     def answering(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
@@ -215,8 +210,8 @@ class _KernelTransport(Transport[LinkThing]):
         self._shared.add(slot(thing))
         flags = CHANGE_FLAGS[verb]
         if isinstance(thing, Neighbour):
-            kind = neighbour_codec.DELNEIGH if verb == "remove" else neighbour_codec.NEWNEIGH
-            payload = neighbour_codec.pack_neighbour(thing, self._indexes[thing.dev])
+            kind = device_codec.DELNEIGH if verb == "remove" else device_codec.NEWNEIGH
+            payload = device_codec.pack_neighbour(thing, self._indexes[thing.dev])
             # A slot has one neighbour.
             flags |= REPLACE if verb == "append" else 0
         else:

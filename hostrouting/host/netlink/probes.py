@@ -13,21 +13,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError
-from hostrouting.host.netlink.namespaces import in_namespace
+from hostrouting.host.netlink.conversation import in_namespace
 from hostrouting.net.addresses import Address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from phases import Context
-
-__all__ = [
-    "answered_address",
-    "ask",
-    "pack_address",
-    "question",
-    "touch",
-]
 
 #: Seconds to wait for answers to the first question, and to the second, which is sent because a frame may be lost.
 _PATIENCE: Final = (0.3, 0.7)

@@ -41,29 +41,6 @@ if TYPE_CHECKING:
 
     from hostrouting.net.routes import Extra, Route
 
-__all__ = [
-    "DELROUTE",
-    "FIB_MATCH",
-    "GETROUTE",
-    "IPV6_ROUTES",
-    "NEWROUTE",
-    "RTA_DST",
-    "RTA_SRC",
-    "RTA_TABLE",
-    "RTA_UID",
-    "Signature",
-    "UnknownDeviceError",
-    "device_of",
-    "encapsulation_of",
-    "gateway_of",
-    "lookup_request",
-    "pack_route",
-    "pack_signature",
-    "parse_ipv6_routes",
-    "parse_route",
-    "rtmsg",
-]
-
 NEWROUTE: Final = 24
 DELROUTE: Final = 25
 GETROUTE: Final = 26

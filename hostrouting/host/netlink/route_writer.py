@@ -44,14 +44,6 @@ if TYPE_CHECKING:
     from hostrouting.host.netlink.commit import AnyRoute, Step
     from hostrouting.host.netlink.route_codec import Signature
 
-__all__ = [
-    "AFTER_DST",
-    "DST_HEADER",
-    "RouteWriter",
-    "dump_request",
-    "pack_lookups",
-]
-
 DST_HEADER: Final = struct.pack("=HH", 8, RTA_DST)
 #: The position after the destination in a message of the usual form.
 AFTER_DST: Final = HEADER_LENGTH + 12 + 8 + 4 + 4

@@ -21,13 +21,6 @@ if TYPE_CHECKING:
 
     from hostrouting.net.routes import Extra
 
-__all__ = [
-    "RULES",
-    "RULE_ACTIONS",
-    "parse_rules",
-    "unknown_selectors",
-]
-
 _fib_rule = struct.Struct("=8BI")
 RULES: Final = Request(34, _fib_rule.pack(IPV4, 0, 0, 0, 0, 0, 0, 0, 0), "ip -4 rule")
 

@@ -1,1 +1,21 @@
 """nft and ebtables: the machine's packet rules, through their programs."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+__all__ = ["with_sbin"]
+
+#: Debian and others have nft, ebtables and ip there, and systemd looks there for a program without a folder. The PATH
+#: of users, of cron and of su lacks these folders.
+_FOLDERS: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+
+
+def with_sbin() -> dict[str, str]:
+    """Return this process's PATH followed by the folders of administrators.
+
+    With it, programs started through others (`ip netns exec`, `nsenter`) are found as well.
+    """
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return {"PATH": os.pathsep.join([*folders, *(folder for folder in _FOLDERS if folder not in folders)])}

@@ -32,8 +32,6 @@ from phases import Context, DeadlineExceededError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["EbtablesCommand", "insertions"]
-
 _logger = logging.getLogger(__name__)
 
 #: The time that one process may take to undo another's change: the caller's context may be over by then.

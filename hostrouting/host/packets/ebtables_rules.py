@@ -17,8 +17,6 @@ from hostrouting.net.addresses import Address, Prefix, address_bits, mask_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-__all__ = ["BACKENDS", "EbtablesReading", "EbtablesRule", "listing_to_save", "matches", "parse_save", "why_unsafe"]
-
 #: Each backend has its own ruleset, and both are in force.
 BACKENDS: Final = ("nft", "legacy")
 

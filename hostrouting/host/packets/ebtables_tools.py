@@ -11,23 +11,14 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
+from hostrouting.host.packets import with_sbin
 from hostrouting.host.packets.ebtables_rules import EbtablesRule, arguments, listing_to_save
-from hostrouting.host.search_path import with_sbin
 from phases import CommandFailedError, run_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from phases import Context
-
-__all__ = [
-    "UNSEEN",
-    "Command",
-    "RefusedError",
-    "Tools",
-    "find",
-    "legacy_may_have_rules",
-]
 
 #: With `yes`, ebtables-save prints counters, and no two readings are the same.
 _ENVIRONMENT: Final = {"EBTABLES_SAVE_COUNTER": "no"}

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
-from hostrouting.host.search_path import with_sbin
+from hostrouting.host.packets import with_sbin
 from phases import CommandFailedError, run_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from phases import Context
-
-__all__ = ["NftCommand", "check_table_name", "normalised"]
 
 #: The most characters of nft's words that an error shows: the first mistake comes first.
 _MOST_WORDS: Final = 2000

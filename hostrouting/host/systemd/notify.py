@@ -5,20 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import time
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from hostrouting.host.offline import NoSupervisor
+from hostrouting.host.offline import NoSupervisor, Signs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hostrouting.host.machine_ports import Supervisor
-
-__all__ = ["NotifySocket", "Signs", "supervisor_of"]
 
 _logger = logging.getLogger(__name__)
 
@@ -28,40 +24,6 @@ _SECONDS_TO_SEND: Final = 1.0
 _SIGNS_IN_TIME: Final = 2
 #: Of a number that systemd writes: 64 bits.
 _MOST_DIGITS: Final = 20
-
-
-class Signs(ABC):
-    """The signs of `Supervisor`, as the assignments of sd_notify(3)."""
-
-    def ready(self, status: str) -> None:
-        """See `Supervisor.ready`."""
-        self._send({"READY": "1", "STATUS": status})
-
-    def status(self, status: str) -> None:
-        """See `Supervisor.status`."""
-        self._send({"STATUS": status})
-
-    def reloading(self) -> None:
-        """See `Supervisor.reloading`."""
-        # systemd compares it with the time of the signal that it sent: CLOCK_MONOTONIC of this machine, no test's.
-        self._send({"RELOADING": "1", "MONOTONIC_USEC": str(time.monotonic_ns() // 1000)})
-
-    def alive(self) -> None:
-        """See `Supervisor.alive`."""
-        self._send({"WATCHDOG": "1"})
-
-    def stopping(self) -> None:
-        """See `Supervisor.stopping`."""
-        self._send({"STOPPING": "1"})
-
-    def _send(self, assignments: Mapping[str, str]) -> None:
-        # A line is an assignment, so a value is one line.
-        lines = (f"{name}={' '.join(value.split())}\n" for name, value in assignments.items())
-        self._deliver("".join(lines).encode(errors="backslashreplace"))
-
-    @abstractmethod
-    def _deliver(self, message: bytes) -> None:
-        """Deliver a message of one or more lines."""
 
 
 @attrs.frozen

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from phases import Context
 
-__all__ = ["OfflineUnits", "Systemctl", "journal_advice", "unit_error"]
-
 _logger = logging.getLogger(__name__)
 
 _PROPERTIES: Final = "Id,LoadState,ActiveState,SubState,Result,MainPID,NeedDaemonReload,DropInPaths,Requires"
@@ -68,12 +66,15 @@ class Systemctl:
 
     def running(self, ctx: Context, unit: str) -> list[UnitState]:
         """See `ServiceManager.running`."""
+        return [state for state in self.loaded(ctx, unit) if state.is_running]
+
+    def loaded(self, ctx: Context, unit: str) -> list[UnitState]:
+        """See `ServiceManager.loaded`."""
         # A pattern finds the units that systemd has loaded. A backslash, as in `foo\x2dbar@`, is literal and escapes
         # nothing.
         asked = instance_of(unit, "*")
         with _readable(asked):
-            states = list(map(_unit_state, self._show(ctx, _PROPERTIES, [asked])))
-        return sorted(state for state in states if state.is_running)
+            return sorted(map(_unit_state, self._show(ctx, _PROPERTIES, [asked], "--all")))
 
     def ordered_before(self, ctx: Context, unit: str) -> frozenset[str]:
         """See `ServiceManager.ordered_before`."""
@@ -94,12 +95,12 @@ class Systemctl:
         found = shown[0] if shown else {}
         return {name: found.get(key, "") for name, key in shown_as.items()}
 
-    def _show(self, ctx: Context, properties: str, units: Sequence[str]) -> list[dict[str, str]]:
+    def _show(self, ctx: Context, properties: str, units: Sequence[str], *options: str) -> list[dict[str, str]]:
         """Return the output of `systemctl show` for units or patterns: one block for each, a blank line in between.
 
         A property with several lines has them in its value.
         """
-        shown = self._run(ctx, "show", f"--property={properties}", "--", *units)
+        shown = self._run(ctx, "show", f"--property={properties}", *options, "--", *units)
         blocks = []
         for block in filter(str.strip, shown.split("\n\n")):
             found: dict[str, list[str]] = {}
@@ -152,6 +153,10 @@ class OfflineUnits:
         """See `ServiceManager.running`."""
         ctx.check()
         return []
+
+    def loaded(self, ctx: Context, unit: str) -> list[UnitState]:
+        """See `ServiceManager.loaded`."""
+        return self.running(ctx, unit)
 
     def ordered_before(self, ctx: Context, unit: str) -> frozenset[str]:
         """See `ServiceManager.ordered_before`."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hostrouting.host.units import MASK, reach, template_of, words
+from hostrouting.host.units import MASK, reach, settings, template_of
 
 if TYPE_CHECKING:
     from hostrouting.host.machine_ports import FileStore
-
-__all__ = ["UNIT_FOLDERS", "UnitFiles"]
 
 #: The folders in which systemd looks for units of the system; the first match counts.
 UNIT_FOLDERS: Final = (
@@ -20,9 +18,25 @@ UNIT_FOLDERS: Final = (
     "/usr/lib/systemd/system",
     "/lib/systemd/system",
 )
+#: The unit that a boot starts, a link.
+_DEFAULT: Final = "default.target"
+#: The settings that start other units.
+_STARTS: Final = ("Wants", "Requires", "BindsTo", "Upholds")
+#: Every service waits for these, unless it says DefaultDependencies=no.
+_EARLIEST: Final = frozenset({"sysinit.target", "basic.target"})
 _UNIT_NAME: Final = re.compile(r"[A-Za-z0-9:_.\\@-]+\.[a-z]+")
 #: For a file; the folder of a unit's drop-ins has two characters more.
 _LONGEST_NAME: Final = 253
+
+
+class _Order(NamedTuple):
+    """The place of a unit in a boot, as its files and links say."""
+
+    before: frozenset[str]
+    after: frozenset[str]
+    #: The units that it starts.
+    starts: frozenset[str]
+    is_default: bool
 
 
 class UnitFiles:
@@ -52,9 +66,56 @@ class UnitFiles:
         return path is not None and self._masks(path)
 
     def ordered_before(self, unit: str) -> frozenset[str]:
-        """Return the units that this one is `Before=`, followed from unit to unit."""
-        return reach(
-            unit, lambda ring: {after for name in ring for after in words(self.texts(name).values(), "Before")}
+        """Return the units that wait for this one at a boot, directly or through others.
+
+        As systemd does, follow the order that the other units of a boot give themselves, too, and that of a target
+        after the units that it starts.
+        """
+        waiting = self._waiting(unit)
+        return reach(unit, lambda ring: {after for name in ring for after in waiting.get(name, ())})
+
+    def _waiting(self, unit: str) -> dict[str, set[str]]:
+        """Return the units that wait for each of those that a boot loads, and this one."""
+        loaded = self._loaded(unit)
+        waiting: dict[str, set[str]] = {name: set() for name in loaded}
+        for name, order in loaded.items():
+            waiting[name] |= order.before
+            for other in order.after:
+                waiting[other].add(name)
+            # By default a target waits for the units that it starts, if they do not wait for it.
+            if name.endswith(".target") and name not in _EARLIEST and order.is_default:
+                for other in order.starts - order.before:
+                    if loaded[other].is_default and name not in loaded[other].after:
+                        waiting[other].add(name)
+        return waiting
+
+    def _loaded(self, unit: str) -> dict[str, _Order]:
+        """Return the order of this unit, and of all units that systemd loads at a boot, since another names them."""
+        targets = (self._files.read_link(f"{folder}/{_DEFAULT}") for folder in UNIT_FOLDERS)
+        default = next(filter(None, targets), _DEFAULT).rpartition("/")[2]
+        loaded: dict[str, _Order] = {}
+        ring = {unit, default}
+        while ring:
+            orders = {name: self._order(name) for name in ring}
+            loaded |= orders
+            ring = {other for order in orders.values() for other in order.before | order.after | order.starts}
+            ring -= loaded.keys()
+        return loaded
+
+    def _order(self, unit: str) -> _Order:
+        found = settings(self.texts(unit).values(), "Before", "After", "DefaultDependencies", *_STARTS)
+        linked = {
+            name
+            for own in _names(unit)
+            for folder in UNIT_FOLDERS
+            for kind in ("wants", "requires")
+            for name in self._files.names(f"{folder}/{own}.{kind}")
+        }
+        return _Order(
+            before=frozenset(found["Before"].split()),
+            after=frozenset(found["After"].split()),
+            starts=frozenset(linked.union(*(found[setting].split() for setting in _STARTS))),
+            is_default=found["DefaultDependencies"] not in {"no", "false", "0", "off"},
         )
 
     def _drop_ins(self, unit: str) -> list[str]:

@@ -18,37 +18,31 @@ routes='
 
 # @SHARED@
 
-waited=$folder/static-routes.waited # The seconds waited, and ok or failed: the check waits for the rest.
 told=$folder/static-routes.told
-second=0
-absent=() # The routes that were not in force when this run began.
+# Later starts in this boot do not wait.
+[[ -e $told ]] && waits=0
+declare -A absent=() # The routes that were not in force in this run.
+declare -A hidden=() # The foreign route that decided before, by ours.
 
+# Report and exit. The journal does not get a verdict twice, so a line says which routes are in force again.
 finish() { # exit status, priority, verdict
-  local outcome=ok
-  (($1)) && outcome=failed
-  ((${#absent[@]})) && tell_repairs "$3"
-  tell_verdict "$told" "$2" "$3"
-  { printf '%s\n' "$second $outcome" >"$waited"; } 2>/dev/null
-  exit "$1"
-}
-
-# Say in one line which routes are in force again, if the verdict is that of the last run, and so would not tell it.
-tell_repairs() { # verdict
-  local -A left=()
   local line repaired=()
+  for line in "${!hidden[@]}"; do
+    [[ ${why["$line"]-} ]] || tell 4 "foreign route '${hidden["$line"]}' is hidden by '$line'; it decides again when ours is removed"
+  done
   last_told "$told"
-  [[ $last == "$1" ]] || return 0
-  for line in "${todo[@]}"; do
-    left["$line"]=yes
-  done
-  for line in "${absent[@]}"; do
-    [[ ${left["$line"]-} ]] || repaired+=("$line")
-  done
-  case ${#repaired[@]} in
-    0) ;;
-    1) tell 4 "repaired: + ${repaired[0]}" ;;
-    *) tell 4 "${#repaired[@]} routes were repaired, the first is: + ${repaired[0]}" ;;
-  esac
+  if ((${#absent[@]})) && [[ $last == "$3" ]]; then
+    for line in "${todo[@]}"; do
+      absent["$line"]=''
+    done
+    split "$wanted"
+    for line in "${lines[@]}"; do
+      [[ ${absent["$line"]-} ]] && repaired+=("$line")
+    done
+    ((${#repaired[@]})) && tell 4 "repaired: + ${repaired[0]}${repaired[1]+, and $((${#repaired[@]} - 1)) more}"
+  fi
+  tell_verdict "$told" "$2" "$3"
+  exit "$1"
 }
 
 cannot() {
@@ -72,9 +66,9 @@ resolve() {
   split "$answer"
   for line in "${lines[@]}"; do
     own_default "$line" || continue
-    first_dev=${first_dev:-$leads_out}
     for i in "${!hop_dev[@]}"; do
       dev=${hop_dev[i]}
+      [[ $first_dev || ${hop_dead[i]} ]] || first_dev=$dev
       # `via inet6 ADDRESS` is a gateway of the other family. The slash is for a device with the name @ or *.
       [[ ${hop_gateway[i]} == inet6 || -n ${by_dev["/$dev"]+set} ]] && continue
       by_dev["/$dev"]=" dev $dev scope link"
@@ -108,15 +102,35 @@ read_ours() {
   standing=$'\n'${answer// $'\n'/$'\n'}
 }
 
+# Return 0 if all is right: ours are the wanted routes and no others, and each decides its own first address, so it is the
+# first of its place. Where a longer prefix or a rule decides there, the places have to be read.
+in_force() {
+  local questions='' plain
+  [[ $missing ]] && return 1
+  split "$wanted"
+  lines=("${lines[@]%% *}")
+  ((count)) && printf -v questions '\nroute get fibmatch %s' "${lines[@]%/*}"
+  ask "route show table all proto $protocol$questions" -force || cannot
+  answer=$'\n'${answer// $'\n'/$'\n'}
+  # Answers name the protocol, a list of one protocol does not.
+  plain=${answer//" proto $protocol"/}
+  [[ $plain == "$wanted${wanted:1}" ]] && ((${#answer} - ${#plain} == count * (7 + ${#protocol})))
+}
+
 resolve
+in_force && finish 0 5 "routes in force: $count"
 read_ours
-[[ ! $missing && $standing == "$wanted" ]] && finish 0 5 "routes in force: $count"
 
 # --- bash reads on if something has to change
 
+todo=() surplus=() # Routes that are not the first of their place; deletions of our routes that are not wanted.
 declare -A why=()   # The refusal of a route of `todo`, or of a deletion of `surplus`.
-declare -A stale=() # The places with another route of ours than the wanted one: its deletion.
-todo=() surplus=() # Routes that are not in force; deletions of our routes that are not wanted.
+# By destination and metric, the place of a route:
+declare -A want=()  # The rest of the wanted route.
+declare -A first=() # Whose the first route is, but for those of `stale`: `ours` if it is the wanted one, or `foreign`.
+declare -A own=()   # The kernel's own route, unless one of ours precedes it.
+declare -A alike=() # Deletions of ours that may take the wanted route: of itself, and with `onlink` or without.
+declare -A stale=() # Deletions of other routes of ours.
 
 # Set REPLY to the deletion of the last parsed route. The protocol precedes the rest: ip accepts no option after
 # `nexthop`.
@@ -128,164 +142,133 @@ deletion() {
   REPLY+=$rest
 }
 
-# Compare `wanted` with `standing`: fill todo, stale and surplus.
-compare() {
-  local -A wants=() has=()
-  local line key near=() far=()
-  todo=() surplus=() stale=()
+# Compare `wanted` with `standing` and with the routes in the wanted places; fill the variables above.
+survey() {
+  local -A hides=()
+  local line key questions='' i asked keys=()
+  todo=() surplus=() want=() first=() own=() alike=() stale=()
   split "$wanted"
-  todo=("${lines[@]}")
-  if [[ $wanted == *' scope link'* ]]; then
-    # On-link routes first: the gateways of others may be there.
-    for line in "${lines[@]}"; do
-      if [[ $line == *' scope link'* ]]; then near+=("$line"); else far+=("$line"); fi
-    done
-    todo=("${near[@]}" "${far[@]}")
-  fi
-  [[ $standing == $'\n' ]] && return
-  for line in "${todo[@]}"; do
+  asked=("${lines[@]}")
+  for line in "${asked[@]}"; do
     parse_route "$line"
-    wants["$destination $metric"]=$kind$rest
+    keys+=("$destination $metric") want["$destination $metric"]=$kind$rest
+    # One destination may have several metrics; a route listed twice would look like two.
+    [[ $questions == *" $destination" ]] || questions+=$'\n'"route show table main exact $destination"
   done
   split "$standing"
   for line in "${lines[@]}"; do
     parse_route "$line"
     deletion
-    key="$destination $metric"
-    if [[ $elsewhere || -z ${wants["$key"]+set} || ${has["$key"]-} ]]; then
-      surplus+=("$REPLY")
-    elif [[ $kind$rest == "${wants["$key"]}" ]]; then
-      has["$key"]=yes
-      # The route before it decides in its place.
-      [[ ${stale["$key"]-} ]] && surplus+=("${stale["$key"]}")
-    else
-      [[ ${stale["$key"]-} ]] || stale["$key"]=$REPLY
-    fi
+    [[ ! $elsewhere && ${want["$destination $metric"]-} ]] || surplus+=("$REPLY")
   done
-  lines=("${todo[@]}") todo=()
+  ((count)) || return 0
+  # Each of these commands reads the whole table.
+  ((count > 16)) && questions=$'\nroute show table main'
+  look "${questions:1}" || cannot
+  split "$answer"
   for line in "${lines[@]}"; do
     parse_route "$line"
-    [[ ${has["$destination $metric"]-} ]] || todo+=("$line")
+    key="$destination $metric"
+    [[ ${want["$key"]-} && ! $elsewhere ]] || continue
+    deletion
+    if [[ $mark != "$protocol" ]]; then
+      if [[ ! ${alike["$key"]-}${stale["$key"]-} ]]; then
+        [[ $mark == kernel ]] && own["$key"]=${line% }
+        [[ ${first["$key"]-} || $kind$rest == "${want["$key"]}" ]] || hides["$key"]=${line% }
+      fi
+      first["$key"]=${first["$key"]-foreign}
+    elif [[ $kind${rest/ onlink/} != "${want["$key"]/ onlink/}" ]]; then
+      stale["$key"]+=$REPLY$'\n'
+    else
+      [[ $kind$rest == "${want["$key"]}" && ! ${alike["$key"]-} ]] && first["$key"]=${first["$key"]-ours}
+      alike["$key"]+=$REPLY$'\n'
+    fi
+  done
+  for i in "${!asked[@]}"; do
+    line=${asked[i]} key=${keys[i]}
+    if [[ ${first["$key"]-} == ours && ${alike["$key"]} != *$'\n'*$'\n' ]]; then
+      split "${stale["$key"]-}"
+      surplus+=("${lines[@]}")
+      # It was there, in other words.
+      [[ ${why["$line"]-} ]] && absent["$line"]=''
+    else
+      todo+=("$line") absent["$line"]=yes
+      [[ ${hides["$key"]-} ]] && hidden["$line"]=${hides["$key"]}
+      [[ ${own["$key"]-} ]] && why["$line"]="the kernel's own route '${own["$key"]}' has this destination and metric, \
+and is never overwritten; configure narrower destinations, or another metric"
+    fi
   done
 }
 
-# Run the ip commands in `$1`, one a line; set `refused` to the messages for the failed ones, by their number.
-send() {
-  local line said=''
-  refused=()
-  ask "$1" -force || cannot
+# Run ip commands, and note each refusal in `why`, for the route or the deletion.
+carry_out() { # commands
+  local line said='' batch
+  (($#)) || return 0
+  printf -v batch '%s\n' "$@"
+  ask "${batch%$'\n'}" -force || cannot
   [[ $answer == *'Command failed -:'* ]] || return 0
   split "$answer"
   for line in "${lines[@]}"; do
     if [[ $line == 'Command failed -:'* ]]; then
-      refused[${line##*:} - 1]=$said said=''
+      line=${line##*:}
+      line=${!line#route add }
+      line=${line#route prepend }
+      why["${line%" proto $protocol"}"]=$said said=''
     else
       said+=${said:+; }$line
     fi
   done
 }
 
-# Add the routes of `todo`, and only then remove those of `surplus`: no packet meets an empty place. `ip route add` never
-# overwrites a route; an occupied place is read first.
+# Add the routes of `todo`, before the foreign ones of their places; then remove those of `surplus`, so that no packet meets
+# an empty place; and at last put ours first where it stands further back: the kernel moves no route, so it is removed and
+# added. Nothing is replaced, because the kernel would replace the first route of that moment, of any owner.
 change() {
-  local i batch lines=() taken=() added=("${todo[@]}")
-  if ((${#stale[@]})); then
-    added=()
-    for line in "${todo[@]}"; do
-      parse_route "$line"
-      if [[ ${stale["$destination $metric"]-} ]]; then taken+=("$line"); else added+=("$line"); fi
-    done
-  fi
-  if ((${#added[@]})); then
-    printf -v batch "route add %s proto $protocol\\n" "${added[@]}"
-    send "${batch}route show table all proto $protocol"
-    standing=$'\n'${answer// $'\n'/$'\n'}
-    [[ $standing == "$wanted" ]] && return
-    for i in "${!refused[@]}"; do
-      ((i < ${#added[@]})) || continue
-      why["${added[i]}"]=${refused[i]}
-      [[ ${refused[i]} == *'File exists'* ]] && taken+=("${added[i]}")
-    done
-  fi
-  ((${#taken[@]})) && take "${taken[@]}"
-  if ((${#surplus[@]})); then
-    printf -v batch '%s\n' "${surplus[@]}"
-    send "${batch%$'\n'}"
-    for i in "${!refused[@]}"; do
-      why["${surplus[i]}"]=${refused[i]}
-    done
-  fi
-  read_ours
-}
-
-# Take occupied places: add our route before the existing one. Nothing is replaced, because the kernel would replace the
-# first route of that moment, of any owner. The kernel's routes are never hidden. Our earlier route is removed afterwards.
-take() { # routes
-  local -A line_at=() first=() first_mark=() first_is=() own=() later=()
-  local line key questions='' deletions='' batch='' i=0 sent=()
-  for line in "$@"; do
-    parse_route "$line"
-    line_at["$destination $metric"]=$line
-    questions+="route show table main exact $destination"$'\n'
-  done
-  # Each of these commands reads the whole table.
-  (($# > 16)) && questions=$'route show table main\n'
-  look "${questions%$'\n'}" || cannot
-  split "$answer"
-  for line in "${lines[@]}"; do
-    parse_route "$line"
-    key="$destination $metric"
-    [[ ${line_at["$key"]-} && ! $elsewhere ]] || continue
-    [[ $mark == kernel ]] && own["$key"]=${line% }
-    if [[ ! ${first["$key"]-} ]]; then
-      first["$key"]=${line% } first_mark["$key"]=$mark first_is["$key"]=$kind$rest
-    elif [[ $mark == "$protocol" ]]; then
-      deletion
-      later["$key"]+=$REPLY$'\n'
-    fi
-  done
-  for line in "$@"; do
-    parse_route "$line"
-    key="$destination $metric"
-    if [[ ${own["$key"]-} ]]; then
-      why["$line"]="the kernel's own route '${own["$key"]}' has this destination and metric, and is never \
-overwritten; configure narrower destinations, or another metric"
-      continue
-    fi
-    # The kernel does not move an existing route to the front.
-    deletions+=${later["$key"]-}
-    batch+="route prepend $line proto $protocol"$'\n'
-    sent+=("$line")
-  done
-  [[ $batch ]] || return
-  [[ $deletions ]] && send "${deletions%$'\n'}"
-  send "${batch%$'\n'}"
-  for line in "${sent[@]}"; do
-    parse_route "$line"
-    key="$destination $metric"
-    if [[ ${refused[i]-} ]]; then
-      why["$line"]=${refused[i]}
-    elif [[ ${first_mark["$key"]-} == "$protocol" ]]; then
-      surplus+=(${stale["$key"]+"${stale["$key"]}"})
-    elif [[ ${first["$key"]-} && ${first_is["$key"]} != "$kind$rest" ]]; then
-      tell 4 "$line is added before the foreign '${first["$key"]}', which decides again once ours is removed"
-    fi
-    i=$((i + 1))
-  done
-}
-
-# Make `wanted` the routes in force, in a few rounds: a route may need another one, or its place may be occupied.
-converge() {
-  local last='' round
+  local line key adds=() moves=()
   why=()
-  for round in 1 2 3 4; do
-    compare
-    ((${#absent[@]})) || absent=("${todo[@]}")
+  for line in "${todo[@]}"; do
+    parse_route "$line"
+    key="$destination $metric"
+    [[ ${own["$key"]-} ]] && continue
+    if [[ ${alike["$key"]-} ]]; then
+      split "${alike["$key"]}"
+      moves+=("${lines[@]}" "route prepend $line proto $protocol")
+    elif [[ ${first["$key"]-}${stale["$key"]-} ]]; then
+      adds+=("route prepend $line proto $protocol")
+    else
+      adds+=("route add $line proto $protocol")
+    fi
+  done
+  carry_out "${adds[@]}"
+  carry_out "${surplus[@]}"
+  carry_out "${moves[@]}"
+}
+
+# Make `wanted` the routes in force: most places are empty, and the others are read, in a few rounds: a route may need
+# another one, an earlier one of ours goes after it, or its place may change meanwhile.
+converge() {
+  local -A stands=()
+  local last='' round line adds=()
+  why=()
+  split "$standing"
+  for line in "${lines[@]}"; do
+    stands["$line"]=yes
+  done
+  split "$wanted"
+  for line in "${lines[@]}"; do
+    [[ ${stands["$line"]-} ]] || absent["$line"]=yes adds+=("route add $line proto $protocol")
+  done
+  carry_out "${adds[@]}"
+  for round in 1 2 3 4 5; do
+    if ((round > 1 || ${#adds[@]})); then
+      in_force && return 0
+      read_ours
+    fi
+    survey
     ((${#todo[@]} + ${#surplus[@]})) || return 0
-    [[ $round == 4 || $standing == "$last" ]] && return 1
-    last=$standing
+    [[ $round == 5 || $standing$answer == "$last" ]] && return 1
+    last=$standing$answer
     change
-    [[ $standing == "$wanted" ]] && return 0
   done
 }
 
@@ -307,14 +290,7 @@ reason_to_wait() {
 while true; do
   [[ ! $missing ]] && converge && todo=() && finish 0 5 "routes in force: $count"
   reason_to_wait
-  [[ ! $REPLY ]] || ((second >= waits)) && break
-  if ((second == 0)); then
-    last_told "$told"
-    # A message that the last bad verdict had is not repeated.
-    [[ $last == *"$REPLY"* ]] || tell 4 "waiting up to $waits s: $REPLY"
-  fi
-  wait_a_second
-  second=$((second + 1))
+  { [[ $REPLY ]] && wait_a_second "$REPLY"; } || break
   resolve
   read_ours
 done

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from hostrouting.host import Lookup, ObservedRoute, RouteBackend
     from hostrouting.testing.node import Node
 
-__all__ = ["RouteReadingContract"]
-
 _PROTOCOLS: Final = {name: number for number, name in PROTOCOL_NAMES.items()}
 #: A route with two next hops.
 MULTIPATH: Final = Route(
@@ -31,8 +29,6 @@ IB0: Final = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
 DEFAULT: Final = "default via 10.224.0.1 dev eth0"
 LONGER: Final = "172.16.8.0/24 via 10.224.0.1 dev eth0"
 LOWER: Final = "9.0.0.0/8 dev eth0 scope link metric 3"
-#: A route of a table that only rules reach.
-BY_RULE: Final = "default dev ib0 table 88 scope link"
 
 
 def route(text: str) -> Route:
@@ -71,15 +67,18 @@ def place(backend: RouteBackend) -> list[str]:
 
 
 def find(backend: RouteBackend, text: str) -> ObservedRoute:
+    """Return the one route with this text."""
     (found,) = [one for one in backend.routes() if str(one) == text]
     return found
 
 
 def ask(backend: RouteBackend, *addresses: str, **options: Any) -> list[Lookup]:
+    """Return the answers of a lookup."""
     return backend.lookup([parse_ipv4(address) for address in addresses], **options)
 
 
 def deciding(backend: RouteBackend, address: str) -> str:
+    """Return the route that decides an address, or the name of the errno."""
     (answer,) = ask(backend, address)
     return errno.errorcode[answer.errno] if answer.route is None else str(answer.route)
 
@@ -135,14 +134,6 @@ class RouteReadingContract:
             "10.9.0.5/24": False,
         }
 
-    def test_point_to_point_addresses_name_their_peer(self, node: Node, backend: RouteBackend) -> None:
-        """The network of a point-to-point address is its peer's."""
-        node.add_link("ppp0")
-        node.add_address("ppp0", "10.3.0.1/32", peer="10.3.0.2")
-        (own,) = backend.links()[1].addresses
-        assert (format_ipv4(own.local), format_ipv4(own.peer)) == ("10.3.0.1", "10.3.0.2")
-        assert shown(backend, table=254) == ["10.3.0.2 dev ppp0 proto kernel scope link src 10.3.0.1"]
-
     def test_known_neighbours_belong_to_their_link(self, eth0: Node, backend: RouteBackend) -> None:
         """Peers whose hardware address is known are listed in order, and go when the device goes down."""
         for peer in "172.16.3.9", "172.16.3.2":
@@ -156,18 +147,6 @@ class RouteReadingContract:
         assert known() == [[], [], []]
 
     # --- routes
-
-    def test_an_address_brings_its_routes(self, node: Node, backend: RouteBackend) -> None:
-        """An address makes a connected, a local and a broadcast route; before Linux 5.14 another one for broadcasts."""
-        node.add_link("ib0")
-        before = set(backend.routes())
-        node.add_address("ib0", "172.16.1.4/16")
-        added = set(map(str, set(backend.routes()) - before))
-        assert added - {"broadcast 172.16.0.0 dev ib0 table local proto kernel scope link src 172.16.1.4"} == {
-            IB0,
-            "local 172.16.1.4 dev ib0 table local proto kernel scope host src 172.16.1.4",
-            "broadcast 172.16.255.255 dev ib0 table local proto kernel scope link src 172.16.1.4",
-        }
 
     def test_routes_of_every_kind_are_read(self, eth0: Node, backend: RouteBackend) -> None:
         """Metric, protocol, source, table and type are as given."""
@@ -209,12 +188,6 @@ class RouteReadingContract:
         ]
         arrange(eth0, *reversed(ordered))
         assert shown(backend, protocol=16) == ordered
-
-    def test_a_link_that_goes_down_takes_its_routes(self, eth0: Node, backend: RouteBackend) -> None:
-        """A device that is down keeps no route but the local one of its address."""
-        eth0.set_up("ib0", up=False)
-        local = "local 172.16.1.4 dev ib0 table local proto kernel scope host src 172.16.1.4"
-        assert shown(backend, dev="ib0") == [local]
 
     # --- rules
 
@@ -269,42 +242,11 @@ class RouteReadingContract:
         node.add_link("eth0")
         assert deciding(backend, "192.0.2.1") == "ENETUNREACH"
 
-    @pytest.fixture
-    def table88(self, eth0: Node) -> Node:
-        """The same node, with a default route in another table."""
-        arrange(eth0, BY_RULE)
-        return eth0
-
     def test_the_routes_of_a_protocol(self, eth0: Node, backend: RouteBackend) -> None:
         """The routes of one protocol are those of all with this protocol, in every table and in the same order."""
         arrange(eth0, "9.0.0.0/8 dev eth0 proto 142 table 88", "9.0.0.0/8 dev eth0 proto 142", "8.0.0.0/8 dev eth0")
         for protocol in 2, 142, 77:
             assert backend.routes_of(protocol) == [one for one in backend.routes() if one.protocol == protocol]
-
-    def test_throw_ends_the_search_in_its_table_only(self, table88: Node, backend: RouteBackend) -> None:
-        """After a throw the next rule's table is asked."""
-        table88.add_rule(Rule(100, table=88))
-        arrange(table88, "throw 9.0.0.0/8 table 88")
-        assert [deciding(backend, address) for address in ("9.1.1.1", "8.1.1.1")] == [DEFAULT, BY_RULE]
-
-    def test_a_rule_by_destination_chooses_the_table(self, table88: Node, backend: RouteBackend) -> None:
-        """`to` selects its addresses, and `not to` all others."""
-        table88.add_rule(Rule(100, table=88, destination=(9 << 24, 8)))
-        assert [deciding(backend, address) for address in ("9.1.1.1", "8.1.1.1")] == [BY_RULE, DEFAULT]
-        table88.add_rule(Rule(99, action="prohibit", destination=(9 << 24, 8), inverted=True))
-        assert deciding(backend, "8.1.1.1") == "EACCES"
-
-    def test_a_rule_by_source_wants_the_source(self, table88: Node, backend: RouteBackend) -> None:
-        """A lookup misses a `from` rule, and the same lookup with the source of the packet does not."""
-        own = parse_ipv4("10.224.0.4")
-        table88.add_rule(Rule(100, table=88, source=(own, 32)))
-        answers = ask(backend, "9.1.1.1", "9.1.1.1", sources=[None, own])
-        assert [str(answer.route) for answer in answers] == [DEFAULT, BY_RULE]
-
-    def test_a_foreign_source_is_refused(self, eth0: Node, backend: RouteBackend) -> None:
-        """The node cannot send from an address that it does not hold."""
-        (answer,) = ask(backend, "9.1.1.1", sources=[parse_ipv4("10.224.0.99")])
-        assert answer == (parse_ipv4("9.1.1.1"), None, errno.ENETUNREACH)
 
     def test_resolving_names_the_path_and_the_source(self, eth0: Node, backend: RouteBackend) -> None:
         """The answer has one packet's gateway, device and source address."""

@@ -1,17 +1,12 @@
 """A namespace, and the adapter of ebtables in it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from hostrouting.host.packets.ebtables import EbtablesCommand
-from hostrouting.testing.kernel_node import KernelNode
+from hostrouting.testing.node import KernelNode
 from phases import Context
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture

@@ -1,29 +1,23 @@
 """Changes of ebtables' rules: all or nothing, among foreign rules, and against other programs."""
 
-from __future__ import annotations
-
 import logging
 import os
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from support.contracts.ebtables import DNAT, LOG, ONE, SNAT, THREE, TWO, arp_rule
 from support.ebtables_nodes import LACKS_CARE, load, run, saved, write_tool
 from support.needs import needs
 
 from hostrouting.exceptions import BackendError
 from hostrouting.host.packets.ebtables import EbtablesCommand
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
-from hostrouting.testing.contracts.ebtables import DNAT, LOG, ONE, SNAT, THREE, TWO, arp_rule
-from hostrouting.testing.memory_ebtables import MemoryEbtables
+from hostrouting.testing.memory_packets import MemoryEbtables
+from hostrouting.testing.node import KernelNode
 from phases import CancelledError, Context
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from hostrouting.testing.kernel_node import KernelNode
 
 
 @contextmanager

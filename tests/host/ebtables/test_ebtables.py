@@ -1,31 +1,24 @@
-from __future__ import annotations
-
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.contracts.ebtables import DNAT, LOG, ONE, SNAT, THREE, TWO, EbtablesContract
 from support.ebtables_backends import BACKENDS
 from support.ebtables_lines import cni_lines, rule_lines
 from support.ebtables_nodes import LACKS_CARE, LEGACY_STAND_IN, load, run, saved, write_tool
 from support.needs import needs
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
+from hostrouting.host import Ebtables
 from hostrouting.host.packets.ebtables import EbtablesCommand
 from hostrouting.host.packets.ebtables_rules import EbtablesRule, parse_save
 from hostrouting.host.packets.ebtables_tools import legacy_may_have_rules
-from hostrouting.testing.contracts import EbtablesContract
-from hostrouting.testing.contracts.ebtables import DNAT, LOG, ONE, SNAT, THREE, TWO
-from hostrouting.testing.kernel_node import KernelNode
-from hostrouting.testing.memory_ebtables import MemoryEbtables
+from hostrouting.testing.memory_packets import MemoryEbtables
+from hostrouting.testing.node import KernelNode
 from phases import Context
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from hostrouting.host import Ebtables
 
 
 class TestMemory(EbtablesContract):
@@ -157,7 +150,7 @@ class TestWhatCannotBeSeen:
     ) -> None:
         """Without a command prefix it is a note, too, if the tool is neither on PATH nor in the sbin folders."""
         monkeypatch.setenv("PATH", str(tmp_path))
-        monkeypatch.setattr("hostrouting.host.search_path._FOLDERS", ())
+        monkeypatch.setattr("hostrouting.host.packets._FOLDERS", ())
         assert len(EbtablesCommand().read(ctx).notes) == 2
 
     @needs("ebtables-legacy")

@@ -1,0 +1,105 @@
+#!/bin/bash -p
+# Asks whether routing is right now; run by the drop-in of each gate, and by hostrouting-retry.sh.
+# Installed by hostrouting; 'hostrouting reset' removes it.
+#
+#   hostrouting-ask.sh [GATE]        GATE: the unit that is about to start
+#
+# Runs the scripts of the units that hostrouting-ready.service requires, which do not wait then. Exits 0 if all succeed,
+# 75 if another run holds the lock, otherwise 1 with the reason: a line, if it is as before. The units themselves are
+# started only if their states or messages are out of date.
+
+set -fu
+# A gate has an environment of its own.
+umask 022
+export LC_ALL=C PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+
+folder=/etc/aks-flex-node
+run=/run/aks-flex-node
+ready=/etc/systemd/system/hostrouting-ready.service
+units=(static-routes probe-snat check-route-overlap)
+status=75 unit='' reason="another run of hostrouting has held the lock of $folder for 10 s"
+
+# Run the scripts; set `status`, and the `unit` that does not succeed, with its reason.
+look() {
+    local file command
+    status=0
+    for unit in "${units[@]}"; do
+        [[ -L $ready.requires/$unit.service ]] || continue
+        file=$folder/$unit.sh command=("$file" now)
+        [[ $unit != probe-snat ]] || file=$folder/probe-snat.nft command=(nft -f "$file")
+        reason='its unit file or script is lost or masked; run: hostrouting apply CONFIG'
+        # With a broken link, a link to a mask, or an empty script, which would succeed, no gate can pass.
+        [[ -f $ready.requires/$unit.service && -s $file ]] && reason=$(exec timeout 15 "${command[@]}" 2>&1) || status=1
+        ((status == 0)) || return
+        [[ ! $reason ]] || echo "$reason" >&2
+    done
+}
+
+# The same, one run at a time. A hundred gates may ask at once: an answer to a question that began later is theirs, too.
+ask() {
+    local asked began='' known=''
+    read -r asked _ < /proc/uptime
+    { exec 9< "$folder"; } 2> /dev/null && flock --timeout 10 9 || return
+    { read -r began status unit && read -r reason; } 2> /dev/null < "$run/hostrouting.answer"
+    [[ $began ]] && ((10#${began/./} > 10#${asked/./})) && return
+    read -r began _ < /proc/uptime
+    look
+    # The others have the first fact in a line.
+    reason=${reason//<[0-9]>/} known=$reason
+    [[ ${known%%$'\n'*} != *: ]] || known=${known#*:$'\n'  }
+    [[ $known == 'as before, since '* ]] || known="as before, since $(printf '%(%H:%M)T'): ${known%%$'\n'*}"
+    { echo "$began $status $unit"$'\n'"$known" > "$run/hostrouting.answer"; } 2> /dev/null
+    exec 9<&-
+    renew
+}
+
+# Start the units if their states are out of date, or their last messages.
+renew() {
+    if ((status == 0)); then
+        systemctl is-failed --quiet "${units[@]}" || return
+    elif systemctl is-failed --quiet "$unit"; then
+        [[ $reason != 'as before, since '* && -s $run/${unit#check-}.told ]] || return
+    fi
+    systemctl start --no-block hostrouting-ready.service 2> /dev/null
+}
+
+# Return 0 if some gate has told the same in the last seconds.
+is_told() {
+    local last=''
+    [[ $reason == *': as before, since '* ]] || return
+    { read -r last < "$run/hostrouting.told"; } 2> /dev/null
+    [[ $last ]] && ((EPOCHSECONDS - last >= 0 && EPOCHSECONDS - last < pause)) && return
+    { echo "$EPOCHSECONDS" > "$run/hostrouting.told"; } 2> /dev/null
+    return 1
+}
+
+# No gate waits for optional rules, and each start loads them anew.
+[[ ! -L $ready.wants/probe-snat.service || $# == 0 ]] || systemctl start --no-block probe-snat.service
+ask
+exec 9<&-
+reason="${unit:+$unit: }${reason:-it ended without a message}"
+(($#)) || { ((status == 0)) || echo "$reason" && exit "$status"; }
+held=hostrouting-held@$1.service
+if ((status)); then
+    # A Restart= without delay stays below the limit of 5 starts in 10 s, and is slowed down if it goes on.
+    pause=3
+    [[ $(systemctl show --property=NRestarts -- "$1") == NRestarts=0 ]] || pause=10
+    ((pause == 10)) && is_told || echo "<3>hostrouting: $1 is refused: ${reason//$'\n'/$'\n<3>'}"
+    sleep "$pause"
+    # A stop of the unit may have ended its start, and not this script (KillMode=process).
+    kill -0 "$PPID" 2> /dev/null || exit 1
+    # It may be right now, and the unit need not wait for its RestartSec=.
+    ask
+fi
+exec 9<&-
+if ((status)); then
+    if [[ $(systemctl show --property=DropInPaths -- "$1") == */10-hostrouting.conf* ]]; then
+        # A reset, which has forgotten this unit, and an apply may have taken place meanwhile.
+        systemctl is-active --quiet "$held" || systemctl start --no-block "$held"
+        exit 1
+    fi
+    # Nothing would start this unit later.
+    echo "<4>hostrouting: $1 is no gate any more"
+fi
+systemctl stop --no-block "$held" 2> /dev/null
+exit 0

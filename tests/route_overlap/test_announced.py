@@ -1,0 +1,34 @@
+"""The findings under an announced fabric, against the kernel's answers after the addresses were really added."""
+
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from support.announced_proofs import check_nothing_is_missed, check_script_equals_proof
+from support.announced_worlds import Announced, announced_worlds, announcements
+from support.examples import FEW
+from support.kernel import needs_kernel
+from support.overlap_worlds import World
+
+from hostrouting.testing import KernelNode
+
+
+@needs_kernel
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(world=announced_worlds(), announced=announcements)
+def test_nothing_is_missed(world: World, announced: Announced) -> None:
+    """Each address that the kernel loses with the fabric was found before, whatever rules and tables there are."""
+    with KernelNode.made() as node:
+        announced.prepare(node)
+        world.arrange(node)
+        check_nothing_is_missed(node, world, announced)
+
+
+@needs_kernel
+@settings(max_examples=FEW, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(world=announced_worlds(), announced=announcements)
+def test_the_boot_script_finds_the_same(world: World, announced: Announced, tmp_path: Path) -> None:
+    """Under announced addresses the boot script finds the same addresses, with the same devices, as the proof."""
+    with KernelNode.made() as node:
+        announced.prepare(node)
+        world.arrange(node)
+        check_script_equals_proof(node, world, announced, tmp_path)

@@ -1,0 +1,174 @@
+"""The check waits only if its proof fails and may heal, and 30 s in all: the task for a run, the script for a boot."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from support.kernel import needs_kernel
+from support.overlap_worlds import ScriptRun, run_script
+
+from hostrouting.config import HostRoutingConfig
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.route_overlap import check_now, render_script
+from hostrouting.testing import FakeHost, KernelNode
+from phases import Context
+from phases.testing import ManualClock
+
+pytestmark = needs_kernel
+
+CIDR = "10.96.0.0/16"
+WHOLE = f"{CIDR}: no-route 10.96.0.0-10.96.255.255"
+FINE = f"{CIDR} leaves by eth0\n"
+NO_DEFAULT = "table main has no IPv4 default route"
+#: The node is isolated: no default route is expected.
+ISOLATED = {"expectedDevs": ["eth0"]}
+ABSENT = {"expectedDevs": ["eth0", "eth1"]}
+NO_DEVICE = "there is no network device eth1"
+HALF = "10.96.0.0/17 via 10.224.0.1"
+ASTRAY = f"{CIDR} dev ib0"
+#: What is missing at a boot: routes, section, and the reason to wait; without one the node is not waited for.
+CASES: Mapping[str, tuple[list[str], Mapping[str, object], str]] = {
+    "no default route": ([], {}, NO_DEFAULT),
+    "no route": ([], ISOLATED, WHOLE),
+    "no route for a part": ([HALF], ISOLATED, f"{CIDR}: no-route 10.96.128.0-10.96.255.255"),
+    "no route, no device": ([HALF], ABSENT, NO_DEVICE),
+    "another way, no device": ([ASTRAY], ABSENT, NO_DEVICE),
+    "another way": ([ASTRAY], ISOLATED, ""),
+    "another way than the default route": (["default via 10.224.0.1", ASTRAY], {}, ""),
+    "another way for a part": (["10.96.0.0/17 dev ib0"], ISOLATED, ""),
+    "blocked": ([HALF, "blackhole 10.96.128.0/17"], ABSENT, ""),
+    "local": (["local 10.96.0.1 dev ib0 table local"], ABSENT, ""),
+    "announced": ([f"{CIDR} via 10.224.0.1"], {**ABSENT, "fabric": ["10.96.0.0/20"]}, ""),
+}
+#: Runs the command after it where $1 cannot be written, $2 seconds after the boot.
+UNWRITABLE = """
+mount -t tmpfs -o ro none "$1"; echo "$2" > "$1.uptime"; mount --bind "$1.uptime" /proc/uptime; exec "${@:3}"
+"""
+
+
+@pytest.fixture
+def node() -> Iterator[KernelNode]:
+    with KernelNode.made() as node:
+        for dev, address in (("eth0", "10.224.0.4/16"), ("ib0", "172.16.1.4/16")):
+            node.add_link(dev)
+            node.add_address(dev, address)
+        yield node
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Hold what the scripts write below /run."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    return folder
+
+
+def waits_told(ran: ScriptRun) -> list[str]:
+    return [line for line in ran.output.splitlines() if line.startswith("waiting")]
+
+
+def checked(node: KernelNode, section: Mapping[str, object]) -> tuple[bool, float]:
+    """Return the answer of the library, and the seconds that it waited."""
+    clock = ManualClock(auto=True)
+    config = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": [CIDR], **section}})
+    report = check_now(Context(clock=clock), config, FakeHost(NetlinkBackend(netns=node.name)))
+    return report.ok, clock.monotonic()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_may_heal(node: KernelNode, folder: Path, caplog: pytest.LogCaptureFixture, case: str) -> None:
+    """Task and script wait for the same things, with the same reason, and for nothing else."""
+    routes, section, reason = CASES[case]
+    for route in routes:
+        node.ip("route", "add", *route.split())
+    assert checked(node, section) == (False, 30 if reason else 0)
+    assert caplog.messages == ([f"waiting up to 30 s: {reason}"] if reason else [])
+    ran = run_script(node, folder, [CIDR], options=section, waits=1, second=0.01)
+    assert waits_told(ran) == ([f"waiting up to 1 s: {reason}"] if reason else [])
+    assert (ran.status, ran.markers.get("waited")) == (1, "1\n" if reason else None)
+
+
+def test_a_dead_end_may_heal(node: KernelNode, folder: Path) -> None:
+    """An expected device without carrier is waited for."""
+    node.add_link("eth1", carrier=False)
+    node.add_address("eth1", "10.225.0.4/16")
+    node.ip("route", "add", "default", "via", "10.225.0.1", "dev", "eth1")
+    assert checked(node, {}) == (False, 30)
+    ran = run_script(node, folder, [CIDR], waits=1, second=0.01)
+    assert ran.output.startswith(f"waiting up to 1 s: {CIDR}: dead-end 10.96.0.0-10.96.255.255 by eth1 (default via ")
+
+
+@pytest.mark.parametrize("section", [ISOLATED, ABSENT])
+def test_a_right_node_starts_at_once(
+    node: KernelNode, folder: Path, caplog: pytest.LogCaptureFixture, section: Mapping[str, object]
+) -> None:
+    """Without a default route, and without one of the expected devices."""
+    node.ip("route", "add", CIDR, "via", "10.224.0.1")
+    assert (checked(node, section), caplog.messages) == ((True, 0), [])
+    ran = run_script(node, folder, [CIDR], options=section, waits=30, second=0.01)
+    assert ran == (0, FINE, {"route-overlap.ok": FINE})
+
+
+@pytest.mark.parametrize("section", [{}, ISOLATED])
+def test_it_passes_when_the_route_comes(node: KernelNode, folder: Path, section: Mapping[str, object]) -> None:
+    """The script looks again after a second, with all that is there then."""
+    tools = folder.with_name("tools")
+    tools.mkdir()
+    ip = shutil.which("ip")
+    lease = f"{ip} route add default via 10.224.0.1 dev eth0 2>/dev/null"
+    (tools / "ip").write_text(f'#!/bin/bash\n[[ -e {folder}/waited ]] && {lease}\nexec {ip} "$@"\n')
+    (tools / "ip").chmod(0o755)
+    environment = {"PATH": f"{tools}:/usr/bin:/bin"}
+    ran = run_script(node, folder, [CIDR], options=section, waits=30, environment=environment, second=0.01)
+    assert (ran.status, len(waits_told(ran))) == (0, 1)
+    assert ran.markers == {"route-overlap.ok": FINE, "waited": "1\n"}
+
+
+class TestOnceInABoot:
+    """The scripts count the seconds in a file."""
+
+    @pytest.mark.parametrize(
+        ("waited", "left", "after"),
+        [(None, 2, 2), ("1\n", 1, 2), ("2\n", 0, 2), ("30\n", 0, 30), ("", 2, 2), ("nonsense\n", 2, 2)],
+    )
+    def test_the_rest_is_waited_for(
+        self, node: KernelNode, folder: Path, *, waited: str | None, left: int, after: int
+    ) -> None:
+        """Whichever script has waited; a file that says nothing counts as none."""
+        if waited is not None:
+            (folder / "waited").write_text(waited)
+        ran = run_script(node, folder, [CIDR], waits=2, second=0.01)
+        assert waits_told(ran) == ([f"waiting up to {left} s: {NO_DEFAULT}"] if left else [])
+        assert (ran.status, ran.markers["waited"].strip()) == (1, str(after))
+
+    @pytest.mark.parametrize("marker", ["route-overlap.ok", "route-overlap.detected"])
+    def test_a_start_after_the_first_verdict_does_not_wait(self, node: KernelNode, folder: Path, marker: str) -> None:
+        """Right or not, that of the script or of an apply."""
+        (folder / marker).write_text("\n")
+        ran = run_script(node, folder, [CIDR], waits=30, second=0.01)
+        assert (ran.status, [*ran.markers]) == (1, ["route-overlap.detected"])
+
+    def test_a_killed_script_has_counted(self, node: KernelNode, folder: Path) -> None:
+        """The next start waits for the rest alone."""
+        config = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": [CIDR]}})
+        script = folder.with_name("script")
+        script.write_bytes(render_script(config).replace(b"/run/aks-flex-node", bytes(folder)))
+        argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", str(script)]
+        with subprocess.Popen(argv, stderr=subprocess.PIPE) as waiting:
+            assert waiting.stderr is not None
+            assert waiting.stderr.readline().decode() == f"waiting up to 30 s: {NO_DEFAULT}\n"
+            waiting.kill()
+        assert (folder / "waited").read_text() == "1\n"
+        assert waits_told(run_script(node, folder, [CIDR], waits=2, second=0.01)) == [
+            f"waiting up to 1 s: {NO_DEFAULT}"
+        ]
+
+    @pytest.mark.parametrize(("uptime", "waits"), [("299.99 1.2", True), ("300.00 1.2", False), ("", False)])
+    def test_where_nothing_can_be_counted(self, node: KernelNode, folder: Path, *, uptime: str, waits: bool) -> None:
+        """If /run cannot be written, only the first five minutes of a boot wait."""
+        through = ["unshare", "--mount", "bash", "-ec", UNWRITABLE, "bash", str(folder), uptime]
+        ran = run_script(node, folder, [CIDR], waits=2, through=through, second=0.01)
+        assert waits_told(ran) == ([f"waiting up to 2 s: {NO_DEFAULT}"] if waits else [])
+        assert ran.status == 1

@@ -1,0 +1,365 @@
+"""Machines in which hostrouting works beside a program of Debian that keeps a route to the destination of ours."""
+
+import os
+import re
+import select
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Final, TypeVar
+
+import attrs
+from support.program import install_command
+from support.systemd_box import SystemdBox
+
+from hostrouting import Configure, HostRoutingConfig
+from hostrouting.configure import Reset
+from hostrouting.host import Host
+from hostrouting.host.files.lock import FileLock
+from hostrouting.host.files.store import RootedFiles
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.systemd.systemctl import Systemctl
+from phases import Context, execute
+
+PACKAGES: Final = (
+    *("python3", "systemd", "dbus", "iproute2", "procps"),
+    # debootstrap does not find the one that polkitd needs.
+    "libpam-systemd",
+    *("bird2", "dhcpcd-base", "dnsmasq-base", "frr", "keepalived", "network-manager"),
+)
+PLACE: Final = "172.16.8.0/22"
+OURS: Final = f"{PLACE} via 10.224.0.1 dev eth0 proto 142"
+CONFIG: Final = HostRoutingConfig.from_mapping(
+    {
+        "staticRoutes": {"enabled": True, "routes": [{"destination": PLACE, "gateway": "10.224.0.1", "dev": "eth0"}]},
+        "watch": {"enabled": True, "mode": "service"},
+        "gates": [],
+    }
+)
+#: The last numbers of the gateways of a program: the one that it begins with, and the one that it changes to.
+OLDER, NEWER = "9", "8"
+#: Ours is in force so soon after each event.
+_SECONDS: Final = 1.0
+_HANGS_AFTER: Final = 60.0
+_WIRE: Final = """
+ip netns add beyond
+ip link add eth0 type veth peer name wire netns beyond
+ip -n beyond address add 10.224.0.1/24 dev wire
+ip -n beyond link set wire up
+mkdir -p /etc/systemd/system/multi-user.target.wants
+# So that the time it takes is its own, also beside other tests.
+mkdir -p /etc/systemd/system/hostrouting-watch.service.d
+printf '[Service]\nNice=-20\n' > /etc/systemd/system/hostrouting-watch.service.d/test.conf
+enable() { ln -s "$1" /etc/systemd/system/multi-user.target.wants/; }
+"""
+_ADDRESS: Final = "ip link set eth0 up; ip address add 10.224.0.4/24 dev eth0\n"
+_DHCP_SERVER: Final = """
+cat > /etc/dhcp-server.conf <<'END'
+port=0
+interface=wire
+dhcp-authoritative
+dhcp-range=10.224.0.4,10.224.0.4,255.255.255.0,2m
+dhcp-option=121,0.0.0.0/0,10.224.0.1,172.16.8.0/22,10.224.0.9
+END
+cat > /etc/systemd/system/dhcp-server.service <<'END'
+[Service]
+ExecStart=/usr/sbin/dnsmasq --keep-in-foreground --conf-file=/etc/dhcp-server.conf --dhcp-leasefile=/run/leases
+NetworkNamespacePath=/run/netns/beyond
+END
+enable /etc/systemd/system/dhcp-server.service
+"""
+
+
+@attrs.frozen(kw_only=True)
+class Program:
+    """A program, and what happens to it; `@` stands for the last number of the gateway that it then wants."""
+
+    name: str
+    #: Bash that sets it up, with 10.224.0.9 for its gateway.
+    prepare: str
+    #: Its route, as `ip` shows it.
+    route: str
+    #: Commands after which it has put its route in place again.
+    disturbances: dict[str, str]
+    #: Whether it uses the place of ours, and so the remainders may concern it.
+    is_in_place: bool = False
+    #: Whether its additions are refused while ours is there.
+    adds_exclusively: bool = False
+
+    def wants(self, gateway: str) -> str:
+        """Return the route that it wants by a gateway."""
+        return self.route.replace("@", gateway)
+
+
+def _bird(metric: int) -> Program:
+    return Program(
+        name=f"bird with metric {metric}",
+        prepare=f"""{_ADDRESS}
+cat > /etc/bird/bird.conf <<'END'
+log stderr all;
+router id 10.224.0.4;
+protocol device {{ scan time 1; }}
+protocol kernel {{ ipv4 {{ export all; import none; }}; metric {metric}; scan time 1; }}
+protocol static {{ ipv4; route {PLACE} via 10.224.0.9; }}
+END
+enable /lib/systemd/system/bird.service
+""",
+        route=f"{PLACE} via 10.224.0.@ dev eth0 proto bird" + (f" metric {metric}" if metric else ""),
+        disturbances={
+            "reload": f"sed -i 's#{PLACE} via [^;]*#{PLACE} via 10.224.0.@#' /etc/bird/bird.conf; "
+            "systemctl reload bird",
+            "restart": "systemctl restart bird",
+            "flap": "ip link set eth0 down; ip link set eth0 up",
+        },
+        is_in_place=not metric,
+        adds_exclusively=not metric,
+    )
+
+
+_KEEPALIVED: Final = Program(
+    name="keepalived",
+    prepare=f"""{_ADDRESS}
+cat > /etc/keepalived/keepalived.conf <<'END'
+global_defs {{
+    vrrp_version 3
+}}
+vrrp_instance one {{
+    state BACKUP
+    interface eth0
+    virtual_router_id 51
+    priority 100
+    advert_int 0.1
+    virtual_ipaddress {{ 10.224.0.77/24 dev eth0 }}
+    virtual_routes {{
+        {PLACE} via 10.224.0.9 dev eth0
+    }}
+}}
+END
+enable /lib/systemd/system/keepalived.service
+""",
+    route=f"{PLACE} via 10.224.0.@ dev eth0 proto keepalived",
+    disturbances={
+        "reload": f"sed -i 's#{PLACE} via .* dev#{PLACE} via 10.224.0.@ dev#' /etc/keepalived/keepalived.conf; "
+        "systemctl reload keepalived",
+        "restart": "systemctl restart keepalived",
+        "flap": "ip link set eth0 down; ip link set eth0 up",
+    },
+    is_in_place=True,
+)
+
+
+def _dhcpcd(metric: int) -> Program:
+    return Program(
+        name=f"dhcpcd with metric {metric}",
+        prepare=f"""{_DHCP_SERVER}
+cat > /etc/systemd/system/dhcpcd.service <<'END'
+[Service]
+ExecStart=/sbin/dhcpcd --nobackground --ipv4only --noarp --nohook resolv.conf --metric {metric} eth0
+END
+enable /etc/systemd/system/dhcpcd.service
+""",
+        route=f"{PLACE} via 10.224.0.@ dev eth0 proto dhcp src 10.224.0.4" + (f" metric {metric}" if metric else ""),
+        disturbances={
+            "renewal": "sed -i 's/22,10.*/22,10.224.0.@/' /etc/dhcp-server.conf; systemctl restart dhcp-server; "
+            "dhcpcd --ipv4only --rebind eth0",
+            "restart": "systemctl restart dhcpcd",
+            "flap": "ip link set eth0 down; ip link set eth0 up",
+        },
+        is_in_place=not metric,
+    )
+
+
+def _network_manager(metric: int) -> Program:
+    return Program(
+        name=f"NetworkManager with metric {metric}",
+        prepare=f"""
+cat > /etc/NetworkManager/NetworkManager.conf <<'END'
+[main]
+plugins=keyfile
+dns=none
+END
+cat > /etc/NetworkManager/system-connections/eth0.nmconnection <<'END'
+[connection]
+id=eth0
+type=ethernet
+interface-name=eth0
+[ipv4]
+method=manual
+address1=10.224.0.4/24
+route1={PLACE},10.224.0.9,{metric}
+[ipv6]
+method=disabled
+END
+chmod 600 /etc/NetworkManager/system-connections/*
+enable /lib/systemd/system/NetworkManager.service
+""",
+        route=f"{PLACE} via 10.224.0.@ dev eth0 proto static" + (f" metric {metric}" if metric else ""),
+        disturbances={
+            "reload": f"nmcli connection modify eth0 ipv4.routes '{PLACE} 10.224.0.@ {metric}'; "
+            "nmcli device reapply eth0",
+            "renewal": "nmcli connection up eth0",
+            "restart": "systemctl restart NetworkManager",
+            "flap": "ip link set eth0 down; ip link set eth0 up",
+        },
+        is_in_place=not metric,
+    )
+
+
+#: The remainders concern it, unlike the others: it deletes by destination, and adds exclusively.
+DHCPCD_IN_OUR_PLACE: Final = _dhcpcd(0)
+#: It gives way to ours.
+ZEBRA: Final = Program(
+    name="zebra",
+    prepare=f"""{_ADDRESS}
+echo 'ip route {PLACE} 10.224.0.9' > /etc/frr/frr.conf
+enable /lib/systemd/system/frr.service
+""",
+    route=f"{PLACE} via 10.224.0.@ dev eth0 proto static metric 20",
+    disturbances={},
+)
+#: At their default metrics, and where they can, at that of ours.
+PROGRAMS: Final = {
+    program.name: program
+    for program in (*map(_bird, (32, 0)), _KEEPALIVED, _dhcpcd(1002), *map(_network_manager, (100, 0)))
+}
+
+
+#: Words of a route that depend on the moment.
+_PASSING: Final = re.compile(r" linkdown| nhid \d+")
+#: An event of eth0 or of its own address.
+_OF_DEVICE: Final = re.compile(r"(?P<deleted>Deleted )?\d+: eth0\S*\s+(?:<(?P<flags>\S*)>|inet 10\.224\.0\.4/)")
+
+
+def _is_lost(device: re.Match[str]) -> bool:
+    return bool(device["deleted"]) or "UP" not in (device["flags"] or "UP").split(",")
+
+
+class _Monitor:
+    """Follows the events of a machine's network."""
+
+    def __init__(self, box: SystemdBox) -> None:
+        # Without its process namespace, for which nsenter would stay as the parent.
+        command = (
+            "nsenter",
+            f"--target={box.pid}",
+            "--net",
+            "ip",
+            "-4",
+            "-tshort",
+            "-oneline",
+            "monitor",
+            "link",
+            "address",
+            "route",
+        )
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0)
+        assert self._process.stdout is not None
+        self._pipe, self._rest = self._process.stdout.fileno(), ""
+        self.lines: list[str] = []
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def wait_until(self, done: Callable[[], bool]) -> None:
+        """Wait until something holds that an event tells of."""
+        end = time.monotonic() + _HANGS_AFTER
+        while not done():
+            readable = select.select([self._pipe], [], [], max(0, end - time.monotonic()))[0]
+            assert readable, "\n".join(self.lines[-30:])
+            *lines, self._rest = (self._rest + os.read(self._pipe, 65536).decode()).split("\n")
+            self.lines += map(str.strip, lines)
+
+
+def longest_loss(events: Sequence[str]) -> float:
+    """Return the longest time in seconds between an event that keeps ours out of force, or lets it return, and ours."""
+    longest, lost_at, since = 0.0, None, next((at for at, event in enumerate(events) if event.endswith(f"] {OURS}")), 0)
+    for event in events[since:]:
+        stamp, _, told = event.partition("] ")
+        at = datetime.fromisoformat(stamp[1:]).timestamp()
+        if told == OURS:
+            longest, lost_at = max(longest, at - lost_at if lost_at else 0), None
+        elif told.startswith((f"Deleted {OURS}", PLACE)) and " metric " not in told:
+            lost_at = lost_at or at
+        elif (device := _OF_DEVICE.match(told)) and (lost_at or _is_lost(device)):
+            # No event tells of the routes that go with it, and ours cannot return before it does.
+            lost_at = at
+    return longest
+
+
+_Any = TypeVar("_Any", bound="Beside")
+
+
+class Beside(SystemdBox):
+    """A machine with a program; hostrouting is installed, and does nothing before an apply."""
+
+    def __init__(self, program: Program, tree: Path, folder: Path) -> None:
+        image = folder / "image"
+        install_command(image, python=Path("/usr/bin/python3"))
+        super().__init__(prepare=_WIRE + program.prepare, image=image, tree=tree)
+        self.program = program
+        #: The last number of the gateway that the program wants.
+        self.gateway = OLDER
+
+    def __enter__(self: _Any) -> _Any:
+        """Boot, and wait until the program has its route."""
+        super().__enter__()
+        self._monitor = _Monitor(self)
+        self.wait_until(lambda: self.program.wants(self.gateway) in self.place())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if hasattr(self, "_monitor"):
+            self._monitor.close()
+        super().__exit__()
+
+    @property
+    def events(self) -> list[str]:
+        """The events of its network by now."""
+        return self._monitor.lines
+
+    def place(self) -> list[str]:
+        """Return the routes to the destination of ours."""
+        shown = self.run("ip", "-4", "-oneline", "route", "show", "exact", PLACE).stdout.splitlines()
+        return [_PASSING.sub("", line).strip() for line in shown]
+
+    @property
+    def _host(self) -> Host:
+        return Host(
+            routes=NetlinkBackend(netns=f"/proc/{self.pid}/ns/net"),
+            services=Systemctl((*self.enter, "systemctl")),
+            files=RootedFiles(self.root),
+            lock=FileLock(root=self.root),
+        )
+
+    def apply(self) -> None:
+        """Apply the config; Watch runs as a service, and is ready."""
+        execute(Configure(CONFIG, host=self._host), Context(timeout=300))
+        # It waits for a start that goes on.
+        self.run("systemctl", "start", "hostrouting-watch.service")
+
+    def reset(self) -> None:
+        """Take everything of ours away."""
+        execute(Reset(CONFIG, host=self._host), Context(timeout=300))
+
+    def disturb(self, name: str) -> None:
+        """Let something happen to the program, and wait until it has put its route in place, if it can."""
+        self.run("bash", "-ec", self.program.disturbances[name].replace("@", NEWER))
+        self.gateway = NEWER if "@" in self.program.disturbances[name] else self.gateway
+        if not self.program.adds_exclusively:
+            self.wait_until(lambda: self.program.wants(self.gateway) in self.place())
+
+    def wait_until(self, done: Callable[[], bool]) -> None:
+        """Wait until something holds that an event of the network tells of."""
+        self._monitor.wait_until(done)
+
+    def until_in_force(self) -> None:
+        """Wait until ours is the first of its place; fail if it could have been so a second ago."""
+        self.wait_until(lambda: self.place()[:1] == [OURS])
+        assert longest_loss(self.events) < _SECONDS, "\n".join(self.events)
+
+    def transitions(self) -> list[str]:
+        """Return the states of VRRP that the journal tells of."""
+        return [line for line in self.journal("--unit=keepalived.service") if line.endswith(" STATE")]

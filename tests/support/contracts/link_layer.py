@@ -1,0 +1,340 @@
+"""The promises of `LinkLayer` for readings and for questions on the link, as tests."""
+
+import errno
+from collections.abc import Sequence
+from typing import Protocol
+
+import pytest
+
+from hostrouting.exceptions import BackendError
+from hostrouting.host import LinkLayer
+from hostrouting.net.default_route import best_default_devs
+from hostrouting.net.links import Neighbour, Station
+from hostrouting.net.routes import ObservedRoute
+from phases import CancelledError, Context
+
+POD_MAC = "12:34:56:78:9a:bc"
+NTF_ROUTER = 0x80
+#: Pods' devices and addresses.
+ASKED = [("azv1", "10.240.0.9"), ("azv2", "10.240.0.10"), ("azv1", "fd00:1::9"), ("azv2", "fd00:1::10")]
+
+
+class LinkNode(Protocol):
+    """The handles of a node: the methods of `MemoryLinkLayer` that the port does not have."""
+
+    def add_device(
+        self,
+        name: str,
+        *,
+        mac: str = "",
+        kind: str = "",
+        master: str | None = None,
+        addresses: Sequence[str] = (),
+        up: bool = True,
+        carrier: bool = True,
+    ) -> None:
+        """Add a device; without a kind, one with Ethernet addresses. `carrier` is the state of its wire."""
+
+    def add_pod(self, dev: str, *addresses: str, master: str | None = None, up: bool = True) -> None:
+        """Add a veth (up or not) that leads to a pod with these addresses, which are usable at once."""
+
+    def silence(self, dev: str, address: str) -> None:
+        """Let no station on the link of the device have the IPv4 address; the node does not know it either."""
+
+    def remove_device(self, name: str) -> None:
+        """Remove a device with its neighbours and routes."""
+
+    def add_neighbour(
+        self, address: str, dev: str, mac: str, *, permanent: bool = True, flags: int = 0, protocol: int = 0
+    ) -> None:
+        """Add an entry to the neighbour table; with `permanent=False` one that the kernel learned."""
+
+    def learn(self, mac: str, dev: str, *, permanent: bool = False) -> None:
+        """Let a bridge learn the port of a hardware address."""
+
+    def add_route(
+        self,
+        destination: str,
+        *devs: str,
+        gateway: str | None = None,
+        metric: int = 1024,
+        protocol: int = 3,
+        table: int = 254,
+    ) -> None:
+        """Add an IPv6 route with a next hop by each device; without any it blocks."""
+
+    def attach(self, dev: str, direction: str, program: str) -> None:
+        """Attach a BPF program of that name for the packets `in` or `out`."""
+
+
+def state(layer: LinkLayer) -> tuple[list[Neighbour], list[ObservedRoute]]:
+    # A device's link-local network comes and goes by itself, some time after its link.
+    return layer.neighbours(), [route for route in layer.routes() if route.destination != "fe80::/64"]
+
+
+def pods_of(layer: LinkLayer) -> list[ObservedRoute]:
+    return [route for route in layer.routes() if route.destination.endswith("/128")]
+
+
+class LinkReadingContract:
+    """A subclass has the fixtures `node`, a fresh one with a loopback device only, and `layer`, which sees it."""
+
+    @pytest.fixture
+    def azure0(self, node: LinkNode) -> LinkNode:
+        """A node with a bridge that has an address, a pod's device on it, and another one next to it."""
+        node.add_device("azure0", kind="bridge", mac="02:00:00:00:0a:00", addresses=["10.240.0.4/16", "fd00:1::4/64"])
+        node.add_device("azv1", kind="veth", mac="02:00:00:00:0a:01", master="azure0")
+        node.add_device("azv2", kind="veth", mac="02:00:00:00:0a:02")
+        return node
+
+    @pytest.fixture
+    def eth0(self, node: LinkNode) -> LinkNode:
+        """A node with eth0 on fd00:1::4, its default route there, and ib0 and ib1."""
+        for dev, address in (("eth0", "fd00:1::4/64"), ("ib0", "fd00:a::4/64"), ("ib1", "fd00:b::4/64")):
+            node.add_device(dev, addresses=[address])
+        node.add_route("::/0", "eth0", gateway="fe80::1", metric=100)
+        return node
+
+    # --- devices
+
+    def test_a_fresh_node_has_a_loopback(self, node: LinkNode, layer: LinkLayer) -> None:
+        """Its device is `lo`, has no hardware address and no kind."""
+        (lo,) = layer.devices()
+        assert (lo.name, lo.up, lo.mac, lo.kind, lo.master) == ("lo", True, "", "", None)
+        assert tuple(map(str, lo.addresses)) == ("127.0.0.1/8", "::1/128")
+
+    def test_devices_are_shown_in_every_detail(self, azure0: LinkNode, layer: LinkLayer) -> None:
+        """They come by index, with kind, master and addresses.
+
+        `up` is the administrator's setting; the wire is dead with its other end, and on a device that is down.
+        """
+        azure0.add_device("azv3", kind="veth", carrier=False)
+        azure0.add_device("azv4", kind="veth", up=False)
+        shown = [device for device in layer.devices() if device.name.startswith("az") and device.name[-1].isdigit()]
+        assert [(each.name, each.kind, each.master, each.up, each.carrier) for each in shown] == [
+            ("azure0", "bridge", None, True, True),
+            ("azv1", "veth", "azure0", True, True),
+            ("azv2", "veth", None, True, True),
+            ("azv3", "veth", None, True, False),
+            ("azv4", "veth", None, False, False),
+        ]
+        assert [each.mac for each in shown[:3]] == [f"02:00:00:00:0a:0{number}" for number in range(3)]
+        usable = {str(own) for own in shown[0].addresses if own.usable}
+        assert {"10.240.0.4/16", "fd00:1::4/64"} <= usable
+        indexes = [device.ifindex for device in layer.devices()]
+        assert indexes == sorted(set(indexes))
+
+    def test_a_removed_device_is_gone_with_all_on_it(self, azure0: LinkNode, layer: LinkLayer) -> None:
+        """Neither its neighbours nor its routes stay."""
+        azure0.add_neighbour("10.240.0.9", "azv2", POD_MAC)
+        azure0.add_route("fd00:9::9/128", "azv2")
+        azure0.remove_device("azv2")
+        assert "azv2" not in {device.name for device in layer.devices()}
+        assert layer.neighbours() == []
+        assert pods_of(layer) == []
+
+    def test_the_age_of_the_newest_address(self, node: LinkNode, layer: LinkLayer) -> None:
+        """It is a moment old; an absent device has no age."""
+        node.add_device("eth0", addresses=["2001:db8::4/64"])
+        age = layer.newest_address("eth0")
+        assert age is not None
+        assert 0 <= age < 10
+        assert layer.newest_address("no-such-device") is None
+
+    def test_programs_of_both_directions_are_named(self, eth0: LinkNode, layer: LinkLayer) -> None:
+        """Sorted, each once, and those of this device only; one without programs has none, nor has an absent one."""
+        eth0.attach("eth0", "in", "ipv6_hp_ingress")
+        eth0.attach("eth0", "out", "ipv6_hp_egress")
+        eth0.attach("eth0", "out", "ipv6_hp_ingress")
+        eth0.attach("ib0", "in", "other")
+        names = [layer.classifiers(dev) for dev in ("eth0", "ib0", "ib1", "no-such-device")]
+        assert names == [("ipv6_hp_egress", "ipv6_hp_ingress"), ("other",), (), ()]
+
+    # --- neighbours
+
+    def test_neighbours_of_both_families_are_shown_in_order(self, azure0: LinkNode, layer: LinkLayer) -> None:
+        """They are sorted by device and by number, not by text, IPv4 first.
+
+        Each has its flags, and the protocol of the program that added it; the kernel may forget one that it learned.
+        """
+        azure0.add_neighbour("fd00:1::9", "azure0", POD_MAC, flags=NTF_ROUTER, protocol=77)
+        for address, dev in (("10.240.0.1", "azv2"), ("10.240.0.10", "azure0")):
+            azure0.add_neighbour(address, dev, POD_MAC)
+        azure0.add_neighbour("10.240.0.9", "azure0", POD_MAC, permanent=False)
+        assert layer.neighbours() == [
+            Neighbour("10.240.0.9", "azure0", POD_MAC, permanent=False),
+            Neighbour("10.240.0.10", "azure0", POD_MAC, permanent=True),
+            Neighbour("fd00:1::9", "azure0", POD_MAC, permanent=True, flags=NTF_ROUTER, protocol=77),
+            Neighbour("10.240.0.1", "azv2", POD_MAC, permanent=True),
+        ]
+
+    # --- stations
+
+    def test_a_bridge_shows_what_it_learned(self, azure0: LinkNode, layer: LinkLayer) -> None:
+        """Stations are sorted; added ones are permanent. Those of another bridge are not among them.
+
+        A kernel whose bridges can filter VLANs lists a station once more for each VLAN of the port.
+        """
+        azure0.add_device("cni0", kind="bridge")
+        azure0.add_device("veth1", kind="veth", master="cni0")
+        azure0.learn("02:00:00:00:00:02", "azv1")
+        azure0.learn("02:00:00:00:00:01", "azv1", permanent=True)
+
+        def learned(bridge: str) -> list[Station]:
+            return [one for one in layer.stations(bridge) if one.mac.startswith("02:00:00:00:00:") and not one.vlan]
+
+        assert learned("azure0") == [
+            Station("02:00:00:00:00:01", "azv1", permanent=True),
+            Station("02:00:00:00:00:02", "azv1"),
+        ]
+        assert learned("cni0") == []
+
+    @pytest.mark.parametrize("name", ["azv2", "no-such-bridge"])
+    def test_what_is_no_bridge_has_no_stations(self, azure0: LinkNode, layer: LinkLayer, name: str) -> None:
+        """Neither has a bridge that does not exist."""
+        assert layer.stations(name) == []
+
+    # --- routes
+
+    def test_routes_of_every_table_are_shown(self, azure0: LinkNode, layer: LinkLayer) -> None:
+        """With gateway, metric, protocol and table; the local table is left out."""
+        azure0.add_route("fd00:9::9/128", "azv2")
+        azure0.add_route("fd00:9::/64", "azure0", gateway="fd00:1::1", metric=7, protocol=77, table=1000)
+        shown = [route for route in layer.routes() if route.destination.startswith("fd00:9:")]
+        assert shown == [
+            ObservedRoute.parse("fd00:9::9/128", "azv2", metric=1024, protocol=3),
+            ObservedRoute.parse("fd00:9::/64", "azure0", gateway="fd00:1::1", metric=7, protocol=77, table=1000),
+        ]
+        assert 255 not in {route.table for route in layer.routes()}
+
+    def test_routes_come_in_order(self, azure0: LinkNode, layer: LinkLayer) -> None:
+        """The order is that of numbers, not of text."""
+        for last in ("10", "9", "a"):
+            azure0.add_route(f"fd00:9::{last}/128", "azv2")
+        assert [route.destination for route in pods_of(layer)] == ["fd00:9::9/128", "fd00:9::a/128", "fd00:9::10/128"]
+
+    def test_a_fresh_node_leads_nowhere(self, node: LinkNode, layer: LinkLayer) -> None:
+        """Without a default route only the node itself is reached."""
+        assert best_default_devs(layer.routes()) == ()
+        assert layer.leaves_by("2001:db8::1") == ()
+        assert layer.leaves_by("::1") == ("lo",)
+
+    def test_only_the_best_default_counts(self, eth0: LinkNode, layer: LinkLayer) -> None:
+        """The lowest metric decides; all its next hops count, each device once."""
+        eth0.add_route("::/0", "ib1", gateway="fe80::1", metric=200)
+        assert best_default_devs(layer.routes()) == layer.leaves_by("2001:db8::1") == ("eth0",)
+        eth0.add_route("::/0", "ib1", "ib0", gateway="fe80::1", metric=50)
+        assert sorted(best_default_devs(layer.routes())) == ["ib0", "ib1"]
+        assert layer.leaves_by("2001:db8::1") == ("ib0", "ib1")
+
+    @pytest.mark.parametrize(
+        ("address", "devs"),
+        [
+            pytest.param("fd00:2:0:5::9", ("ib1",), id="longest prefix"),
+            pytest.param("fd00:2:0:6::9", ("ib0",), id="shorter prefix"),
+            pytest.param("fd00:4::9", ("ib0", "ib1"), id="every next hop"),
+            pytest.param("fd00:3::9", (), id="blocked"),
+            pytest.param("fd00:a::4", ("ib0",), id="own address"),
+            pytest.param("2001:db8::1", ("eth0",), id="default"),
+        ],
+    )
+    def test_a_packet_leaves_by_the_deciding_route(
+        self, eth0: LinkNode, layer: LinkLayer, address: str, devs: tuple[str, ...]
+    ) -> None:
+        """The longest prefix decides, also if it blocks; an address of the node is its owner's, not the loopback's."""
+        eth0.add_route("fd00:2::/48", "ib0")
+        eth0.add_route("fd00:2:0:5::/64", "ib1")
+        eth0.add_route("fd00:3::/64")
+        eth0.add_route("fd00:4::/64", "ib1", "ib0", gateway="fe80::1")
+        assert layer.leaves_by(address) == devs
+
+    @pytest.mark.parametrize("text", ["10.0.0.1", "fd00::/64", "eth0", ""])
+    def test_what_is_no_ipv6_address_is_refused(self, eth0: LinkNode, layer: LinkLayer, text: str) -> None:
+        """The error shows it."""
+        with pytest.raises(BackendError) as caught:
+            layer.leaves_by(text)
+        assert str(caught.value) == f"{text!r} is not an IPv6 address"
+
+    # --- answering
+
+    @pytest.fixture
+    def pods(self, node: LinkNode) -> LinkNode:
+        """A node with a bridge and a pod on it, a pod next to it, and a pod whose device is down."""
+        node.add_device("azure0", kind="bridge", addresses=["10.240.0.4/16", "fd00:1::4/64"])
+        node.add_pod("azv1", "10.240.0.9", "fd00:1::9", master="azure0")
+        node.add_pod("azv2", "10.240.0.10", "fd00:1::10")
+        node.add_pod("azv3", "10.240.0.11", "fd00:1::11", up=False)
+        return node
+
+    def test_pods_answer_for_their_addresses(self, pods: LinkNode, layer: LinkLayer) -> None:
+        """For both families, through the port of a bridge or through a veth.
+
+        No neighbour and no route of this node changes, even if an entry says that the address is elsewhere.
+        """
+        for dev, address in (("azure0", "10.240.0.9"), ("azure0", "fd00:1::9"), *ASKED):
+            pods.add_neighbour(address, dev, POD_MAC)
+        before = state(layer)
+        assert layer.answering(Context(), ASKED) == set(ASKED)
+        assert state(layer) == before
+
+    def test_nobody_answers_for_what_is_not_there(self, pods: LinkNode, layer: LinkLayer) -> None:
+        """No answer for another address or pod's device, the bridge, a loopback, or a device that is down or gone."""
+        pods.add_pod("azv4", "10.240.0.12")
+        pods.remove_device("azv4")
+        asked = [
+            *(("azv1", "10.240.0.8"), ("azv1", "fd00:1::8")),
+            *(("azv1", "10.240.0.10"), ("azv2", "fd00:1::9")),
+            *(("azure0", "10.240.0.4"), ("lo", "127.0.0.1")),
+            *(("azv3", "10.240.0.11"), ("azv3", "fd00:1::11")),
+            *(("azv4", "10.240.0.12"), ("azv9", "10.240.0.9"), ("azv9", "fd00:1::9")),
+        ]
+        assert layer.answering(Context(), [*asked, *ASKED]) == set(ASKED)
+
+    def test_answers_come_in_the_words_of_the_question(self, pods: LinkNode, layer: LinkLayer) -> None:
+        """An address may be written in any form, and asked for more than once."""
+        asked = [("azv1", "FD00:1::9"), ("azv1", "fd00:1:0::9"), ("azv1", "FD00:1::9")]
+        assert layer.answering(Context(), asked) == set(asked)
+
+    def test_many_are_asked_for_at_once(self, pods: LinkNode, layer: LinkLayer) -> None:
+        """Present addresses are found among thousands of absent ones."""
+        missing = [("azv1", f"10.240.{number // 250 + 1}.{number % 250 + 1}") for number in range(2000)]
+        missing += [("azv2", f"fd00:2::{number:x}") for number in range(2000)]
+        assert layer.answering(Context(), [ASKED[0], *missing, *ASKED[1:]]) == set(ASKED)
+
+    def test_nobody_is_asked_for_nothing(self, layer: LinkLayer) -> None:
+        """No question, no answer."""
+        assert layer.answering(Context(), []) == set()
+
+    @pytest.mark.parametrize("odd", ["", "10.240.0", "10.240.0.9/32", "fd00::g", "fe80::1%azv1", "azv1", "1\0"])
+    def test_what_is_no_address_is_refused(self, pods: LinkNode, layer: LinkLayer, odd: str) -> None:
+        """EINVAL, and the error names it."""
+        with pytest.raises(BackendError) as caught:
+            layer.answering(Context(), [("azv1", odd)])
+        assert caught.value.errno == errno.EINVAL
+        assert str(caught.value) == f"{odd!r} is not an address; give one without a prefix length"
+
+    # --- silence
+
+    def test_the_kernel_is_made_to_ask(self, pods: LinkNode, layer: LinkLayer) -> None:
+        """A pod that it does not know answers; for an address that nobody has there is silence."""
+        pods.silence("azv2", "10.240.0.8")
+        asked = [("azure0", "10.240.0.9"), ("azv2", "10.240.0.10")]
+        assert layer.silent(Context(), asked) == set()
+        assert layer.silent(Context(), [*asked, ("azv2", "10.240.0.8")]) == {("azv2", "10.240.0.8")}
+
+    def test_a_known_neighbour_is_not_asked(self, pods: LinkNode, layer: LinkLayer) -> None:
+        """Nor is there a question by a device that is down or gone."""
+        pods.silence("azv2", "10.240.0.8")
+        pods.add_neighbour("10.240.0.8", "azv2", POD_MAC)
+        assert (
+            layer.silent(Context(), [("azv2", "10.240.0.8"), ("azv3", "10.240.0.11"), ("azv9", "10.240.0.9")]) == set()
+        )
+
+    def test_asking_ends_with_its_context(self, pods: LinkNode, layer: LinkLayer) -> None:
+        """A cancelled context asks nothing."""
+        ctx = Context()
+        ctx.cancel("enough")
+        with pytest.raises(CancelledError):
+            layer.answering(ctx, ASKED)
+        with pytest.raises(CancelledError):
+            layer.silent(ctx, ASKED)

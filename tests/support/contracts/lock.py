@@ -1,0 +1,133 @@
+"""The promises of `RunLock`, as tests."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+
+import pytest
+
+from hostrouting.exceptions import LockHeldError
+from hostrouting.host import RunLock
+from phases import CancelledError, Context
+from phases.testing import ManualClock
+
+
+class _Clock(ManualClock):
+    """A clock that jumps to the end of each wait, and then calls `on_wait`."""
+
+    def __init__(self) -> None:
+        super().__init__(auto=True)
+        self.on_wait: Callable[[], object] = lambda: None
+
+    def wait(self, doorbell: threading.Lock, until: float | None) -> None:
+        """See `phases.Clock`."""
+        super().wait(doorbell, until)
+        self.on_wait()
+
+
+class RunLockContract:
+    """The promises of `RunLock`. A subclass has `lock` and `other`: two handles to one free lock, as of two runs."""
+
+    def test_a_free_lock_is_taken_at_once(self, lock: RunLock) -> None:
+        """No run waits, and after the block the lock is free again."""
+        clock = _Clock()
+        for _ in range(3):
+            with lock.hold(Context(clock=clock)):
+                pass
+        assert clock.monotonic() == 0
+
+    def test_a_second_run_waits_as_long_as_it_may(self, lock: RunLock, other: RunLock) -> None:
+        """At its deadline it gives up, and the error names the process that holds the lock."""
+        clock = _Clock()
+        with (
+            lock.hold(Context()),
+            pytest.raises(
+                LockHeldError, match=r"another run of hostrouting \(process \d+\) holds .* in time"
+            ) as caught,
+            other.hold(Context(timeout=30, clock=clock)),
+        ):
+            pytest.fail("two runs at a time")
+        assert clock.monotonic() == 30
+        assert "DeadlineExceededError" in repr(caught.value.__cause__)
+
+    def test_a_cancelled_run_does_not_wait(self, lock: RunLock, other: RunLock) -> None:
+        """A run that is cancelled while it waits ends as cancelled, not as late."""
+        clock = _Clock()
+        ctx = Context(timeout=30, clock=clock)
+        clock.on_wait = partial(ctx.cancel, "enough")
+        with lock.hold(Context()), pytest.raises(CancelledError, match="enough"), other.hold(ctx):
+            pytest.fail("two runs at a time")
+
+    def test_a_cancelled_run_does_not_begin(self, lock: RunLock) -> None:
+        """A cancelled run does not take even a free lock."""
+        ctx = Context()
+        ctx.cancel("enough")
+        with pytest.raises(CancelledError, match="enough"), lock.hold(ctx):
+            pytest.fail("a cancelled run began")
+
+    def test_an_error_frees_the_lock(self, lock: RunLock, other: RunLock) -> None:
+        """However the block ends, the next run gets the lock, and the error passes through."""
+        with pytest.raises(KeyError, match="lost"), lock.hold(Context()):
+            raise KeyError("lost")
+        with other.hold(Context(clock=_Clock(), timeout=1)):
+            pass
+
+    def test_who_waits_gets_it_next(self, lock: RunLock, other: RunLock) -> None:
+        """A run that waits goes on when the one before it ends."""
+        clock = _Clock()
+        first = ExitStack()
+        first.enter_context(lock.hold(Context()))
+        clock.on_wait = first.close
+        with other.hold(Context(clock=clock, timeout=30)):
+            assert 0 < clock.monotonic() < 1
+
+    def test_it_ends_without_a_deadline(self, lock: RunLock, other: RunLock) -> None:
+        """A run without a deadline does not wait for ever: its holder may be waiting for it."""
+        clock = _Clock()
+        # A loaded machine: each wait takes two seconds longer.
+        clock.on_wait = lambda: clock.advance(2)
+        with lock.hold(Context()), pytest.raises(LockHeldError), other.hold(Context(clock=clock)):
+            pytest.fail("two runs at a time")
+        assert 600 <= clock.monotonic() <= 602
+
+    def test_the_code_inside_holds_it(self, lock: RunLock, other: RunLock) -> None:
+        """The returned context, and all derived from it, hold the lock: `hold` does not wait, at any depth."""
+        clock = _Clock()
+        with (
+            lock.hold(Context(clock=clock)) as held,
+            other.hold(held.child(timeout=5)) as inner,
+            lock.hold(inner.shielded()),
+        ):
+            pass
+        with other.hold(Context(clock=clock)):
+            assert clock.monotonic() == 0
+
+    def test_the_code_inside_takes_turns(self, lock: RunLock, other: RunLock) -> None:
+        """Of two tasks of a run that holds the lock, the second waits for the first, until its deadline."""
+        clock = _Clock()
+        with (
+            lock.hold(Context(clock=clock)) as held,
+            lock.hold(held),
+            pytest.raises(LockHeldError),
+            other.hold(held.child(timeout=30)),
+        ):
+            pytest.fail("two tasks at a time")
+        assert clock.monotonic() == 30
+
+    def test_never_two_at_a_time(self, lock: RunLock, other: RunLock) -> None:
+        """Many threads want it, and only one has it at any time."""
+        inside: list[RunLock] = []
+
+        def work(mine: RunLock) -> list[int]:
+            most = []
+            for _ in range(20):
+                with mine.hold(Context(clock=_Clock())):
+                    inside.append(mine)
+                    most.append(len(inside))
+                    inside.pop()
+            return most
+
+        with ThreadPoolExecutor(4) as pool:
+            assert [*pool.map(work, (lock, other, lock, other))] == [[1] * 20] * 4

@@ -1,0 +1,247 @@
+"""The promises of `NetworkEvents` for the events, as tests; with those for listening they are the whole contract."""
+
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+from support.contracts.listening import PATIENCE, ListeningContract, shown
+
+from hostrouting.exceptions import EventsLostError
+from hostrouting.host import Listener, RouteBackend
+from hostrouting.net.addresses import format_ipv4
+from hostrouting.net.changes import RouteChange
+from hostrouting.net.events import AddressEvent, DeviceEvent, NeighbourEvent, RouteEvent, RuleEvent
+from hostrouting.net.links import Device
+from hostrouting.net.routes import Route
+from hostrouting.net.rules import Rule
+from hostrouting.testing import KernelNode, Node
+from phases import Context
+
+GATEWAY: Final = "10.224.0.1"
+
+
+class NetworkEventsContract(ListeningContract):
+    """Each test has a fresh `node` with a loopback device only; `backend` reads it, and `events` is to be tested."""
+
+    def devices_until(self, listener: Listener, ctx: Context, done: Callable[[Device], bool]) -> list[DeviceEvent]:
+        """Wait for an event that shows a device so, and return the events of all devices."""
+        told: list[DeviceEvent] = []
+        until = ctx.clock.monotonic() + PATIENCE
+        while not any(done(event.device) for event in told):
+            assert ctx.wait(lambda: listener.has_news, until=until), told
+            told += [event for event in listener.take() if isinstance(event, DeviceEvent)]
+        return told
+
+    # --- routes
+
+    def test_a_new_route_is_told_with_its_place(self, eth0: Node, listener: Listener, backend: RouteBackend) -> None:
+        """Alone in its place, before the others, after them, or instead of the first: as the kernel did it."""
+        for last, verb in enumerate(("add", "append", "prepend", "replace"), 1):
+            wanted = Route.parse("9.0.0.0/8", gateway=f"10.224.0.{last}", dev="eth0", protocol=3)
+            eth0.insert_route(wanted, verb=verb)
+            [event] = listener.take()
+            assert event == RouteEvent(verb, event[1])  # type: ignore[arg-type]
+            assert isinstance(event, RouteEvent)
+            assert event.route.fulfils(wanted)
+            assert event.route in backend.routes()
+        standing = [str(route.gateway) for route in backend.routes() if route.destination == "9.0.0.0/8"]
+        assert standing == ["10.224.0.4", "10.224.0.1", "10.224.0.2"]
+
+    @pytest.mark.parametrize("verb", ["prepend", "append", "replace"])
+    def test_a_route_alone_in_its_place_is_added(self, eth0: Node, listener: Listener, verb: str) -> None:
+        """However another program asked for it; another metric is another place."""
+        eth0.insert_route(Route.parse("9.0.0.0/8", dev="ib0", metric=50), verb=verb)
+        eth0.insert_route(Route.parse("9.0.0.0/8", dev="ib0", metric=40), verb=verb)
+        assert [event[0] for event in listener.take()] == ["add", "add"]
+
+    def test_a_replacement_by_the_same_route_is_no_event(self, eth0: Node, listener: Listener) -> None:
+        """Nothing changes."""
+        route = Route.parse("9.0.0.0/8", dev="ib0")
+        for _ in range(2):
+            eth0.insert_route(route, verb="replace")
+        assert shown(listener.take()) == [f"add {route}"]
+
+    def test_a_deleted_route_is_told(self, eth0: Node, listener: Listener, backend: RouteBackend) -> None:
+        """In every detail, though the deletion named less."""
+        hidden = Route.parse("9.0.0.0/8", dev="ib0", metric=50, protocol=99, table=100)
+        eth0.insert_route(hidden)
+        [added] = listener.take()
+        eth0.delete_route(Route.parse("9.0.0.0/8", dev="ib0", table=100, protocol=0))
+        assert listener.take() == [RouteEvent("remove", added[1])]  # type: ignore[arg-type]
+
+    def test_a_batch_is_told_in_its_order(self, eth0: Node, listener: Listener, backend: RouteBackend) -> None:
+        """Also that of this process; a change in place is two events, and the place is never empty."""
+        eth0.add_route("9.0.0.0/8", gateway=GATEWAY, dev="eth0")
+        [before] = [route for route in backend.routes() if route.destination == "9.0.0.0/8"]
+        after = Route.parse("9.0.0.0/8", gateway="10.224.0.2", dev="eth0")
+        backend.apply([RouteChange.add(Route.parse("8.0.0.0/8", dev="ib0")), RouteChange.replace(before, after)])
+        assert shown(listener.take()) == [
+            "add 9.0.0.0/8 via 10.224.0.1 dev eth0",
+            "add 8.0.0.0/8 dev ib0 proto 142 scope link",
+            "prepend 9.0.0.0/8 via 10.224.0.2 dev eth0 proto 142",
+            "remove 9.0.0.0/8 via 10.224.0.1 dev eth0",
+        ]
+
+    # --- devices and addresses
+
+    def test_a_device_that_comes_back_has_another_index(self, eth0: Node, listener: Listener) -> None:
+        """So it is told from one that was there all the time."""
+        eth0.remove_link("ib0")
+        eth0.add_link("ib0")
+        events = [event for event in listener.take() if isinstance(event, DeviceEvent)]
+        assert len({event.device.ifindex for event in events if event.device.name == "ib0"}) == 2
+
+    # --- rules and neighbours
+
+    def test_rules_are_told(self, eth0: Node, listener: Listener, backend: RouteBackend) -> None:
+        """New and gone, as a reading shows them, though the deletion named less."""
+        eth0.add_rule(Rule(100, table=88, mark=1, mark_mask=0xFF, protocol=99))
+        [rule] = [rule for rule in backend.rules() if rule.priority == 100]
+        eth0.remove_rule(Rule(100))
+        assert listener.take() == [RuleEvent("add", rule), RuleEvent("remove", rule)]
+
+    def test_neighbours_are_told(self, eth0: Node, listener: Listener, backend: RouteBackend) -> None:
+        """They go with a device that goes down."""
+        eth0.add_neighbour("eth0", "10.224.0.9")
+        [event] = listener.take()
+        [known] = [link.neighbours for link in backend.links() if link.name == "eth0"]
+        assert isinstance(event, NeighbourEvent)
+        assert (event.verb, event.neighbour.address, event.neighbour.dev) == ("set", *map(format_ipv4, known), "eth0")
+        assert event.neighbour.mac
+        assert event.neighbour.permanent
+        eth0.set_up("eth0", up=False)
+        assert shown(listener.take()) == ["remove 10.224.0.9 dev eth0"]
+
+
+class KernelEventsContract(NetworkEventsContract):
+    """Beside the promises of the port, what only the kernel tells of the routes of its own, and of renamed devices."""
+
+    def test_a_device_that_goes_down_takes_its_routes_in_silence(self, eth0: Node, listener: Listener) -> None:
+        """No removal is told of any route; up again it tells the routes that the kernel adds anew."""
+        eth0.add_route("9.0.0.0/8", gateway=GATEWAY, dev="eth0")
+        listener.take()
+        eth0.set_up("eth0", up=False)
+        told = listener.take()
+        assert shown(told) == []
+        assert DeviceEvent in map(type, told)
+        eth0.set_up("eth0")
+        assert sorted(shown(listener.take())) == [
+            "add 10.224.0.0/16 dev eth0 proto kernel scope link src 10.224.0.4",
+            "add broadcast 10.224.255.255 dev eth0 table local proto kernel scope link src 10.224.0.4",
+        ]
+
+    def test_a_new_address_comes_before_its_routes(self, eth0: Node, listener: Listener, backend: RouteBackend) -> None:
+        """The routes that the kernel makes for it are told, and stand last in their places."""
+        eth0.add_route("172.16.0.0/16", gateway=GATEWAY, dev="eth0")
+        eth0.add_address("ib0", "172.16.1.4/16")
+        _, address, *routes = listener.take()
+        [held] = [link.addresses for link in backend.links() if link.name == "ib0"]
+        assert address == AddressEvent("set", "ib0", *held)
+        assert sorted(shown(routes)) == [
+            "add broadcast 172.16.255.255 dev ib0 table local proto kernel scope link src 172.16.1.4",
+            "add local 172.16.1.4 dev ib0 table local proto kernel scope host src 172.16.1.4",
+            "append 172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4",
+        ]
+
+    def test_a_removed_address_takes_other_routes_in_silence(self, eth0: Node, listener: Listener) -> None:
+        """The routes that the kernel had made for it are told, those by a gateway on its network are not."""
+        eth0.add_route("9.0.0.0/8", gateway=GATEWAY, dev="eth0")
+        listener.take()
+        eth0.remove_address("eth0", "10.224.0.4/16")
+        address, *routes = shown(listener.take())
+        assert address == "remove 10.224.0.4/16 dev eth0"
+        assert sorted(routes) == [
+            "remove 10.224.0.0/16 dev eth0 proto kernel scope link src 10.224.0.4",
+            "remove broadcast 10.224.255.255 dev eth0 table local proto kernel scope link src 10.224.0.4",
+            "remove local 10.224.0.4 dev eth0 table local proto kernel scope host src 10.224.0.4",
+        ]
+
+    def test_secondary_addresses_go_before_their_primary_one(self, eth0: Node, listener: Listener) -> None:
+        """Each is told, and its routes after it."""
+        for last in 5, 6:
+            eth0.add_address("eth0", f"10.224.0.{last}/16")
+        listener.take()
+        eth0.remove_address("eth0", "10.224.0.4/16")
+        assert shown(listener.take())[:5] == [
+            "remove 10.224.0.5/16 dev eth0",
+            "remove local 10.224.0.5 dev eth0 table local proto kernel scope host src 10.224.0.4",
+            "remove 10.224.0.6/16 dev eth0",
+            "remove local 10.224.0.6 dev eth0 table local proto kernel scope host src 10.224.0.4",
+            "remove 10.224.0.4/16 dev eth0",
+        ]
+
+    def test_a_removed_device_is_told_last(self, eth0: Node, listener: Listener) -> None:
+        """After its addresses and their local routes; all other routes go in silence, also a secondary address's."""
+        eth0.add_address("eth0", "10.224.0.5/16")
+        eth0.add_route("9.0.0.0/8", gateway=GATEWAY, dev="eth0")
+        listener.take()
+        eth0.remove_link("eth0")
+        told = listener.take()
+        assert shown(told) == [
+            "remove 10.224.0.4/16 dev eth0",
+            "remove local 10.224.0.4 dev eth0 table local proto kernel scope host src 10.224.0.4",
+            "remove 10.224.0.5/16 dev eth0",
+        ]
+        assert isinstance(told[-1], DeviceEvent)
+        assert (told[-1].verb, told[-1].device.name, told[-1].device.up) == ("remove", "eth0", False)
+
+    def test_a_renamed_device_keeps_its_index(self, eth0: Node, listener: Listener, backend: RouteBackend) -> None:
+        """All that is told of it from then on has the new name."""
+        [before] = [link for link in backend.links() if link.name == "eth0"]
+        eth0.add_route("9.0.0.0/8", dev="eth0")
+        eth0.delete_route(Route.parse("9.0.0.0/8", dev="eth0", protocol=3))
+        eth0.set_up("eth0", up=False)
+        listener.take()
+        rename(eth0, "eth0", "fab0")
+        [event, *_] = listener.take()
+        assert isinstance(event, DeviceEvent)
+        assert (event.verb, event.device.name, event.device.ifindex) == ("set", "fab0", before.ifindex)
+        eth0.set_up("fab0")
+        eth0.add_route("9.0.0.0/8", dev="fab0")
+        eth0.remove_address("fab0", "10.224.0.4/16")
+        told = listener.take()
+        assert "add 9.0.0.0/8 dev fab0 scope link" in shown(told)
+        assert "remove 10.224.0.4/16 dev fab0" in shown(told)
+        assert "eth0" not in repr(told)
+
+    def test_a_lost_rename_does_no_harm(self, eth0: Node, listener: Listener, most: int) -> None:
+        """Later events have the new name all the same."""
+        eth0.set_up("ib0", up=False)
+        rename(eth0, "ib0", "fab0")
+        eth0.set_up("fab0")
+        eth0.add_link("ib0")
+        self.lose(eth0, listener, most)
+        with pytest.raises(EventsLostError):
+            listener.take()
+        eth0.add_route("7.0.0.0/8", dev="fab0")
+        assert shown(listener.take()) == ["add 7.0.0.0/8 dev fab0 scope link"]
+
+    def test_a_device_is_told_as_it_is(
+        self, eth0: Node, listener: Listener, backend: RouteBackend, ctx: Context
+    ) -> None:
+        """New, up, in another group, down: the last event shows the same as a reading.
+
+        The kernel does not tell the group of a device that is down.
+        """
+        eth0.add_link("ib1")
+        group(eth0, "ib1", "7")
+        eth0.set_up("ib1", up=False)
+        group(eth0, "ib1", "8")
+        eth0.set_up("ib1")
+        told = self.devices_until(listener, ctx, lambda device: device.group == 8)
+        [ib1] = [link for link in backend.links() if link.name == "ib1"]
+        assert told[-1] == DeviceEvent("set", ib1)
+        assert {event.device.name for event in told} == {"ib1"}
+        assert [event.device.group for event in told if not event.device.up][-1] == 7
+
+
+def rename(node: Node, name: str, new: str) -> None:
+    """Give a device another name."""
+    assert isinstance(node, KernelNode)
+    node.ip("link", "set", name, "name", new)
+
+
+def group(node: Node, name: str, number: str) -> None:
+    """Give a device another group."""
+    assert isinstance(node, KernelNode)
+    node.ip("link", "set", name, "group", number)

@@ -1,0 +1,228 @@
+"""The promises of `Nftables`, as tests."""
+
+from typing import Any
+
+import pytest
+
+from hostrouting.exceptions import BackendError
+from hostrouting.host import Nftables
+from phases import CancelledError, Context
+
+#: Both directions of a rewriting, replaced as a whole.
+_OURS = """\
+# Why it is there.
+table ip6 ours
+delete table ip6 ours
+
+table ip6 ours {
+  comment "of a test"
+  chain prerouting {
+    comment "inbound"
+    type filter hook prerouting priority -300; policy accept;
+    iifname "eth0" icmpv6 type { nd-router-solicit, nd-redirect } counter return comment "not those"
+    iifname "eth0" ip6 saddr fe80::1 counter ip6 saddr set 2001:db8::1 comment "inbound: # 1"   # said twice
+  }
+  chain postrouting {
+    type filter hook postrouting priority -300; policy accept
+    oifname "eth0" ip6 daddr 2001:db8::1 counter ip6 daddr set fe80::1
+  }
+}
+"""
+
+_THEIRS = """\
+table inet theirs {
+  chain input {
+    type filter hook input priority 0; policy drop;
+    iifname "lo" accept
+    counter drop
+  }
+  chain plain {
+    return;
+  }
+}
+"""
+
+
+_COUNTER = {"counter": None}
+_UNREADABLE = [{"table": {"family": "ip6", "name": "ours", "unreadable": True}}]
+
+
+def _payload(protocol: str, field: str) -> dict[str, Any]:
+    return {"payload": {"protocol": protocol, "field": field}}
+
+
+def _match(left: dict[str, Any], right: Any) -> dict[str, Any]:
+    return {"match": {"op": "==", "left": left, "right": right}}
+
+
+def _device(key: str, name: str) -> dict[str, Any]:
+    return _match({"meta": {"key": key}}, name)
+
+
+def _rewriting(field: str, before: str, after: str) -> list[dict[str, Any]]:
+    where = _payload("ip6", field)
+    return [_match(where, before), _COUNTER, {"mangle": {"key": where, "value": after}}]
+
+
+def _hook(hook: str, priority: int, policy: str) -> dict[str, Any]:
+    return {"type": "filter", "hook": hook, "prio": priority, "policy": policy}
+
+
+def _listing(family: str, name: str, chains: dict[str, dict[str, Any]], rules: list[dict[str, Any]]) -> list[Any]:
+    whose = {"family": family, "table": name}
+    return [
+        {"table": {"family": family, "name": name}},
+        *({"chain": {**whose, "name": chain, **hook}} for chain, hook in chains.items()),
+        *({"rule": {**whose, **rule}} for rule in rules),
+    ]
+
+
+_OURS_LISTED = _listing(
+    "ip6",
+    "ours",
+    {chain: _hook(chain, -300, "accept") for chain in ("prerouting", "postrouting")},
+    [
+        {
+            "chain": "prerouting",
+            "comment": "not those",
+            "expr": [
+                _device("iifname", "eth0"),
+                _match(_payload("icmpv6", "type"), {"set": ["nd-router-solicit", "nd-redirect"]}),
+                _COUNTER,
+                {"return": None},
+            ],
+        },
+        {
+            "chain": "prerouting",
+            "comment": "inbound: # 1",
+            "expr": [_device("iifname", "eth0"), *_rewriting("saddr", "fe80::1", "2001:db8::1")],
+        },
+        {"chain": "postrouting", "expr": [_device("oifname", "eth0"), *_rewriting("daddr", "2001:db8::1", "fe80::1")]},
+    ],
+)
+_THEIRS_LISTED = _listing(
+    "inet",
+    "theirs",
+    {"input": _hook("input", 0, "drop"), "plain": {}},
+    [
+        {"chain": "input", "expr": [_device("iifname", "lo"), {"accept": None}]},
+        {"chain": "input", "expr": [_COUNTER, {"drop": None}]},
+        {"chain": "plain", "expr": [{"return": None}]},
+    ],
+)
+
+
+def ours(nftables: Nftables) -> list[dict[str, Any]] | None:
+    return nftables.table(Context(), "ip6", "ours")
+
+
+def theirs(nftables: Nftables) -> list[dict[str, Any]] | None:
+    return nftables.table(Context(), "inet", "theirs")
+
+
+class NftablesContract:
+    """The promises of `Nftables`. A fixture of a subclass, `nftables`, has an empty ruleset."""
+
+    def give_flag(self, nftables: Nftables, family: str, name: str) -> None:
+        """Give a table the flag `dormant`, by a script; a fake overrides it."""
+        nftables.load(Context(), f"table {family} {name} {{\nflags dormant\n}}\n")
+
+    @pytest.fixture
+    def loaded(self, nftables: Nftables) -> Nftables:
+        """The same ruleset with two tables: one as ours, and one as another program may have it."""
+        nftables.load(Context(), _THEIRS + _OURS)
+        return nftables
+
+    def test_what_was_loaded_is_listed(self, loaded: Nftables) -> None:
+        """The table, its chains, its rules in order and their comments; no handles, and no numbers in counters.
+
+        A table of another family may have another policy, and a chain without a hook.
+        """
+        assert ours(loaded) == _OURS_LISTED
+        assert theirs(loaded) == _THEIRS_LISTED
+
+    def test_an_absent_table_is_none(self, nftables: Nftables) -> None:
+        """Neither a table nor the same name in another family is an error."""
+        assert ours(nftables) is None
+        nftables.load(Context(), _OURS)
+        assert nftables.table(Context(), "ip", "ours") is None
+        assert nftables.table(Context(), "ip6", "our") is None
+
+    @pytest.mark.parametrize("name", ["a b", "a; flush ruleset", "", "-h", "a\nflush ruleset", "4"])
+    def test_no_name_is_more_than_a_name(self, loaded: Nftables, name: str) -> None:
+        """A name that nft would read as more than a name is refused, and changes nothing."""
+        with pytest.raises(BackendError, match="nft knows no table"):
+            loaded.table(Context(), "ip6", name)
+        assert ours(loaded) == _OURS_LISTED
+
+    def test_defining_again_without_deleting_adds(self, loaded: Nftables) -> None:
+        """Rules are added to the existing ones of their chain."""
+        loaded.load(Context(), _THEIRS)
+        assert theirs(loaded) == [*_THEIRS_LISTED[:3], *_THEIRS_LISTED[3:5] * 2, *_THEIRS_LISTED[5:] * 2]
+
+    def test_defining_again_after_deleting_does_not(self, loaded: Nftables) -> None:
+        """A script that declares, deletes and defines leaves no duplicates, and changes no other table."""
+        loaded.load(Context(), _OURS)
+        assert ours(loaded) == _OURS_LISTED
+        assert theirs(loaded) == _THEIRS_LISTED
+
+    def test_a_flushed_table_keeps_its_chains(self, loaded: Nftables) -> None:
+        """Only rules go. Hooks and policies stay, so a drifted table is deleted instead."""
+        loaded.load(Context(), "flush table inet theirs")
+        assert theirs(loaded) == _THEIRS_LISTED[:3]
+
+    def test_a_deleted_table_is_gone(self, loaded: Nftables) -> None:
+        """No other table changes; a declaration before the deletion makes it right for an absent table, too."""
+        for _ in range(2):
+            loaded.load(Context(), "table ip6 ours\ndelete table ip6 ours")
+            assert ours(loaded) is None
+        assert theirs(loaded) == _THEIRS_LISTED
+
+    @pytest.mark.parametrize(
+        ("script", "expected"), [(_OURS, _OURS_LISTED), ("delete table ip6 ours", None), ("flush ruleset", None)]
+    )
+    def test_a_table_with_flags_is_there_and_no_more(self, loaded: Nftables, script: str, expected: object) -> None:
+        """The listing says only that the table is there; it is replaced and deleted as any other."""
+        self.give_flag(loaded, "ip6", "ours")
+        assert ours(loaded) == _UNREADABLE
+        loaded.load(Context(), script)
+        assert ours(loaded) == expected
+
+    def test_a_flush_of_all_is_of_all(self, loaded: Nftables) -> None:
+        """Another program does it."""
+        loaded.load(Context(), "flush ruleset")
+        assert (ours(loaded), theirs(loaded)) == (None, None)
+
+    @pytest.mark.parametrize(
+        "mistake", ["bogus", "delete table ip6 absent", "table ip6 ours {\n chain a {\n accept\n }\n"]
+    )
+    def test_a_refused_script_changes_nothing(self, loaded: Nftables, mistake: str) -> None:
+        """A mistake in the last line: `check` and `load` refuse it, and the lines before it change nothing."""
+        for refused_by in (loaded.check, loaded.load):
+            with pytest.raises(BackendError):
+                refused_by(Context(), f"table ip6 before\nflush table inet theirs\n{mistake}\n")
+            assert loaded.table(Context(), "ip6", "before") is None
+            assert theirs(loaded) == _THEIRS_LISTED
+
+    def test_checking_changes_nothing(self, loaded: Nftables) -> None:
+        """A right script is accepted, and does not take effect."""
+        for script in ("table ip6 before", "delete table ip6 ours"):
+            loaded.check(Context(), script)
+        assert loaded.table(Context(), "ip6", "before") is None
+        assert ours(loaded) == _OURS_LISTED
+
+    def test_an_empty_script_is_a_script(self, nftables: Nftables) -> None:
+        """An empty script changes nothing."""
+        nftables.load(Context(), "")
+        nftables.load(Context(), "# nothing\n;\n")
+
+    def test_nothing_is_done_for_a_context_that_is_over(self, nftables: Nftables) -> None:
+        """A cancelled context ends every method before it does anything."""
+        over = Context()
+        over.cancel("maintenance")
+        for change in (nftables.load, nftables.check):
+            with pytest.raises(CancelledError, match="maintenance"):
+                change(over, _OURS)
+        with pytest.raises(CancelledError, match="maintenance"):
+            nftables.table(over, "ip6", "ours")
+        assert ours(nftables) is None

@@ -1,0 +1,315 @@
+"""The promises of `ServiceManager`, as tests."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import pytest
+
+from hostrouting.exceptions import UnitError
+from hostrouting.host import FileStore, ServiceManager, UnitState
+from hostrouting.host.units import seconds
+from phases import CancelledError, Context
+
+_UNITS: Final = "/etc/systemd/system"
+
+
+class Units:
+    """The units of a machine or an image, to arrange and to ask."""
+
+    def __init__(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
+        self.files = files
+        self.reload: Callable[[], None] = partial(services.daemon_reload, ctx)
+        self.start: Callable[[str], None] = partial(services.start, ctx)
+        self.start_soon: Callable[[str], None] = partial(services.start, ctx, wait=False)
+        self.stop: Callable[[str], None] = partial(services.stop, ctx)
+        self.state: Callable[[str], UnitState] = partial(services.state, ctx)
+        self.running: Callable[[str], list[UnitState]] = partial(services.running, ctx)
+        self.loaded: Callable[[str], list[UnitState]] = partial(services.loaded, ctx)
+        self.ordered_before: Callable[[str], frozenset[str]] = partial(services.ordered_before, ctx)
+        self.settings: Callable[..., dict[str, str]] = partial(services.settings, ctx)
+
+    def write(self, name: str, text: str) -> None:
+        """Write a unit file."""
+        self.files.write(f"{_UNITS}/{name}", text.encode(), mode=0o644)
+
+    def drop_in(self, name: str, text: str, *, folder: str = _UNITS) -> str:
+        """Write a drop-in, and return its path."""
+        path = f"{folder}/{name}.d/10-x.conf"
+        self.files.write(path, text.encode(), mode=0o644)
+        return path
+
+    def install(self, name: str, *, unit: str = "", program: str = "/bin/true") -> None:
+        """Write a unit file: a oneshot that runs `program`."""
+        self.write(name, f"[Unit]\n{unit}\n[Service]\nType=oneshot\nExecStart={program}\n")
+
+    def install_daemon(self, name: str) -> None:
+        """Write a unit file: a service that runs until it is stopped."""
+        self.write(name, "[Service]\nExecStart=/bin/sleep infinity\n")
+
+    def start_daemon(self, name: str) -> UnitState:
+        """Run a service."""
+        self.install_daemon(name)
+        self.start(name)
+        return self.state(name)
+
+    def require(self, unit: str, requirement: str) -> None:
+        """Let a unit require another one by a link."""
+        self.files.link(f"{_UNITS}/{unit}.requires/{requirement}", f"{_UNITS}/{requirement}")
+
+
+class ServiceManagerContract:
+    """The promises of `ServiceManager` for a machine and for an image.
+
+    `files`, a fixture of a subclass as is `services`, are those of the machine or image whose units `services` manages;
+    each test uses units that no other uses.
+    """
+
+    @pytest.fixture
+    def ctx(self) -> Context:
+        """Long enough for every start here."""
+        return Context(timeout=60)
+
+    @pytest.fixture
+    def units(self, services: ServiceManager, files: FileStore, ctx: Context) -> Units:
+        """The same units, as the tests arrange them and ask."""
+        return Units(services, files, ctx)
+
+    def test_a_link_to_dev_null_is_a_mask(self, units: Units) -> None:
+        """A masked unit exists, and says so."""
+        units.files.link(f"{_UNITS}/ct-masked.service", "/dev/null")
+        units.reload()
+        assert units.state("ct-masked.service").load_state == "masked"
+        assert units.state("ct-masked.service").exists
+
+    def test_what_exists_is_known(self, units: Units) -> None:
+        """A unit file makes a unit, a template makes instances; a mere name makes nothing."""
+        units.install("ct-there.service")
+        units.install("ct-many@.service")
+        for name in ("ct-there.service", "ct-many@.service", "ct-many@one.service"):
+            state = units.state(name)
+            assert (state.name, state.exists, state.load_state) == (name, True, "loaded")
+            assert (state.active_state, state.main_pid, state.is_running) == ("inactive", 0, False)
+        for name in ("ct-absent.service", "ct-none@.service"):
+            state = units.state(name)
+            assert (state.name, state.exists) == (name, False)
+
+    def test_order_is_followed_through_other_units(self, units: Units) -> None:
+        """If a is before b and b before c, a is before c."""
+        units.install("ct-first@.service", unit="Before=ct-second.service")
+        units.install("ct-second.service", unit="Before=ct-third.service")
+        units.install("ct-third.service")
+        ours = {"ct-second.service", "ct-third.service"}
+        assert units.ordered_before("ct-first@.service") >= ours
+        assert units.ordered_before("ct-first@x.service") >= ours
+        assert ours & units.ordered_before("ct-second.service") == {"ct-third.service"}
+        assert not ours & units.ordered_before("ct-third.service")
+
+    def test_order_may_come_from_a_drop_in(self, units: Units) -> None:
+        """A drop-in adds to the unit file, a template's for every instance, and can remove nothing."""
+        units.install("ct-dropped@.service", unit="Before=ct-fourth.service")
+        text = "# [Other]\n[Unit]\nBefore=\nBefore = ct-fifth.service \\\n  ct-sixth.service\n;Before=ct-no.service\n"
+        units.drop_in("ct-dropped@.service", text)
+        waiting = units.ordered_before("ct-dropped@.service")
+        assert waiting >= {"ct-fourth.service", "ct-fifth.service", "ct-sixth.service"}
+        assert "ct-no.service" not in waiting
+
+    def test_of_two_drop_ins_the_nearer_counts(self, units: Units) -> None:
+        """An instance's drop-in replaces the template's of the same name, and /etc goes before /run."""
+        units.install("ct-near@.service")
+        for folder, unit, name in (
+            (_UNITS, "ct-near@.service", "ct-template.service"),
+            (_UNITS, "ct-near@one.service", "ct-instance.service"),
+            ("/run/systemd/system", "ct-near@.service", "ct-run.service"),
+        ):
+            units.drop_in(unit, f"[Unit]\nBefore={name}\n", folder=folder)
+        candidates = {"ct-template.service", "ct-instance.service", "ct-run.service"}
+        assert candidates & units.ordered_before("ct-near@one.service") == {"ct-instance.service"}
+        assert candidates & units.ordered_before("ct-near@two.service") == {"ct-template.service"}
+
+    def test_settings_end_up_as_the_drop_ins_say(self, units: Units) -> None:
+        """The last assignment counts; commands are one a line, and an empty assignment starts afresh."""
+        text = "[Service]\nType=oneshot\nExecStart=/bin/true\nExecStartPre=/bin/true one\nTimeoutStartSec=20\n"
+        units.write("ct-set@.service", text)
+        names = ("ExecStartPre", "TimeoutStartSec", "RootDirectory")
+        before = units.settings("ct-set@.service", *names)
+        assert "/bin/true one" in before["ExecStartPre"]
+        assert (seconds(before["TimeoutStartSec"]), before["RootDirectory"]) == (20, "")
+        commands = "ExecStartPre=\nExecStartPre=+/bin/true two\nExecStartPre=/bin/true three\n"
+        units.drop_in("ct-set@.service", f"[Service]\n{commands}TimeoutSec=1min 5s\n")
+        units.reload()
+        after = units.settings("ct-set@one.service", *names)
+        second, third = after["ExecStartPre"].splitlines()
+        assert "two" in second
+        assert "three" in third
+        assert seconds(after["TimeoutStartSec"]) == 65
+
+    def test_settings_of_what_does_not_exist(self, units: Units) -> None:
+        """Nothing changed, which is no error."""
+        assert units.settings("ct-absent.service", "ExecStartPre") == {"ExecStartPre": ""}
+
+    def test_nothing_is_done_for_one_who_gave_up(self, services: ServiceManager, files: FileStore) -> None:
+        """A cancelled context ends every method before it does anything."""
+        ctx = Context()
+        ctx.cancel("enough")
+        late = Units(services, files, ctx)
+        late.install("ct-late.service")
+        with pytest.raises(CancelledError, match="enough"):
+            late.reload()
+        for call in (late.start, late.stop, late.state, late.running, late.ordered_before, late.settings):
+            with pytest.raises(CancelledError, match="enough"):
+                call("ct-late.service")
+
+
+class LiveServiceManagerContract(ServiceManagerContract):
+    """The promises of `ServiceManager` for a machine on which systemd runs."""
+
+    @pytest.mark.parametrize(
+        ("setting", "expected"), [("", ("inactive", "dead")), ("RemainAfterExit=yes", ("active", "exited"))]
+    )
+    def test_a_oneshot_runs_to_its_end(self, units: Units, setting: str, expected: tuple[str, str]) -> None:
+        """After its start a oneshot has ended with success, and is active only if it says so."""
+        units.install("ct-oneshot.service", program=f"/bin/true\n{setting}")
+        units.start("ct-oneshot.service")
+        state = units.state("ct-oneshot.service")
+        assert ((state.active_state, state.sub_state), state.result, state.main_pid) == (expected, "success", 0)
+        units.stop("ct-oneshot.service")
+
+    def test_a_oneshot_that_fails_is_an_error(self, units: Units) -> None:
+        """The error has the command, the status, systemd's words and the next step; the state has the failure."""
+        units.install("ct-fails.service", program="/bin/false")
+        with pytest.raises(
+            UnitError, match=r"(?s)systemctl .*start .*ended with status 1: .*Job for .* failed"
+        ) as caught:
+            units.start("ct-fails.service")
+        assert "see: journalctl -b -u ct-fails.service" in str(caught.value).splitlines()
+        state = units.state("ct-fails.service")
+        assert (state.active_state, state.result) == ("failed", "exit-code")
+
+    def test_what_does_not_exist_cannot_start(self, units: Units) -> None:
+        """The error has the unit's name in systemd's words."""
+        with pytest.raises(UnitError, match=r"ended with status 5: .*Unit ct-absent\.service not found"):
+            units.start("ct-absent.service")
+
+    def test_a_start_that_is_not_waited_for(self, units: Units) -> None:
+        """The failure of the unit is no error of the call; that there is no such unit is one."""
+        units.install("ct-soon.service", program="/bin/false")
+        units.start_soon("ct-soon.service")
+        units.install("ct-soon-needs.service", unit="Requires=ct-never.service\nAfter=ct-never.service")
+        for name in ("ct-never.service", "ct-soon-needs.service"):
+            with pytest.raises(UnitError, match=r"Unit ct-never\.service not found"):
+                units.start_soon(name)
+        units.install_daemon("ct-soon-up.service")
+        units.start_soon("ct-soon-up.service")
+        # Both ask for the same job.
+        units.start("ct-soon-up.service")
+        assert units.state("ct-soon-up.service").is_running
+
+    def test_stopping_forgets_a_failure(self, units: Units) -> None:
+        """After stop systemd has forgotten a failed unit, even if its file is gone meanwhile."""
+        units.install("ct-forgotten.service", program="/bin/false")
+        with pytest.raises(UnitError):
+            units.start("ct-forgotten.service")
+        units.files.remove(f"{_UNITS}/ct-forgotten.service")
+        units.reload()
+        assert units.state("ct-forgotten.service").active_state == "failed"
+        units.stop("ct-forgotten.service")
+        state = units.state("ct-forgotten.service")
+        assert (state.active_state, state.exists) == ("inactive", False)
+
+    def test_stopping_what_does_not_run_is_fine(self, units: Units) -> None:
+        """Neither an inactive unit nor an absent one is an error."""
+        units.install("ct-rests.service")
+        units.stop("ct-rests.service")
+        units.stop("ct-absent.service")
+
+    def test_a_service_runs_until_it_is_stopped(self, units: Units) -> None:
+        """It has a process; a second start leaves it alone, a stop ends it."""
+        state = units.start_daemon("ct-daemon.service")
+        assert (state.active_state, state.sub_state, state.is_running) == ("active", "running", True)
+        assert state.main_pid > 0
+        units.start("ct-daemon.service")
+        assert units.state("ct-daemon.service").main_pid == state.main_pid
+        units.stop("ct-daemon.service")
+        stopped = units.state("ct-daemon.service")
+        assert (stopped.active_state, stopped.main_pid) == ("inactive", 0)
+
+    def test_running_instances_are_found_by_their_template(self, units: Units) -> None:
+        """Exactly the running instances, in order; a unit's full name finds the unit."""
+        units.install_daemon(r"ct-x\x2dy@.service")
+        units.install_daemon("ct-x@.service")
+        for instance in ("two", "one", "over"):
+            units.start(rf"ct-x\x2dy@{instance}.service")
+        units.start("ct-x@other.service")
+        units.stop(r"ct-x\x2dy@over.service")
+        found = units.running(r"ct-x\x2dy@.service")
+        assert [state.name for state in found] == [r"ct-x\x2dy@one.service", r"ct-x\x2dy@two.service"]
+        assert all(state.main_pid > 0 for state in found)
+        assert units.running(r"ct-x\x2dy@one.service") == found[:1]
+        assert units.running(r"ct-x\x2dy@over.service") == []
+        assert units.running("ct-none@.service") == []
+
+    def test_a_unit_that_failed_is_loaded_and_does_not_run(self, units: Units) -> None:
+        """Until its failure is reset, it is found by its template."""
+        units.install("ct-broken@.service", program="/bin/false")
+        with pytest.raises(UnitError):
+            units.start("ct-broken@one.service")
+        [state] = units.loaded("ct-broken@.service")
+        assert (state.name, state.active_state) == ("ct-broken@one.service", "failed")
+        assert units.running("ct-broken@.service") == []
+        units.stop("ct-broken@one.service")
+        assert units.loaded("ct-broken@.service") == []
+
+    def test_what_is_required_runs_first(self, units: Units) -> None:
+        """A unit is refused while one that is RequiredBy= it fails, and starts again when that succeeds."""
+        units.install("ct-gate.service")
+        units.install("ct-check.service", unit="Before=ct-gate.service", program="/bin/false")
+        units.require("ct-gate.service", "ct-check.service")
+        units.reload()
+        assert "ct-check.service" in units.state("ct-gate.service").requires
+        with pytest.raises(UnitError, match=r"ended with status 1: A dependency job for ct-gate\.service failed"):
+            units.start("ct-gate.service")
+        units.install("ct-check.service", unit="Before=ct-gate.service")
+        units.reload()
+        units.start("ct-gate.service")
+
+    def test_a_missing_requirement_refuses_the_start(self, units: Units) -> None:
+        """The gate holds if a unit file was removed by hand, and systemd names it."""
+        units.install("ct-needs.service", unit="Requires=ct-absent.service\nAfter=ct-absent.service")
+        with pytest.raises(UnitError, match=r"Unit ct-absent\.service not found"):
+            units.start("ct-needs.service")
+
+    def test_files_and_links_count_once_they_are_read(self, units: Units) -> None:
+        """A newer file of a running unit shows at once; a new drop-in and link count after a reload."""
+        before = units.start_daemon("ct-changed.service")
+        assert not before.needs_reload
+        units.install("ct-extension.service")
+        drop_in = units.drop_in("ct-changed.service", "[Unit]\nDescription=new\n")
+        units.require("ct-changed.service", "ct-extension.service")
+        stale = units.state("ct-changed.service")
+        assert (stale.drop_ins, "ct-extension.service" in stale.requires) == (frozenset(), False)
+        units.write("ct-changed.service", "[Service]\nExecStart=/bin/sleep 1000000\n")
+        assert units.state("ct-changed.service").needs_reload
+        units.reload()
+        after = units.state("ct-changed.service")
+        assert (after.drop_ins, "ct-extension.service" in after.requires) == (frozenset({drop_in}), True)
+        assert (after.needs_reload, after.main_pid) == (False, before.main_pid)
+
+    def test_a_template_shows_what_its_next_instance_gets(self, units: Units) -> None:
+        """Drop-ins of a template are those of an instance that is not loaded yet."""
+        units.install_daemon("ct-gated@.service")
+        drop_in = units.drop_in("ct-gated@.service", "[Unit]\nDescription=new\n")
+        units.reload()
+        assert units.state("ct-gated@.service").drop_ins == {drop_in}
+        assert units.state("ct-gated@one.service").drop_ins == {drop_in}
+
+    def test_names_with_a_backslash(self, units: Units) -> None:
+        """Names with the escape for a dash are right in requirements, in paths of drop-ins, and in orders."""
+        name = r"ct-dash@foo\x2dbar.service"
+        units.install_daemon("ct-dash@.service")
+        drop_in = units.drop_in(name, f"[Unit]\nBefore={name.replace('foo', 'new')}\n")
+        units.install("ct-dash-needs.service", unit=rf"Requires={name}")
+        units.reload()
+        assert units.state(name).drop_ins == {drop_in}
+        assert name in units.state("ct-dash-needs.service").requires
+        assert name.replace("foo", "new") in units.ordered_before(name)

@@ -1,0 +1,28 @@
+"""A rendered file is its asset, but for the places that are filled in: tests compare these only."""
+
+import re
+from difflib import unified_diff
+from pathlib import Path
+from typing import Final
+
+import hostrouting
+
+_PACKAGE: Final = Path(str(hostrouting.__file__)).parent
+_MARK: Final = re.compile(r"^ *# @(if [a-z ]+|end)@\n", re.MULTILINE)
+
+
+def asset(path: str, **included: str) -> str:
+    """Return an asset by `room/name`; at each place `included` it has another asset."""
+    room, name = path.split("/")
+    text = (_PACKAGE / room / "assets" / name).read_text()
+    for place, other in included.items():
+        mark = f"# @{place}@\n"
+        assert text.count(mark) == 1
+        text = text.replace(mark, asset(other))
+    return text
+
+
+def changes(before: str, after: bytes) -> list[str]:
+    """Return the lines that go (`-`) and come (`+`) from an asset to a file; the marks of sections go unsaid."""
+    lines = unified_diff(_MARK.sub("", before).splitlines(), after.decode().splitlines(), n=0, lineterm="")
+    return [line for line in list(lines)[2:] if not line.startswith("@@")]

@@ -1,0 +1,16 @@
+"""Wait for something that sends no event: look again after a pause, up to a limit that ends a test that hangs."""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+_LONGEST: Final = 300.0
+_PAUSE: Final = 0.02
+
+
+def wait_until(is_met: Callable[[], object], missing: str) -> None:
+    """Return when something is the case; `missing` says in a failure what never was."""
+    end = time.monotonic() + _LONGEST
+    while not is_met():
+        assert time.monotonic() < end, missing
+        time.sleep(_PAUSE)

@@ -1,0 +1,54 @@
+"""Each test on real systemd takes seconds: `make test` runs those that are listed here, and `make check` runs all."""
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+#: File and test; of test_matrix.py some rows are slow all the same.
+STORIES: Final = frozenset(
+    {
+        "test_fabric.py::test_an_announced_fabric_holds_at_boot",
+        "test_fabric.py::test_a_device_that_comes_later",
+        "test_gate.py::test_an_overlap_at_boot_holds_every_machine_until_its_repair",
+        "test_gate.py::test_each_start_of_a_machine_checks_afresh",
+        "test_gate.py::test_no_verb_disturbs_running_units",
+        "test_gate.py::test_the_break_glass_lets_machines_start",
+        "test_gate.py::test_the_next_run_completes_a_killed_one",
+        "test_matrix.py::test_a_trouble",
+        "test_matrix.py::test_the_table_is_whole",
+        "test_networkd.py::test_it_removes_our_routes",
+        "test_networkd.py::test_watch_repairs",
+        "test_probe_snat.py::test_a_broken_ruleset_holds_and_heals",
+        "test_probe_snat.py::test_before_the_machine_starts_and_again",
+        "test_probe_snat.py::test_live",
+        "test_recovery.py::test_a_late_lease",
+        "test_recovery.py::test_a_refusal_is_told_once",
+        "test_recovery.py::test_a_refused_unit_starts_with_or_without_restart",
+        "test_recovery.py::test_after_reset",
+        "test_recovery.py::test_stopped_masked_or_disabled_units_stay_down",
+        "test_routing_pair.py::test_apply_change_and_reset_while_machines_run",
+        "test_routing_pair.py::test_static_routes_make_strict_pass",
+        "test_routing_pair.py::test_strict_holds_and_heals",
+        "test_routing_pair.py::test_warn_lets_machines_start",
+        "test_systemd_facts.py::test_a_machine_whose_requirement_failed_is_not_tried_again",
+        "test_systemd_facts.py::test_before_a_template_orders_nothing",
+        "test_upgrade.py::test_our_scripts_run_and_the_machine_goes_on",
+        "test_watch_proof.py::test_an_alarm_holds_the_next_start_and_stops_nothing",
+        "test_watch_service.py::test_from_the_boot_to_the_reset",
+        "test_watch_service.py::test_systemctl_reload",
+        "test_watch_timer.py::test_a_deleted_route_and_a_late_overlap",
+    }
+)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of this folder as slow, but for the stories of `make test`."""
+    for item in items:
+        if Path(__file__).parent == item.path.parent and _name(item) not in STORIES:
+            item.add_marker(pytest.mark.slow)
+
+
+def _name(item: pytest.Item) -> str:
+    return f"{item.path.name}::{getattr(item, 'originalname', item.name)}"
