@@ -167,8 +167,11 @@ def run_script(
     text = text.replace("read -rt 1 ", f"read -rt {second} ")
     for path in ("/etc/waagent.conf", "/var/lib/hyperv/"):
         text = text.replace(path, f"{files}{path}") if files else text
-    # Found by the PATH of the tests, which may have another bash, and not by that of the script.
+    # Found by the PATH of the tests, which may have another bash, and not by that of the script; that one may need its
+    # wrapper, which the script does not know.
     bash = shutil.which("bash") or ""
+    assert 'exec "$BASH" ' in text
+    text = text.replace('exec "$BASH" ', f'exec "{bash}" ')
     variables = [f"{name}={value}" for name, value in (environment or {}).items()]
     # Not from standard input: after a wait the script executes its file again.
     with NamedTemporaryFile("w", dir=folder.parent) as script:
