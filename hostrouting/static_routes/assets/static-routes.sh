@@ -23,6 +23,7 @@ told=$folder/static-routes.told
 [[ -e $told ]] && waits=0
 declare -A absent=() # The routes that were not in force in this run.
 declare -A hidden=() # The foreign route that decided before, by ours.
+declare -A why=()    # The refusal of a route, or of a deletion.
 
 # Report and exit. The journal does not get a verdict twice, so a line says which routes are in force again.
 finish() { # exit status, priority, verdict
@@ -96,35 +97,48 @@ resolve() {
   done
 }
 
-# Set `standing` to the routes with our protocol number.
-read_ours() {
-  look "route show table all proto $protocol" || cannot
-  standing=$'\n'${answer// $'\n'/$'\n'}
-}
-
-# Return 0 if all is right: ours are the wanted routes and no others, and each decides its own first address, so it is the
-# first of its place. Where a longer prefix or a rule decides there, the places have to be read.
-in_force() {
-  local questions='' plain
-  [[ $missing ]] && return 1
+# Run ip commands, and note each refusal in `why`, for the route or the deletion. Then set `standing` to the routes with our
+# protocol number, and return 0 if all is right: these are the wanted routes and no others, and each decides its own first
+# address, so it is the first of its place. Where a longer prefix or a rule decides there, the places have to be read.
+carry_out() { # commands
+  local commands='' line said='' parts
+  (($#)) && printf -v commands '%s\n' "$@"
+  commands+=$'end\n'"route show table all proto $protocol"$'\nend'
   split "$wanted"
   lines=("${lines[@]%% *}")
-  ((count)) && printf -v questions '\nroute get fibmatch %s' "${lines[@]%/*}"
-  ask "route show table all proto $protocol$questions" -force || cannot
-  answer=$'\n'${answer// $'\n'/$'\n'}
+  ((count)) && printf -v line '\nroute get fibmatch %s' "${lines[@]%/*}" && commands+=$line
+  ask "$commands" -force || cannot
+  answer=${answer// $'\n'/$'\n'}
+  local IFS=$'\36'
+  # shellcheck disable=SC2206 # Split at the answers to `end`; thirty times as fast as %% and #.
+  parts=(${answer//"$end"/$'\36'})
+  split "${parts[0]}"
+  why=() standing=$'\n'${parts[1]#*$'\n'} answer=${parts[2]#*$'\n'}
+  for line in "${lines[@]}"; do
+    if [[ $line == 'Command failed -:'* ]]; then
+      line=${line##*:}
+      line=${!line#route add }
+      line=${line#route prepend }
+      why["${line%" proto $protocol"}"]=$said said=''
+    else
+      said+=${said:+; }$line
+    fi
+  done
+  if [[ $standing == *$'\n'[A-Z]* ]]; then # A message: the table changed while it was read.
+    look "route show table all proto $protocol" || cannot
+    standing=$'\n'${answer// $'\n'/$'\n'} answer=''
+  fi
   # Answers name the protocol, a list of one protocol does not.
-  plain=${answer//" proto $protocol"/}
-  [[ $plain == "$wanted${wanted:1}" ]] && ((${#answer} - ${#plain} == count * (7 + ${#protocol})))
+  line=${answer//" proto $protocol"/}
+  [[ $standing == "$wanted" && $line == "${wanted:1}" ]] && ((${#answer} - ${#line} == count * (7 + ${#protocol})))
 }
 
 resolve
-in_force && finish 0 5 "routes in force: $count"
-read_ours
+[[ ! $missing ]] && carry_out && finish 0 5 "routes in force: $count"
 
 # --- bash reads on if something has to change
 
 todo=() surplus=() # Routes that are not the first of their place; deletions of our routes that are not wanted.
-declare -A why=()   # The refusal of a route of `todo`, or of a deletion of `surplus`.
 # By destination and metric, the place of a route:
 declare -A want=()  # The rest of the wanted route.
 declare -A first=() # Whose the first route is, but for those of `stale`: `ours` if it is the wanted one, or `foreign`.
@@ -200,36 +214,18 @@ and is never overwritten; configure narrower destinations, or another metric"
   done
 }
 
-# Run ip commands, and note each refusal in `why`, for the route or the deletion.
-carry_out() { # commands
-  local line said='' batch
-  (($#)) || return 0
-  printf -v batch '%s\n' "$@"
-  ask "${batch%$'\n'}" -force || cannot
-  [[ $answer == *'Command failed -:'* ]] || return 0
-  split "$answer"
-  for line in "${lines[@]}"; do
-    if [[ $line == 'Command failed -:'* ]]; then
-      line=${line##*:}
-      line=${!line#route add }
-      line=${line#route prepend }
-      why["${line%" proto $protocol"}"]=$said said=''
-    else
-      said+=${said:+; }$line
-    fi
-  done
-}
-
 # Add the routes of `todo`, before the foreign ones of their places; then remove those of `surplus`, so that no packet meets
-# an empty place; and at last put ours first where it stands further back: the kernel moves no route, so it is removed and
-# added. Nothing is replaced, because the kernel would replace the first route of that moment, of any owner.
+# an empty place; and put ours first where it stands further back: the kernel moves no route, so it is removed and added.
+# At last, remove our earlier routes from the places that accepted one. Nothing is replaced, because the kernel would
+# replace the first route of that moment, of any owner.
 change() {
-  local line key adds=() moves=()
-  why=()
+  local -A earlier=()
+  local line key adds=() moves=() surpassed=()
   for line in "${todo[@]}"; do
     parse_route "$line"
     key="$destination $metric"
     [[ ${own["$key"]-} ]] && continue
+    earlier["$line"]=${stale["$key"]-}
     if [[ ${alike["$key"]-} ]]; then
       split "${alike["$key"]}"
       moves+=("${lines[@]}" "route prepend $line proto $protocol")
@@ -239,9 +235,12 @@ change() {
       adds+=("route add $line proto $protocol")
     fi
   done
-  carry_out "${adds[@]}"
-  carry_out "${surplus[@]}"
-  carry_out "${moves[@]}"
+  carry_out "${adds[@]}" "${surplus[@]}" "${moves[@]}" && return
+  for line in "${!earlier[@]}"; do
+    split "${earlier["$line"]}"
+    [[ ${why["$line"]-} ]] || surpassed+=("${lines[@]}")
+  done
+  ((${#surpassed[@]})) && carry_out "${surpassed[@]}"
 }
 
 # Make `wanted` the routes in force: most places are empty, and the others are read, in a few rounds: a route may need
@@ -249,26 +248,24 @@ change() {
 converge() {
   local -A stands=()
   local last='' round line adds=()
-  why=()
   split "$standing"
   for line in "${lines[@]}"; do
-    stands["$line"]=yes
+    stands["$line"]=yes stands["${line%% *}"]=yes
   done
   split "$wanted"
   for line in "${lines[@]}"; do
-    [[ ${stands["$line"]-} ]] || absent["$line"]=yes adds+=("route add $line proto $protocol")
+    [[ ${stands["$line"]-} ]] && continue
+    absent["$line"]=yes
+    # The kernel would refuse it beside an earlier one of ours.
+    [[ ${stands["${line%% *}"]-} ]] || adds+=("route add $line proto $protocol")
   done
-  carry_out "${adds[@]}"
+  ((${#adds[@]})) && carry_out "${adds[@]}" && return 0
   for round in 1 2 3 4 5; do
-    if ((round > 1 || ${#adds[@]})); then
-      in_force && return 0
-      read_ours
-    fi
     survey
     ((${#todo[@]} + ${#surplus[@]})) || return 0
     [[ $round == 5 || $standing$answer == "$last" ]] && return 1
     last=$standing$answer
-    change
+    change && return 0
   done
 }
 
@@ -292,7 +289,7 @@ while true; do
   reason_to_wait
   { [[ $REPLY ]] && wait_a_second "$REPLY"; } || break
   resolve
-  read_ours
+  [[ $missing ]] || carry_out
 done
 
 verdict=''
