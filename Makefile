@@ -3,9 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 WHEEL_VENV := .venv-wheel
-# Every test makes its own namespaces, so tests may run side by side. An idle worker takes tests from the other, because
-# the tests of real systemd take the longest and are next to each other.
-PYTEST_OPTIONS ?= -n 2 --dist worksteal
+# Every test makes its own namespaces, so tests may run side by side: four on two cores, since those of real systemd mostly
+# wait. An idle worker takes tests from the others, because these tests take the longest and are next to each other.
+PYTEST_OPTIONS ?= -n 4 --dist worksteal
 # Not `python -m pytest`, which would add this folder to the path and so hide an installed wheel.
 PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
 # Without compiled files each process of a test run compiles its tests and packages again, which takes longer than the tests.

@@ -176,7 +176,7 @@ class RouteRejectedError(BackendError):
     def __str__(self) -> str:
         lines = [super().__str__(), *(f"  {refusal}" for refusal in self.refusals)]
         if self.rolled_back:
-            lines.append(f"nothing was changed: the rollback was verified by reading the {_plural(self.what)} back")
+            lines.append(f"the {_plural(self.what)} are as before: the rollback was verified by reading them back")
         else:
             lines.append("THE ROLLBACK IS INCOMPLETE, these differ from before:")
             lines += [f"  {line}" for line in self.left_behind]

@@ -166,7 +166,7 @@ def test_a_connected_route_after_ours(host: FakeHost) -> None:
     assert str(finding) == (
         "warning: hides-connected: 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142: comes before the kernel's own "
         "route '172.16.8.0/22 dev ib7 proto kernel scope link src 172.16.8.4', which hostrouting would not hide if it "
-        "had to add its route now; configure narrower destinations, or another metric"
+        "had to add its route now; configure narrower destinations"
     )
 
 
@@ -255,6 +255,15 @@ def test_a_lost_route_says_apply(host: FakeHost) -> None:
     assert "add these routes" not in report.overlap.advice
     [cidr] = report.to_mapping()["cidrs"]
     assert (cidr["suggested_routes"], cidr["configured_routes"]) == ([], ["172.16.8.0/22"])
+
+
+def test_a_foreign_route_before_ours_says_apply(host: FakeHost) -> None:
+    """Another program put its route first in our place: applying again repairs that, and a narrower route is not needed."""
+    config = applied(host, **ROUTES, **OVERLAP)
+    host.routes.apply([RouteChange.prepend(Route.parse("172.16.8.0/22", dev="ib0", protocol=4))])
+    advice = check(host, config).overlap.advice
+    assert "not in force (172.16.8.0/22); hostrouting apply CONFIG" in advice
+    assert "add these routes" not in advice
 
 
 def test_a_narrower_foreign_route_needs_a_separate_route(host: FakeHost) -> None:

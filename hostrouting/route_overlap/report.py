@@ -302,8 +302,7 @@ def _other_steps(report: OverlapReport) -> Iterator[str]:
     own = dict.fromkeys(address for _, finding in report.findings for address in finding.own)
     if own:
         yield (
-            f"No route takes {', '.join(own)} from the fabric, whose own and broadcast addresses they will be: "
-            "narrow expectedCidrs."
+            f"No route takes {', '.join(own)} from the fabric, as its own or broadcast addresses: narrow expectedCidrs."
         )
     if "local" in kinds:
         yield "The node's own address precedes any route: remove it from its device, or narrow expectedCidrs."

@@ -16,7 +16,7 @@ from hostrouting.boot import RUNTIME_DIRECTORY, WAIT_SECONDS, WAITED, PairTask, 
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, OverlapMode
 from hostrouting.exceptions import HostFileError, RouteOverlapError
 from hostrouting.findings import NodeFinding
-from hostrouting.net.routes import OUR_PROTOCOL
+from hostrouting.net.routes import OUR_PROTOCOL, ObservedRoute, place
 from hostrouting.route_overlap.fabric import POOL, Fabric, read_fabric
 from hostrouting.route_overlap.proof import prove_egress
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK, MARKERS, TOLD, boot_part
@@ -181,14 +181,18 @@ def prove_now(config: HostRoutingConfig, fabric: Fabric, host: Host) -> OverlapR
     report = attrs.evolve(report, notes=(*notes, *report.notes))
     if report.ok or not config.static_routes.routes:
         return report
-    standing = {(r.network, r.prefix_length, r.metric) for r in host.routes.routes_of(OUR_PROTOCOL)}
-    absent = [route for route in config.static_routes.routes if (*route.prefix, route.metric) not in standing]
+    places = {place(ObservedRoute(*route.prefix, metric=route.metric)): route for route in config.static_routes.routes}
+    standing = set(map(place, host.routes.routes_of(OUR_PROTOCOL)))
+    for _, first, _ in host.routes.lookup([route.prefix[0] for route in places.values()]):
+        if first and first.protocol != OUR_PROTOCOL:
+            standing.discard(place(first))
+    absent = [route for spot, route in places.items() if spot not in standing]
     return report.knowing([route.destination for route in absent])
 
 
 def announced_fabric(ctx: Context, setting: str | tuple[str, ...], host: Host) -> Fabric:
     """Return the announced fabric."""
-    if setting == "off" or not isinstance(setting, str):
+    if setting != "auto":
         return Fabric(networks=() if setting == "off" else tuple(setting), source="routeOverlap.fabric")
 
     def pause() -> None:

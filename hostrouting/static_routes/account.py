@@ -149,7 +149,7 @@ def findings_of(changes: Iterable[Change], connected: Mapping[Route, ObservedRou
     for route, own in connected.items():
         reason = (
             f"comes before the kernel's own route '{own}', which hostrouting would not hide if it had to add its route "
-            f"now; configure narrower destinations, or another metric"
+            f"now; configure narrower destinations"
         )
         yield NodeFinding("hides-connected", str(route), reason, "warning")
 
@@ -241,5 +241,5 @@ def _no_device(dev: str) -> str:
 def _never_overwritten(own: ObservedRoute) -> str:
     return (
         f"the kernel's own route '{own}' has this destination and metric, and is never overwritten; "
-        f"configure narrower destinations, or another metric"
+        f"configure narrower destinations"
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import nullcontext
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import attrs
@@ -88,12 +89,8 @@ class KnownRoutes:
         if self._is_reading or self._held is None or not fits(standing, event.verb, route):
             self._doubtful.add(spot)
             return spot
-        now = after(standing, event.verb, route)
-        self._note(now)
-        if now:
-            held[spot] = now
-        else:
-            held.pop(spot, None)
+        held[spot] = after(standing, event.verb, route)
+        self._note(held[spot])
         return spot
 
     def at(self, spot: Place) -> Bucket | None:
@@ -106,11 +103,7 @@ class KnownRoutes:
         """Return True if these are all of our routes, place by place in their order."""
         if self._held is None or self._doubtful:
             return False
-        found: defaultdict[Place, list[ObservedRoute]] = defaultdict(list)
-        for route in ours:
-            found[place(route)].append(resting(route))
-        known = {spot: _ours(routes) for spot, routes in self._held.items()}
-        return found == {spot: routes for spot, routes in known.items() if routes}
+        return _ours(ours) == _ours(chain.from_iterable(self._held.values()))
 
     def _note(self, routes: Iterable[ObservedRoute]) -> None:
         for route in routes:
@@ -200,8 +193,12 @@ class NearRoutes(_Reading):
         self._backend.apply(changes, verify=False, standing=self.routes())
 
 
-def _ours(routes: Iterable[ObservedRoute]) -> list[ObservedRoute]:
-    return [route for route in routes if route.protocol == OUR_PROTOCOL]
+def _ours(routes: Iterable[ObservedRoute]) -> dict[Place, list[ObservedRoute]]:
+    found: defaultdict[Place, list[ObservedRoute]] = defaultdict(list)
+    for route in routes:
+        if route.protocol == OUR_PROTOCOL:
+            found[place(route)].append(resting(route))
+    return found
 
 
 def fits(standing: Bucket, verb: str, route: ObservedRoute) -> bool:

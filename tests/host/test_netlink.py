@@ -190,12 +190,12 @@ def test_a_rollback_restores_details_without_a_field(node: KernelNode, backend: 
     """A foreign route is restored with metrics, realms, IPv6 gateway or nexthop object; `ip` prints it unchanged."""
     node.ip("nexthop", "add", "id", "7", "via", "10.224.0.1", "dev", "eth0")
     node.ip("route", "add", *words.split())
-    before = node.ip("-details", "route", "show", "table", "all")
+    before = node.ip("-4", "-details", "route", "show", "table", "all")
     (foreign,) = [route for route in backend.routes() if route.network == 9 << 24]
     with pytest.raises(RouteRejectedError) as caught:
         backend.apply([RouteChange.remove(foreign), *many(1, every=1)])
     assert caught.value.rolled_back
-    assert node.ip("-details", "route", "show", "table", "all") == before
+    assert node.ip("-4", "-details", "route", "show", "table", "all") == before
 
 
 @pytest.mark.parametrize(

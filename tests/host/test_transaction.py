@@ -44,7 +44,7 @@ def test_a_failing_step_takes_the_earlier_ones_back(node: MemoryBackend) -> None
     assert str(caught.value) == (
         "1 route change was refused:\n"
         "  + 8.0.0.0/8 dev eth0 proto 142 scope link: injected fault (Cannot allocate memory)\n"
-        "nothing was changed: the rollback was verified by reading the routes back"
+        "the routes are as before: the rollback was verified by reading them back"
     )
     assert node.routes() == before
 

@@ -125,7 +125,7 @@ class TestOnePlace:
         node.insert_route(FOREIGN, verb="prepend")
         before = node.routes()
         refused = Route.parse("172.17.0.0/24", gateway="10.9.9.9", dev="eth0")
-        with pytest.raises(RouteRejectedError, match="nothing was changed"):
+        with pytest.raises(RouteRejectedError, match="are as before"):
             node.apply(reconcile([WANTED, refused], before).changes)
         assert node.routes() == before
 

@@ -70,7 +70,7 @@ def test_a_refusal_is_heard() -> None:
         assert (
             "refused: 172.16.1.0/24 via 10.224.0.1 dev eth0: the kernel's own route '172.16.1.0/24 dev eth0 proto "
             "kernel scope link src 172.16.1.1' has this destination and metric, and is never overwritten; configure "
-            "narrower destinations, or another metric"
+            "narrower destinations"
         ) in box.journal(f"--unit={UNIT}")
         assert box.run("ip", "route", "show", "proto", "142").stdout == (
             "172.16.2.0/24 via 10.224.0.9 dev eth0 metric 7 \n"

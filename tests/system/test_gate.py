@@ -150,6 +150,28 @@ def test_a_missing_file_holds_the_gate(machine: GatedMachine, lose: str) -> None
     late = "systemd-nspawn@late.service"
     assert f"hostrouting: {late} is refused: {said}" in machine.journal(f"--unit={late}")
     assert machine.pids() == pids
+    # Nor does each later question have systemd fail to start it.
+    cursor = machine.cursor()
+    assert machine.run("/etc/aks-flex-node/hostrouting-ask.sh", check=False).stdout == f"{said}\n"
+    assert [line for line in machine.journal(f"--after-cursor={cursor}") if CHECK in line] == []
+
+
+def test_a_unit_with_an_environment_of_its_own(tmp_path: Path) -> None:
+    """POSIX mode, another place for the output and an empty /etc change no answer, and the break-glass opens the gate."""
+    unit = instance_of(NSPAWN, "odd")
+    settings = (
+        "[Service]\nEnvironment=POSIXLY_CORRECT=1\nStandardOutput=append:/run/odd.log\n"
+        "TemporaryFileSystem=/etc/aks-flex-node\n"
+    )
+    with GatedMachine(tmp_path, overlap=True, prepare=more_machines(odd=settings)) as machine:
+        machine.until(f"[[ $(systemctl is-active {unit}) == failed ]]")
+        said = (machine.files.read("/run/odd.log") or b"").decode()
+        assert said.count(refusal(unit)) == 1
+        # Who cannot read the file of the answers cannot hold the lock of the gates.
+        user = ["setpriv", "--reuid=65534", "--clear-groups", "flock", "--nonblock"]
+        assert machine.run(*user, "/run/aks-flex-node/hostrouting.answer", "true", check=False).returncode != 0
+        machine.files.write("/etc/aks-flex-node/hostrouting.disabled", b"", mode=0o644)
+        machine.until("grep -q '^up$' /run/odd.log")
 
 
 def test_a_stop_that_leaves_the_script_running(tmp_path: Path) -> None:

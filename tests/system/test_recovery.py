@@ -140,9 +140,9 @@ class TestItComesUp:
             assert release(machine.ctx, machine.services) == []
 
     def test_a_late_lease(self, tmp_path: Path) -> None:
-        """Held units start without a command when the lease comes 5 s after the boot."""
+        """Held units start without a command when the lease comes 5 s after the first refusal."""
         late = (
-            "printf '[Service]\\nExecStart=/bin/sh -c \"sleep 5; touch /run/lease\"\\n'"
+            f"printf '[Unit]\\nAfter={KUBE}\\n[Service]\\nExecStart=/bin/sh -c \"sleep 5; touch /run/lease\"\\n'"
             " > /etc/systemd/system/dhcp.service\n"
             "ln -s ../dhcp.service /etc/systemd/system/multi-user.target.wants/\n"
         )

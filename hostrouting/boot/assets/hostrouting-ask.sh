@@ -17,7 +17,7 @@ folder=/etc/aks-flex-node
 run=/run/aks-flex-node
 ready=/etc/systemd/system/hostrouting-ready.service
 units=(static-routes probe-snat check-route-overlap)
-status=75 unit='' reason="another run of hostrouting has held the lock of $folder for 10 s"
+status=75 unit='' reason="another hostrouting-ask.sh has held $run/hostrouting.answer for 10 s"
 
 # Run the scripts; set `status`, and the `unit` that does not succeed, with its reason.
 look() {
@@ -39,7 +39,11 @@ look() {
 ask() {
     local asked began='' known=''
     read -r asked _ < /proc/uptime
-    { exec 9< "$folder"; } 2> /dev/null && flock --timeout 10 9 || return
+    # Another user that could open the file could hold its lock.
+    umask 077
+    { exec 9<> "$run/hostrouting.answer"; } 2> /dev/null || exec 9< "$0"
+    umask 022
+    flock --timeout 10 9 || return
     { read -r began status unit && read -r reason; } 2> /dev/null < "$run/hostrouting.answer"
     [[ $began ]] && ((10#${began/./} > 10#${asked/./})) && return
     read -r began _ < /proc/uptime
@@ -55,6 +59,8 @@ ask() {
 
 # Start the units if their states are out of date, or their last messages.
 renew() {
+    # A unit without its script would tell nothing.
+    [[ $reason != 'its unit file '* ]] || return
     if ((status == 0)); then
         systemctl is-failed --quiet "${units[@]}" || return
     elif systemctl is-failed --quiet "$unit"; then
@@ -63,13 +69,13 @@ renew() {
     systemctl start --no-block hostrouting-ready.service 2> /dev/null
 }
 
-# Return 0 if some gate has told the same in the last seconds.
-is_told() {
-    local last=''
+# Return 0 if this gate has told the same in the last seconds; for an automatic restart, if any gate has.
+is_told() { # gate
+    local last='' by=''
     [[ $reason == *': as before, since '* ]] || return
-    { read -r last < "$run/hostrouting.told"; } 2> /dev/null
-    [[ $last ]] && ((EPOCHSECONDS - last >= 0 && EPOCHSECONDS - last < pause)) && return
-    { echo "$EPOCHSECONDS" > "$run/hostrouting.told"; } 2> /dev/null
+    { read -r last by < "$run/hostrouting.told"; } 2> /dev/null
+    [[ $last && ($pause == 10 || $by == "$1") ]] && ((EPOCHSECONDS - last >= 0 && EPOCHSECONDS - last < 10)) && return
+    { echo "$EPOCHSECONDS $1" > "$run/hostrouting.told"; } 2> /dev/null
     return 1
 }
 
@@ -84,7 +90,7 @@ if ((status)); then
     # A Restart= without delay stays below the limit of 5 starts in 10 s, and is slowed down if it goes on.
     pause=3
     [[ $(systemctl show --property=NRestarts -- "$1") == NRestarts=0 ]] || pause=10
-    ((pause == 10)) && is_told || echo "<3>hostrouting: $1 is refused: ${reason//$'\n'/$'\n<3>'}"
+    is_told "$1" || echo "<3>hostrouting: $1 is refused: ${reason//$'\n'/$'\n<3>'}"
     sleep "$pause"
     # A stop of the unit may have ended its start, and not this script (KillMode=process).
     kill -0 "$PPID" 2> /dev/null || exit 1

@@ -209,7 +209,7 @@ survey() {
       todo+=("$line") absent["$line"]=yes
       [[ ${hides["$key"]-} ]] && hidden["$line"]=${hides["$key"]}
       [[ ${own["$key"]-} ]] && why["$line"]="the kernel's own route '${own["$key"]}' has this destination and metric, \
-and is never overwritten; configure narrower destinations, or another metric"
+and is never overwritten; configure narrower destinations"
     fi
   done
 }

@@ -152,7 +152,7 @@ class LinkLayerContract(LinkReadingContract):
         assert [(refusal.change, refusal.errno) for refusal in error.refusals] == [
             ("+ fd00:8::/64 via fd00:99::1 dev azv2 metric 1024", errno.EHOSTUNREACH)
         ]
-        assert "nothing was changed" in str(error)
+        assert "are as before" in str(error)
 
     def test_a_device_that_is_down_takes_no_route(self, node: LinkNode, layer: LinkLayer) -> None:
         """ENETDOWN."""
