@@ -258,7 +258,7 @@ def test_a_lost_route_says_apply(host: FakeHost) -> None:
 
 
 def test_a_foreign_route_before_ours_says_apply(host: FakeHost) -> None:
-    """Another program put its route first in our place: applying again repairs that, and a narrower route is not needed."""
+    """Another program put its route first in our place: an apply repairs that, and no narrower route is needed."""
     config = applied(host, **ROUTES, **OVERLAP)
     host.routes.apply([RouteChange.prepend(Route.parse("172.16.8.0/22", dev="ib0", protocol=4))])
     advice = check(host, config).overlap.advice

@@ -50,7 +50,7 @@ def test_a_failing_step_takes_the_earlier_ones_back(node: MemoryBackend) -> None
 
 
 def test_a_rollback_that_fails_names_the_differences(node: MemoryBackend) -> None:
-    """If a step of the rollback fails, the error names the differences, and does not say 'nothing was changed'."""
+    """If a step of the rollback fails, the error names the differences, and does not say 'as before'."""
     node.add_route("7.0.0.0/8", dev="eth0")
     seven = next(route for route in node.routes() if route.network >> 24 == 7)
     node.fail_at(3)

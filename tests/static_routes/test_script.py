@@ -469,7 +469,7 @@ class TestRunning:
                 (
                     "refused: 172.16.0.0/16 via 10.224.0.1 dev eth0: the kernel's own route '172.16.0.0/16 dev ib0 "
                     "proto kernel scope link src 172.16.1.4' has this destination and metric, and is never "
-                    "overwritten; configure narrower destinations, or another metric"
+                    "overwritten; configure narrower destinations"
                 ),
                 "refused: 172.16.1.0/24 via 10.9.9.9 dev eth0: Error: Nexthop has invalid gateway.",
                 'refused: 172.16.3.0/24 via 10.224.0.1 dev eth7: Cannot find device "eth7"',

@@ -100,7 +100,7 @@ class TestRefusals:
             (
                 "+ 172.16.0.0/16 via 10.224.0.1 dev eth0 proto 142: the kernel's own route '172.16.0.0/16 dev ib0 "
                 "proto kernel scope link src 172.16.1.4' has this destination and metric, and is never overwritten; "
-                "configure narrower destinations, or another metric"
+                "configure narrower destinations"
             )
         ]
 

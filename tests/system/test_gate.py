@@ -157,7 +157,7 @@ def test_a_missing_file_holds_the_gate(machine: GatedMachine, lose: str) -> None
 
 
 def test_a_unit_with_an_environment_of_its_own(tmp_path: Path) -> None:
-    """POSIX mode, another place for the output and an empty /etc change no answer, and the break-glass opens the gate."""
+    """POSIX mode, another output and an empty folder change no answer, and the break-glass opens the gate."""
     unit = instance_of(NSPAWN, "odd")
     settings = (
         "[Service]\nEnvironment=POSIXLY_CORRECT=1\nStandardOutput=append:/run/odd.log\n"
