@@ -115,7 +115,7 @@ def _told(change: RouteChange, hidden: Mapping[Route, Routes]) -> Change:
         details = ["was the same with other attributes" if str(before) == str(after) else f"was '{before}'"]
     if hidden and after in hidden:
         names = " and ".join(f"'{route}'" for route in hidden[after])
-        details.append(f"hides {names}, which decides again when ours is removed")
+        details.append(f"hides {names} until ours is removed")
     return Change("+" if before is None else "~", str(after), "; ".join(details) or None)
 
 

@@ -105,7 +105,7 @@ def test_a_foreign_route_comes_into_an_empty_place(node: BusyNode, host: FakeHos
     node.steps.plan(1, lambda: node.insert_route(theirs(73)))
     account = run(host, OURS)
     assert node.in_place() == shown(OURS, theirs(73))
-    assert account.changes == [f"+ {OURS} (hides '{theirs(73)}', which decides again when ours is removed)"]
+    assert account.changes == [f"+ {OURS} (hides '{theirs(73)}' until ours is removed)"]
 
 
 def test_ours_is_flushed_while_we_move_it(node: BusyNode, host: FakeHost) -> None:
