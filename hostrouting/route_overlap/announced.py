@@ -21,9 +21,8 @@ from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, SCOPE_HOST, SCOPE_LI
 from hostrouting.route_overlap.fabric import agent_mac
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from hostrouting.host.ports import Routing
     from hostrouting.net.links import Device
     from hostrouting.net.routes import Lookup
     from hostrouting.net.rules import Rule
@@ -49,14 +48,16 @@ class Announcement(NamedTuple):
 class Announced:
     """The routes that an announced fabric will bring to a node."""
 
-    def __init__(self, backend: Routing, fabric: Fabric) -> None:
+    def __init__(
+        self, devices: Iterable[Device], routes: Iterable[ObservedRoute], rules: Sequence[Rule], fabric: Fabric
+    ) -> None:
         self._source = fabric.source
-        self._devices = {device.name: device for device in backend.links()}
-        rules = backend.rules()
+        self._devices = {device.name: device for device in devices}
         self._by_source = any(rule.source[1] for rule in rules)
         #: The tables that rules look up, in their order.
         self._tables = [table for rule in rules for table in _looked_up(rule)]
-        local = [route for route in backend.routes() if route.table == LOCAL_TABLE and route.prefix_length == 32]
+        # By position, which is faster than by name: this line reads every route of a full table.
+        local = [route for route in routes if route[5] == LOCAL_TABLE and route.prefix_length == 32]
         #: The addresses whose route in table local precedes a new one.
         self._standing = {
             route.network for route in local if route.kind in {"local", "broadcast"} and not (route.metric or route.tos)

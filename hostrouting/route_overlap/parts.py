@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hostrouting.net.routes import ObservedRoute
     from hostrouting.net.rules import Rule
     from hostrouting.route_overlap.announced import Announced
+    from hostrouting.route_overlap.fabric import Fabric
     from hostrouting.route_overlap.report import Kind
 
 #: The first addresses of the ranges that the kernel treats specially (multicast, for example), and of the next ones.
@@ -103,11 +104,9 @@ def cut(node: Node, cidrs: Sequence[str]) -> Iterator[tuple[list[int], int]]:
     for network, length in [selector for rule in node.rules for selector in (rule.destination, rule.source)]:
         # Sources, too: the node sends from one of its addresses to the same address.
         common += [network & netmask(length), (network & netmask(length)) + _SIZES[length]]
-    near = node.routes
-    if len(ranges) > 1:
-        low, high = min(first for first, _ in ranges), max(last for _, last in ranges)
-        # By position, which is faster than by name: this line reads every route of a full table.
-        near = [route for route in node.routes if low <= route[0] <= high]
+    octets = {octet for first, last in ranges for octet in range(first >> 24, (last >> 24) + 1)}
+    # By position, which is faster than by name: this line reads every route of a full table.
+    near = [route for route in node.routes if route[0] >> 24 in octets]
     for first, last in ranges:
         yield _starts(first, last, near, common), last + 1
 
@@ -259,18 +258,23 @@ class AllowedDevices(dict["str | None", bool]):
 
 
 class Node:
-    """A snapshot of the routes and rules of a node, and the backend that answers its lookups.
+    """A snapshot of the routes and rules of a node, and the backend that answers its lookups."""
 
-    With an announced fabric, its routes are among them.
-    """
-
-    def __init__(self, backend: Routing, announced: Announced | None = None) -> None:
+    def __init__(self, backend: Routing) -> None:
         self.backend = backend
-        self.announced = announced
-        self.routes: list[ObservedRoute] = [*backend.routes(), *(announced.routes if announced else ())]
+        self.announced: Announced | None = None
+        self.routes: list[ObservedRoute] = backend.routes()
         self.rules: list[Rule] = backend.rules()
         #: True if an answer may depend on the source.
         self.by_source: bool = any(rule.source[1] for rule in self.rules)
+
+    def expect(self, fabric: Fabric) -> None:
+        """Take the routes of an announced fabric as those of the node, too."""
+        # Imported late: most nodes have no announced fabric.
+        from hostrouting.route_overlap.announced import Announced
+
+        self.announced = Announced(self.backend.links(), self.routes, self.rules, fabric)
+        self.routes += self.announced.routes
 
     def links(self) -> list[Device]:
         """Return the devices as they will be under the announced fabric."""

@@ -49,13 +49,9 @@ def prove_egress(
     address that will leave by an announced `fabric` is a finding, too. It changes nothing and needs no privilege. It
     raises `BackendError` if the kernel cannot be asked.
     """
-    announced = None
+    node = Node(backend)
     if fabric and (fabric.addresses or fabric.networks):
-        # Imported late: most nodes have no announced fabric.
-        from hostrouting.route_overlap.announced import Announced
-
-        announced = Announced(backend, fabric)
-    node = Node(backend, announced)
+        node.expect(fabric)
     allowed = _allowed(node, allowed_devs, expected_devs)
     suggested: Sequence[Sequence[SuggestedRoute]] = [()] * len(cidrs)
     carriers: tuple[str, ...] = ()

@@ -127,9 +127,8 @@ class CidrReport:
     @property
     def needs_another_route(self) -> bool:
         """True if there are findings that a route could resolve, but none in the main table does."""
-        if self.suggested_routes or self.configured_routes:
-            return False
-        return any(one.kind not in {"local", "dead-end"} and not one.is_own for one in self.findings)
+        mended = self.suggested_routes or self.configured_routes
+        return not mended and any(one.kind not in {"local", "dead-end"} and not one.is_own for one in self.findings)
 
     def knowing(self, destinations: Sequence[str]) -> CidrReport:
         """Return the report without the suggestions that a route of the config already covers."""

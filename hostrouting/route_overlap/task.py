@@ -155,15 +155,15 @@ def check_now(ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: f
 def _reason_to_wait(report: OverlapReport, fabric: Fabric, host: Host) -> str:
     """Return the finding, or its cause, that may go by itself; empty if waiting cannot make the proof good."""
     if report.ok:
-        is_awaited = fabric.awaited and _has_infiniband(host)
-        return f"RDMA is switched on, but {POOL} has no addresses for InfiniBand yet" if is_awaited else ""
+        if fabric.awaited and _has_infiniband(host):
+            return f"RDMA is switched on, but {POOL} has no addresses for InfiniBand yet"
+        return ""
     if not report.expected_devs:
         return "table main has no IPv4 default route"
     kinds = {finding.kind for _, finding in report.findings} - _MAY_HEAL
     if report.absent_devs and kinds <= {"overlap"}:
         return f"there is no network device {report.absent_devs[0]}"
-    [cidr, first], *_ = report.findings
-    return "" if kinds else first.line(cidr)
+    return "" if kinds else report.lines()[0]
 
 
 def prove_now(config: HostRoutingConfig, fabric: Fabric, host: Host) -> OverlapReport:
@@ -186,8 +186,7 @@ def prove_now(config: HostRoutingConfig, fabric: Fabric, host: Host) -> OverlapR
     for _, first, _ in host.routes.lookup([route.prefix[0] for route in places.values()]):
         if first and first.protocol != OUR_PROTOCOL:
             standing.discard(place(first))
-    absent = [route for spot, route in places.items() if spot not in standing]
-    return report.knowing([route.destination for route in absent])
+    return report.knowing([route.destination for spot, route in places.items() if spot not in standing])
 
 
 def announced_fabric(ctx: Context, setting: str | tuple[str, ...], host: Host) -> Fabric:
