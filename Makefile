@@ -131,7 +131,7 @@ fuzz: $(VENV)/ready
 # All tests, the property tests with thousands of examples and a random seed; then the kernels, the tools and the Debian that
 # CI does not wait for, and a quarter of an hour of fuzzing.
 soak: $(VENV)/ready
-	HYPOTHESIS_PROFILE=soak $(PYTEST)
+	HYPOTHESIS_PROFILE=soak $(PYTEST) -o faulthandler_timeout=7200
 	$(MAKE) matrix
 	$(MAKE) kernel-bullseye kernel-jammy kernel-bookworm kernel-noble kernel-trixie kernel-without-ipv6
 	$(MAKE) tools-focal tools-bullseye tools-jammy tools-bookworm tools-noble tools-trixie
