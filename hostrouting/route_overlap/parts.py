@@ -263,8 +263,8 @@ class Node:
     def __init__(self, backend: Routing) -> None:
         self.backend = backend
         self.announced: Announced | None = None
-        self.routes: list[ObservedRoute] = backend.routes()
-        self.rules: list[Rule] = backend.rules()
+        self.routes = backend.routes()
+        self.rules = backend.rules()
         #: True if an answer may depend on the source.
         self.by_source: bool = any(rule.source[1] for rule in self.rules)
 

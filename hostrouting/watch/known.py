@@ -91,6 +91,8 @@ class KnownRoutes:
             return spot
         held[spot] = after(standing, event.verb, route)
         self._note(held[spot])
+        if not held[spot]:
+            del held[spot]
         return spot
 
     def at(self, spot: Place) -> Bucket | None:

@@ -411,7 +411,16 @@ class TestRunning:
         assert run(node, *many("10.224.0.2")) == (0, ["routes in force: 1000", told])
         assert len(ours(node)) == 1000
 
-    @pytest.mark.parametrize("program", ["", "kill -9 $$", "head -c 9 >/dev/null; echo 172.16.1.0/24; exit 0"])
+    @pytest.mark.parametrize(
+        "program",
+        [
+            "",
+            "kill -9 $$",
+            "head -c 9 >/dev/null; echo 172.16.1.0/24; exit 0",
+            # After the first sentinel of several.
+            r"""head -c 9 >/dev/null; printf 'Object "end" is unknown, try "ip help".\nCommand failed -:1\n'""",
+        ],
+    )
     def test_a_broken_ip_is_told_at_once(self, node: KernelNode, tmp_path: Path, program: str) -> None:
         """Missing, killed, or ended half-way: its output is no verdict, and the script does not wait."""
         if program:
@@ -419,13 +428,23 @@ class TestRunning:
             (tmp_path / "ip").chmod(0o755)
         for tool in "bash", "head":
             (tmp_path / tool).symlink_to(shutil.which(tool) or "")
-        script = impatient(config_of([StaticRoute(destination="172.16.1.0/24", dev="eth0")]), waits=3600)
+        route = StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
+        script = impatient(config_of([route]), waits=3600)
         argv = ["nsenter", f"--net=/run/netns/{node.name}", "env", f"PATH={tmp_path}", "bash"]
         done = subprocess.run(argv, input=script, capture_output=True, check=False, timeout=300)
         assert done.returncode == 1
         reason = "ip ended early" if program else f"there is no program 'ip' in {tmp_path}"
         assert f"cannot see or change routes: {reason}" in done.stderr.decode()
         assert done.stderr.decode().count("\n") == 1
+
+    def test_a_surplus_route_by_a_nexthop_object(self, node: KernelNode) -> None:
+        """It is removed by the number of the object alone: ip refuses the next hops beside that."""
+        node.ip("nexthop", "add", "id", "5", "via", "10.224.0.7", "dev", "eth0")
+        for place in (["172.30.0.0/16"], ["172.31.0.0/16", "table", "100"]):
+            node.ip("route", "add", *place, "nhid", "5", "proto", "142")
+        wanted = StaticRoute(destination="172.16.2.0/24", gateway="10.224.0.1", dev="eth0")
+        assert run(node, wanted) == (0, ["routes in force: 1"])
+        assert ours(node) == [ours_of(wanted)]
 
     def test_no_default_route_in_time(self, node: KernelNode) -> None:
         """The script fails, names the missing default route, and changes nothing."""

@@ -72,7 +72,7 @@ renew() {
 # Return 0 if this gate has told the same in the last seconds; for an automatic restart, if any gate has.
 is_told() { # gate
     local last='' by=''
-    [[ $reason == *': as before, since '* ]] || return
+    [[ $reason == *': '@('as before, since '|'its unit file ')* ]] || return
     { read -r last by < "$run/hostrouting.told"; } 2> /dev/null
     [[ $last && ($pause == 10 || $by == "$1") ]] && ((EPOCHSECONDS - last >= 0 && EPOCHSECONDS - last < 10)) && return
     { echo "$EPOCHSECONDS $1" > "$run/hostrouting.told"; } 2> /dev/null
@@ -99,7 +99,9 @@ if ((status)); then
 fi
 exec 9<&-
 if ((status)); then
-    if [[ $(systemctl show --property=DropInPaths -- "$1") == */10-hostrouting.conf* ]]; then
+    # Without an answer of systemd, which may execute itself anew, it still is a gate.
+    paths=$(systemctl show --property=DropInPaths -- "$1")
+    if [[ $paths != DropInPaths=* || $paths == */10-hostrouting.conf* ]]; then
         # A reset, which has forgotten this unit, and an apply may have taken place meanwhile.
         systemctl is-active --quiet "$held" || systemctl start --no-block "$held"
         exit 1

@@ -88,7 +88,7 @@ release() { # reason
 }
 
 # Start the units that require one that was held and is up or starts, directly or through others, if they were never
-# started in this boot and an active target wants them.
+# started in this boot and an active target wants them, or one that is about to be.
 start_dependents() {
     local unit by target i ring=() dependents=()
     look_at '*'
@@ -100,7 +100,9 @@ start_dependents() {
             [[ ${is[$by InactiveExitTimestampMonotonic]} == 0 && $by != *.target && " ${ring[*]} " != *" $by "* ]] || continue
             ring+=("$by")
             for target in ${is[$by WantedBy]} ${is[$by RequiredBy]}; do
-                [[ $target != *.target || ${is[$target ActiveState]} != active ]] || dependents+=("$by")
+                # A boot may not have reached its target yet.
+                [[ $target != *.target || ! (${is[$target ActiveState]} == active || ${is[$target Job]}) ]] ||
+                    dependents+=("$by")
             done
         done
     done

@@ -112,6 +112,7 @@ carry_out() { # commands
   local IFS=$'\36'
   # shellcheck disable=SC2206 # Split at the answers to `end`; thirty times as fast as %% and #.
   parts=(${answer//"$end"/$'\36'})
+  [[ ${parts[2]-} ]] || { answer="ip ended early; its last line: ${answer##*$'\n'}" && cannot; }
   split "${parts[0]}"
   why=() standing=$'\n'${parts[1]#*$'\n'} answer=${parts[2]#*$'\n'}
   for line in "${lines[@]}"; do
@@ -153,19 +154,20 @@ deletion() {
   ((metric)) && REPLY+=" metric $metric"
   # For a `local` route, ip assumes table local.
   [[ $elsewhere == *' table '* ]] || REPLY+=' table main'
-  REPLY+=$rest
+  # With a nexthop object, ip refuses the next hops that it shows.
+  if [[ $rest =~ ^' nhid '[0-9]+ ]]; then REPLY+=${BASH_REMATCH[0]}$elsewhere; else REPLY+=$rest; fi
 }
 
 # Compare `wanted` with `standing` and with the routes in the wanted places; fill the variables above.
 survey() {
-  local -A hides=()
+  local -A hides=() near=()
   local line key questions='' i asked keys=()
   todo=() surplus=() want=() first=() own=() alike=() stale=()
   split "$wanted"
   asked=("${lines[@]}")
   for line in "${asked[@]}"; do
     parse_route "$line"
-    keys+=("$destination $metric") want["$destination $metric"]=$kind$rest
+    keys+=("$destination $metric") want["$destination $metric"]=$kind$rest near["$destination"]=yes
     # One destination may have several metrics; a route listed twice would look like two.
     [[ $questions == *" $destination" ]] || questions+=$'\n'"route show table main exact $destination"
   done
@@ -181,6 +183,8 @@ survey() {
   look "${questions:1}" || cannot
   split "$answer"
   for line in "${lines[@]}"; do
+    # Of a full table few matter. Blackholes and their like begin with a letter.
+    [[ ${near["${line%% *}"]-} || $line == [a-z]* ]] || continue
     parse_route "$line"
     key="$destination $metric"
     [[ ${want["$key"]-} && ! $elsewhere ]] || continue
@@ -293,7 +297,7 @@ while true; do
 done
 
 verdict=''
-[[ $missing ]] && verdict="no route was changed: $missing"
+[[ $missing ]] && todo=() surplus=() verdict="no route was changed: $missing"
 [[ $missing == *'default route'* ]] && verdict+="; see the log of the DHCP client or the network configuration"
 for line in "${todo[@]}"; do
   verdict+="refused: $line: ${why["$line"]-it is not in force, although ip reported no error}"$'\n'
