@@ -174,6 +174,17 @@ def test_a_unit_with_an_environment_of_its_own(tmp_path: Path) -> None:
         machine.until("grep -q '^up$' /run/odd.log")
 
 
+def test_systemd_that_does_not_answer_opens_no_gate(tmp_path: Path) -> None:
+    """While systemd executes itself anew, nothing tells that a refused unit is a gate, and it stays refused."""
+    late = instance_of(NSPAWN, "late")
+    silent = "#!/bin/sh\\n[ $2 != --property=DropInPaths ] || exit 1\\nexec /usr/bin/systemctl \"$@\"\\n"
+    folder = "/usr/local/sbin"  # the first that the ask searches
+    prepare = f"mount -t tmpfs none {folder}; printf '{silent}' > {folder}/systemctl; chmod +x {folder}/systemctl\n"
+    with GatedMachine(tmp_path, overlap=True, prepare=prepare) as machine:
+        assert machine.systemctl("start", late) == 1
+        assert "late" not in machine.payloads()
+
+
 def test_a_stop_that_leaves_the_script_running(tmp_path: Path) -> None:
     """With KillMode=process a stop ends the start only, and what runs on does not make the unit a held one again."""
     unit = instance_of(NSPAWN, "kept")
