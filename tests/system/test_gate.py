@@ -177,7 +177,7 @@ def test_a_unit_with_an_environment_of_its_own(tmp_path: Path) -> None:
 def test_systemd_that_does_not_answer_opens_no_gate(tmp_path: Path) -> None:
     """While systemd executes itself anew, nothing tells that a refused unit is a gate, and it stays refused."""
     late = instance_of(NSPAWN, "late")
-    silent = "#!/bin/sh\\n[ $2 != --property=DropInPaths ] || exit 1\\nexec /usr/bin/systemctl \"$@\"\\n"
+    silent = '#!/bin/sh\\n[ $2 != --property=DropInPaths ] || exit 1\\nexec /usr/bin/systemctl "$@"\\n'
     folder = "/usr/local/sbin"  # the first that the ask searches
     prepare = f"mount -t tmpfs none {folder}; printf '{silent}' > {folder}/systemctl; chmod +x {folder}/systemctl\n"
     with GatedMachine(tmp_path, overlap=True, prepare=prepare) as machine:
