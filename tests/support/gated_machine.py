@@ -1,5 +1,6 @@
 """A booted machine with gates: the distribution's own systemd-nspawn@.service, its payload replaced, and a kubelet."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
@@ -50,9 +51,13 @@ RestartSec=100ms
 """
 
 
-def refusal(unit: str = KUBE) -> str:
-    """Return the message of the gate for a unit that it refuses because of an overlap."""
-    return f"hostrouting: {unit} is refused: check-route-overlap: stand-in: an overlap"
+def refusal(unit: str = KUBE) -> re.Pattern[str]:
+    """Match the message of the gate for a unit that it refuses because of an overlap.
+
+    Of the gates that share an answer all but the first say since when.
+    """
+    begin = re.escape(f"hostrouting: {unit} is refused: check-route-overlap: ")
+    return re.compile(begin + "(?:as before, since [0-9]{2}:[0-9]{2}: )?stand-in: an overlap")
 
 
 #: A boot is over when systemd has nothing to do, which units that restart again and again can put off for long: with

@@ -7,6 +7,7 @@ of the machine that it runs on.
 from __future__ import annotations
 
 import os
+import re
 import select
 import shlex
 import shutil
@@ -84,11 +85,12 @@ class SystemdBox:
         met = self.run("timeout", str(_LONGEST_WAIT), "bash", "-c", script, check=False).returncode == 0
         assert met, "\n".join([f"this never came: {condition}", *self.journal(f"--unit={unit}", "--lines=100")])
 
-    def wait_for(self, message: str, *, unit: str, after: str | None = None) -> None:
+    def wait_for(self, message: str | re.Pattern[str], *, unit: str, after: str | None = None) -> None:
         """Wait until a unit has said this very message, since the boot or `after` a cursor."""
+        pattern = re.escape(message) if isinstance(message, str) else message.pattern
         since = () if after is None else (_since(after),)
         said = shlex.join(["journalctl", "--boot", "--quiet", "--output=cat", f"--unit={unit}", *since])
-        self.until(f"{said} | grep --quiet --line-regexp --fixed-strings -e {shlex.quote(message)}", unit=unit)
+        self.until(f"{said} | grep --quiet --line-regexp --perl-regexp -e {shlex.quote(pattern)}", unit=unit)
 
     def wait_for_end(self, *, timeout: float) -> None:
         """Wait until the machine has powered itself off."""

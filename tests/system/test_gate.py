@@ -43,7 +43,7 @@ def test_an_overlap_at_boot_holds_every_machine_until_its_repair(tmp_path: Path)
         assert machine.payloads() == []
         assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
         assert machine.payloads() == []
-        assert refusal() in machine.journal(f"--unit={KUBE}")
+        assert any(map(refusal().fullmatch, machine.journal(f"--unit={KUBE}")))
         assert "stand-in: an overlap" in machine.journal(f"--unit={CHECK_UNIT}")
         machine.mend_routing()
         for unit in (KUBE, KUBELET, "systemd-nspawn@late.service"):
@@ -166,9 +166,7 @@ def test_a_unit_with_an_environment_of_its_own(tmp_path: Path) -> None:
     with GatedMachine(tmp_path, overlap=True, prepare=more_machines(odd=settings)) as machine:
         machine.until(f"[[ $(systemctl is-active {unit}) == failed ]]")
         said = (machine.files.read("/run/odd.log") or b"").decode()
-        # An ask that shares the answer of another one says that it is as before.
-        begin, end = refusal(unit).split("stand-in")
-        assert said.count(begin) == said.count(f"stand-in{end}") == 1
+        assert len(refusal(unit).findall(said)) == 1
         # Who cannot read the file of the answers cannot hold the lock of the gates.
         user = ["setpriv", "--reuid=65534", "--clear-groups", "flock", "--nonblock"]
         assert machine.run(*user, "/run/aks-flex-node/hostrouting.answer", "true", check=False).returncode != 0
@@ -378,4 +376,4 @@ def test_a_changed_unit_of_hostrouting_opens_no_gate(tmp_path: Path) -> None:
     with GatedMachine(tmp_path, overlap=True, prepare=skipped) as machine:
         assert machine.state("hostrouting-ready.service").result == "success"
         assert machine.payloads() == []
-        assert refusal() in machine.journal(f"--unit={KUBE}")
+        assert any(map(refusal().fullmatch, machine.journal(f"--unit={KUBE}")))
