@@ -12,14 +12,14 @@ import os
 import sys
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from hostrouting import __version__
 from hostrouting.exceptions import HostFileError, InvalidConfigError, RouteOverlapError
 from hostrouting.output import change_lines, colourful, log_to_stderr, prepare_streams, print_json, print_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from hostrouting.boot import BootFile
@@ -32,6 +32,8 @@ FINE, BAD, USAGE, FAILED, DIFFERS = 0, 1, 2, 3, 4
 
 #: For apply and reset: enough to wait for DHCP (30 s), for systemd, and for another run.
 _DEFAULT_TIMEOUT: Final = 120.0
+#: As of a process that SIGINT ended.
+_INTERRUPTED: Final = 130
 _logger = logging.getLogger("hostrouting")
 
 
@@ -47,13 +49,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         status: int = arguments.run(arguments)
     except KeyboardInterrupt:
-        return _refuse(arguments, "interrupted", FAILED)
+        return _refuse(arguments, "interrupted", _INTERRUPTED)
     except Exception as error:
         _logger.debug("where it happened", exc_info=True)
         # Some mistakes in a config show only on its machine, within a task.
         failures = (error, *getattr(error, "failures", ()))
         mistake = next((failure for failure in failures if isinstance(failure, InvalidConfigError)), None)
-        return _refuse(arguments, error, FAILED) if mistake is None else _refuse(arguments, mistake, USAGE)
+        return (
+            _refuse(arguments, error, _signalled(error) or FAILED)
+            if mistake is None
+            else _refuse(arguments, mistake, USAGE)
+        )
     return status
 
 
@@ -111,9 +117,13 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     config(added)
     offline(added)
     added.add_argument("--exit-code", action="store_true", help=f"exit with {DIFFERS} if there is something to change")
+    added.add_argument("--diff", action="store_true", help="show the changed files as a unified diff")
     added = command("apply", _apply, "correct this node now and for every boot")
     config(added)
     offline(added)
+    added.add_argument(
+        "--force", action="store_true", help="go on even if addresses that leave right would leave wrong"
+    )
     added = command("check", _check, "prove every expected CIDR, and compare all else; changes nothing, needs no root")
     config(added)
     offline(added)
@@ -180,15 +190,34 @@ def _plan(arguments: argparse.Namespace) -> int:
 
     config, host = _config(arguments), _host(arguments)
     with _context(arguments.timeout) as ctx:
-        changes = _without_repeats(plan(Configure(config, host=host), ctx))
+        task = Configure(config, host=host)
+        changes = _without_repeats(plan(task, ctx))
         notices = _notices(ctx, config, host)
-    told = {"notices": notices} if notices else {}
-    _answer(arguments, {"changes": [each.to_mapping() for each in changes], **told}, change_lines(changes))
+        found = task.forecast(ctx)
+    told: dict[str, object] = {"changes": [each.to_mapping() for each in changes]}
+    lines = [*change_lines(changes), *(_diffs(changes, config, host) if arguments.diff else ()), *found.lines(config)]
+    told |= {"notices": notices} if notices else {}
+    _answer(arguments, told | found.to_mapping(config), lines)
     if not changes:
         _logger.info("nothing to change")
-    if any(is_refused(change.detail) for change in changes):
+    if found.holds(config) or any(is_refused(change.detail) for change in changes):
         return BAD
     return DIFFERS if arguments.exit_code and changes else FINE
+
+
+def _diffs(changes: Iterable[Change], config: HostRoutingConfig, host: Host) -> Iterator[str]:
+    """Yield the unified diff of each file that the changes write or remove."""
+    from difflib import unified_diff
+
+    from hostrouting.boot_files import boot_files
+
+    wanted = {file.path: file.content for file in boot_files(config, host=host)}
+    for path in dict.fromkeys(change.subject for change in changes):
+        if path in wanted or (path.startswith("/") and host.files.read_link(path) is None):
+            before, after = (
+                (content or b"").decode(errors="replace") for content in (host.files.read(path), wanted.get(path))
+            )
+            yield from unified_diff(before.splitlines(), after.splitlines(), path, path, lineterm="")
 
 
 def _notices(ctx: Context, config: HostRoutingConfig, host: Host) -> list[str]:
@@ -222,11 +251,11 @@ def _apply(arguments: argparse.Namespace) -> int:
     from hostrouting.configure import Configure
 
     config, host = _config(arguments), _host(arguments)
-    task = Configure(config, host=host)
+    task = Configure(config, host=host, force=arguments.force)
     # Before the gates are installed: later it is unknown which running machines were never held.
     with _context(arguments.timeout) as ctx:
         _notices(ctx, config, host)
-    return _run(arguments, task)
+    return _run(arguments, task, host, spared=task.spared)
 
 
 def _check(arguments: argparse.Namespace) -> int:
@@ -317,7 +346,8 @@ def _reset(arguments: argparse.Namespace) -> int:
 
     # Reset removes everything, of any config; a config only says where the sweep keeps its records.
     config = HostRoutingConfig() if arguments.config is None else _config(arguments)
-    return _run(arguments, Reset(config, host=_host(arguments)))
+    host = _host(arguments)
+    return _run(arguments, Reset(config, host=host), host)
 
 
 def _watch(arguments: argparse.Namespace) -> int:
@@ -409,23 +439,47 @@ def _answer(arguments: argparse.Namespace, mapping: object, lines: Iterable[str]
         print_lines(lines)
 
 
-def _run(arguments: argparse.Namespace, task: Configure | Reset) -> int:
+def _run(
+    arguments: argparse.Namespace, task: Configure | Reset, host: Host, *, spared: Callable[[], list[Any]] = list
+) -> int:
     """Run the task, print its recorded changes, and return the exit status."""
-    from phases import TaskFailedError, run
+    import signal
 
+    from hostrouting.boot import Boot
+    from hostrouting.configure import RELEASED
+    from phases import Context, TaskFailedError, run
+
+    # A second one ends an undo as Ctrl-C does, with a line on what is left.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     report = run(task, timeout=arguments.timeout or _DEFAULT_TIMEOUT, handle_signals=True, logger=_logger)
     failures = report.error.failures if isinstance(report.error, TaskFailedError) else ()
     overlaps = [failure for failure in failures if isinstance(failure, RouteOverlapError)]
     only_overlaps = bool(overlaps) and len(overlaps) == len(failures)
     overlap = {"overlap": overlaps[0].report.to_mapping()} if overlaps else {}
     changes = [change for each in report.walk() for change in each.changes]
-    _answer(arguments, {"ok": report.ok, **report.to_mapping(), **overlap, **task.account()}, change_lines(changes))
+    account = {
+        "held": [] if report.ok else Boot(host, gates=()).held(Context(timeout=_DEFAULT_TIMEOUT)),
+        "released": [change.subject for change in changes if change.detail == RELEASED],
+        "spared": spared(),
+    }
+    told = {name: value for name, value in account.items() if value}
+    _answer(arguments, {"ok": report.ok, **report.to_mapping(), **overlap, **told}, change_lines(changes))
     if report.ok:
         return FINE
     _logger.error("%s", report.error)
+    if report.error is not None and (status := _signalled(report.error)):
+        return status
     if any(isinstance(failure, InvalidConfigError) for failure in failures):
         return USAGE
     return BAD if only_overlaps else FAILED
+
+
+def _signalled(error: BaseException) -> int:
+    """Return the exit status of a process that a signal ended; 0 for any other error."""
+    from signal import Signals
+
+    reason = getattr(error, "reason", "")
+    return 128 + Signals[reason] if reason in Signals.__members__ else 0
 
 
 def _refuse(arguments: argparse.Namespace, problem: object, status: int) -> int:

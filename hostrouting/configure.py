@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
-import math
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot import WAIT_SECONDS, Boot, Intent, is_refusal
+import attrs
+
+from hostrouting.boot import WAIT_SECONDS, Boot, Intent, read_intent
 from hostrouting.boot_files import boot_parts
-from hostrouting.config import HostRoutingConfig, require_config
-from hostrouting.exceptions import InvalidConfigError
+from hostrouting.config import HostRoutingConfig, OverlapMode, require_config
+from hostrouting.exceptions import InvalidConfigError, WorseRoutingError
+from hostrouting.fib import UnknownDecisionError
+from hostrouting.forecast import Forecast, Forecaster, dropped
 from hostrouting.host import Host
+from hostrouting.ledger import Ledger
 from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.route_overlap import CheckRouteOverlap
 from hostrouting.stale_cni import CleanStaleCNI
@@ -19,6 +23,7 @@ from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.watch import ConfigureWatch
 from phases import (
     CancelledError,
+    Change,
     DeadlineExceededError,
     Serial,
     TaskFailedError,
@@ -33,10 +38,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hostrouting.boot import Part
-    from phases import Change, Context, Task
+    from phases import Context, Task
 
 #: A sibling of the routing pair may take this long, and never more than half of the time that is left.
 _SIBLING_SECONDS: Final = 60.0
+#: The change of a unit that its gate held before the run.
+RELEASED: Final = "was held, and starts within seconds"
+_WORSE: Final = "refused, since these addresses leave right without this config, and would not with it:"
+_FORCE: Final = "nothing was changed; correct the config, or use --force if this is meant"
 #: The tasks that install a unit, each with the section of the config that it is made of.
 _WITH_UNIT: Final = (
     (ConfigureStaticRoutes, "static_routes"),
@@ -44,6 +53,21 @@ _WITH_UNIT: Final = (
     (ConfigureProbeSNAT, "probe_snat"),
     (ConfigureWatch, "watch"),
 )
+
+
+@attrs.define(eq=False)
+class _Run:
+    """All that one run knows: a task may run in two threads, and again."""
+
+    ctx: Context
+    #: Both halves together wait for DHCP as long as one of them would.
+    until: float
+    failures: list[TaskFailedError] = attrs.field(factory=list)
+    ledger: Ledger = attrs.field(factory=Ledger)
+
+    def wait_seconds(self) -> float:
+        """Return the time that is left for waiting."""
+        return min(WAIT_SECONDS, max(0.0, self.until - self.ctx.clock.monotonic()))
 
 
 class _Pipeline(ABC):
@@ -57,67 +81,69 @@ class _Pipeline(ABC):
         self._host = Host.given_or_live(host)
         self._logger = logger
         self._log = log = logger or logging.getLogger("hostrouting")
-        self._until = math.inf
-        self._routes = self._live_half(ConfigureStaticRoutes(config, host=self._host, logger=log))
-        self._check = self._live_half(CheckRouteOverlap(config, host=self._host, logger=log))
+        self._routes = ConfigureStaticRoutes(config, host=self._host, logger=log)
+        self._check = CheckRouteOverlap(config, host=self._host, logger=log)
         self._parts = tuple(zip((self._routes, self._check), boot_parts(config), strict=True))
         self._boot = Boot(self._host, gates=config.gates, logger=log)
-        self._boot_files = self._boot_half()
-        self._failures: list[TaskFailedError] = []
-        #: The units that their gate holds after the run, and those that it held before, and that start now.
-        self.held: list[str] = []
-        self.released: list[str] = []
 
     def do(self, ctx: Context) -> None:
         """Do all tasks; raise one error with every failure in it."""
-        self._failures = []
         with self._host.lock.hold(ctx) as held:
-            self._until = held.clock.monotonic() + WAIT_SECONDS
+            run = _Run(held, held.clock.monotonic() + WAIT_SECONDS)
             before = self._boot.held(held)
             try:
-                self._do_all(held)
+                self._do_all(run)
             except (CancelledError, DeadlineExceededError):
-                if not self._failures:
+                if not run.failures:
                     raise
-            self._account_for(held, before)
-        if self._failures:
-            raise TaskFailedError.combine(self._failures)
+            self._account_for(run, before)
+        if run.failures:
+            raise TaskFailedError.combine(run.failures)
 
-    def account(self) -> dict[str, object]:
-        """Return the held units and those that start, for the JSON of a run; left out if there are none."""
-        return {name: units for name, units in (("held", self.held), ("released", self.released)) if units}
-
-    def _account_for(self, ctx: Context, before: Sequence[str]) -> None:
+    def _account_for(self, run: _Run, before: Sequence[str]) -> None:
         """Start what was held and is right now, and tell it."""
-        self.held, self.released = self._boot.release(ctx, before, is_right=not self._failures)
-        if self.released:
-            told = ", ".join(self.released)
-            self._log.warning("these were held, and start within seconds: %s", told, extra={"released": self.released})
-        if self.held:
-            told = ", ".join(self.held)
-            self._log.warning("these are held until routing is right: %s", told, extra={"held": self.held})
+        held, released = self._boot.release(run.ctx, before, is_right=not run.failures)
+        for unit in released:
+            run.ctx.record(Change("~", unit, RELEASED))
+        if held:
+            told = ", ".join(held)
+            self._log.warning("these are held until routing is right: %s", told, extra={"held": held})
 
     @abstractmethod
-    def _do_all(self, ctx: Context) -> None:
+    def _do_all(self, run: _Run) -> None:
         """Attempt the tasks, under the lock."""
 
-    def _attempt(self, subtask: Task, ctx: Context) -> None:
+    def _attempt(self, subtask: Task, run: _Run) -> None:
         try:
-            execute(subtask, ctx, logger=self._logger)
+            execute(subtask, run.ctx, logger=self._logger)
         except TaskFailedError as error:
-            self._failures.append(error)
+            run.failures.append(error)
 
-    def _live_half(self, whole: ConfigureStaticRoutes | CheckRouteOverlap) -> Task:
-        """Return a task of the pair without its boot files."""
+    # --- the tasks of the pair, for one run, or for plans and names alone
+
+    def _routes_task(self, run: _Run | None = None) -> Task:
+        """Return the static routes without their boot files."""
+        whole = self._routes
 
         @task(whole.name, plan=whole.plan_act, undo=whole.undo_act, records=True)
         def act(ctx: Context) -> None:
-            # Both halves together wait for DHCP as long as one of them would.
-            whole.act(ctx, seconds=min(WAIT_SECONDS, max(0.0, self._until - ctx.clock.monotonic())))
+            if run is not None:
+                whole.act(run.ledger.under(ctx), seconds=run.wait_seconds())
 
         return act
 
-    def _boot_half(self) -> Task:
+    def _check_task(self, run: _Run | None = None) -> Task:
+        """Return the check without its boot files."""
+        whole = self._check
+
+        @task(whole.name, plan=whole.plan_act, undo=whole.undo_act, records=True)
+        def act(ctx: Context) -> None:
+            if run is not None:
+                whole.act(ctx, seconds=run.wait_seconds())
+
+        return act
+
+    def _files_task(self, run: _Run | None = None, *, removes: bool = True) -> Task:
         """Return a task for the scripts, units and gates of the pair, and for the intent of the whole config."""
 
         def plan_files(ctx: Context) -> Sequence[Change]:
@@ -129,7 +155,8 @@ class _Pipeline(ABC):
 
         @task("install-boot-files", plan=plan_files, undo=remove, records=True)
         def install(ctx: Context) -> None:
-            self._boot.install(ctx, *self._present(ctx))
+            if run is not None:
+                self._boot.install(run.ledger.under(ctx), *self._present(ctx), removes=removes)
 
         return install
 
@@ -141,7 +168,7 @@ class _Pipeline(ABC):
 
 
 class Configure(_Pipeline):
-    """Configure a node, now and for every boot: routes, sweep, probes, the check that holds the gates, and the watch.
+    """Configure a node, now and for every boot: routes, the proof, the gates, sweep, probes and the watch.
 
     >>> from hostrouting import HostRoutingConfig
     >>> from hostrouting.testing import FakeHost
@@ -149,93 +176,196 @@ class Configure(_Pipeline):
     ...     print(task.name)
     install-boot-files
     configure-static-routes
+    check-route-overlap
     clean-stale-cni
     configure-probe-snat
-    check-route-overlap
     configure-watch
 
     It holds the run lock from the first task to the last: no other run changes routes before they are proven.
 
-    A failure does not stop the other tasks; one error with all failures is raised at the end. On a node without
-    hostrouting the boot files come first: a node that fails the check must not start its machine at the next boot
-    either. Over an installed config the routes come first, and a config that the kernel refuses leaves the old one as
-    it was, live and for every boot. A sibling (the sweep, the probes, the watch) that fails is a warning, unless its
-    section is `required`.
+    It never makes a node worse: under STRICT a config by which an expected address that leaves right would leave wrong
+    is refused before any change (`WorseRoutingError`), unless `force` says that this is meant; under WARN it is told.
+    Over an installed config the routes come first, and until the proof after them the run is one transaction: if it
+    fails, is interrupted or is proven worse, it is undone, and the earlier config is in force, live and for every boot.
+    A node that is wrong and stays so is installed and held. On a node without hostrouting the boot files come first,
+    and stay: a node that fails the check must not start its machine at the next boot either.
+
+    A sibling (the sweep, the probes, the watch) that fails is a warning, unless its section is `required`; one error
+    with all failures is raised at the end.
     """
 
     name = "configure"
 
     def __init__(
-        self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
+        self,
+        config: HostRoutingConfig,
+        *,
+        host: Host | None = None,
+        logger: logging.Logger | None = None,
+        force: bool = False,
     ) -> None:
         super().__init__(require_config(config), host, logger)
+        self._force = force
         self._sweep = CleanStaleCNI(config, host=self._host, logger=self._log)
         probes = ConfigureProbeSNAT(config, host=self._host, logger=self._log)
         self._siblings = (
-            # Before the proof: stale objects may shadow routes.
             self._sibling(self._sweep, required=config.stale_cni.required),
             self._sibling(probes, required=config.probe_snat.required),
         )
         self._watch = self._sibling(ConfigureWatch(config, host=self._host, logger=self._log), required=False)
         self.subtasks: tuple[Task, ...] = (
-            self._boot_files,
-            self._routes,
-            *self._siblings,
-            self._check,
-            self._watch,
+            self._files_task(),
+            self._routes_task(),
+            *self._last(self._check_task()),
         )
 
-    def account(self) -> dict[str, object]:
-        """The same, with the objects that the sweep left alone: object, address, kind and reason of each."""
-        spared = [verdict.to_mapping() for verdict in self._sweep.spared]
-        return {**({"spared": spared} if spared else {}), **super().account()}
+    def _last(self, check: Task) -> tuple[Task, ...]:
+        """Return the tasks after the commit; stale objects may shadow routes, so a sweep comes before the check."""
+        pair = (*self._siblings, check) if self._config.stale_cni.enabled else (check, *self._siblings)
+        return (*pair, self._watch)
+
+    def spared(self) -> list[dict[str, str]]:
+        """Return the objects that the last sweep left alone: object, address, kind and reason of each."""
+        return [verdict.to_mapping() for verdict in self._sweep.spared]
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """Return the changes that `do` would make; do not change or wait."""
         return plan(self, ctx).changes
 
+    def forecast(self, ctx: Context) -> Forecast:
+        """Return the proof of the node as the plan would leave it; change nothing, and do not wait."""
+        with ctx.interruptible():
+            forecaster = self._forecaster(ctx)
+            return Forecast() if forecaster is None else self._planned(forecaster)
+
     def undo(self, ctx: Context) -> None:
         """Undo all tasks, the gate first."""
         with self._host.lock.hold(ctx) as held:
-            Serial(self._routes, *self._siblings, self._check, self._boot_files, self._watch).undo(held)
+            check, files = self._check_task(), self._files_task()
+            Serial(self._routes_task(), *self._siblings, check, files, self._watch).undo(held)
 
-    def _do_all(self, ctx: Context) -> None:
+    def _do_all(self, run: _Run) -> None:
+        ctx, parts = run.ctx, self._present(run.ctx)
         # A gate that could never open is refused before anything is changed.
-        self._boot.refuse_gates(ctx, *self._present(ctx))
-        if not self._boot.is_installed or not self._config.static_routes.routes:
-            self._attempt(self._boot_files, ctx)
-            self._attempt(self._routes, ctx)
-        else:
-            # Otherwise this config would be live, and the next boot would install the routes of the earlier one.
-            self._boot.refuse_unwritable(*self._present(ctx))
-            self._attempt(self._routes, ctx)
-            if any(is_refusal(cause) for failure in self._failures for cause in failure.failures):
+        self._boot.refuse_gates(ctx, *parts)
+        is_installed = self._boot.is_installed
+        if is_installed:
+            self._boot.refuse_unwritable(*parts)
+            for warning in dropped(self._earlier(), self._config):
+                self._log.warning("%s", warning)
+        with ctx.interruptible():
+            forecaster = self._forecaster(ctx)
+            if forecaster is not None:
+                self._refuse_worse(self._planned(forecaster))
+        if is_installed:
+            if not self._replace(run, forecaster):
                 return
-            self._attempt(self._boot_files, ctx)
-        if self._failures and self._boot.is_installed:
+        else:
+            self._install_first(run, forecaster)
+        if run.failures and self._boot.is_installed:
             self._log.warning(
                 "this config is installed for the next boot all the same; gated units start once this is fixed"
             )
-        for sibling in self._siblings:
-            self._attempt(sibling, ctx)
-        self._attempt(self._check, ctx)
-        self._attempt(self._watch, ctx)
+        for each in self._last(self._check_task(run)):
+            self._attempt(each, run)
+
+    def _install_first(self, run: _Run, forecaster: Forecaster | None) -> None:
+        """Install the boot files, which then stay, and change the routes, which are undone if the node is worse."""
+        try:
+            self._attempt(self._files_task(run), run)
+        except BaseException:
+            self._undo(run, "nothing of this config is installed")
+            raise
+        run.ledger.commit()
+        self._attempt(self._routes_task(run), run)
+        try:
+            self._refuse_worse_now(run, forecaster)
+        except WorseRoutingError as error:
+            self._undo(run, "no route was changed")
+            run.failures.append(TaskFailedError((self._check.name,), error))
+        run.ledger.commit()
+
+    def _replace(self, run: _Run, forecaster: Forecaster | None) -> bool:
+        """Replace the installed config, or restore it and return False."""
+        routes, files = self._routes_task(run), self._files_task(run, removes=False)
+        try:
+            # Otherwise the earlier config's unit may add routes again after they are removed.
+            for each in (routes, files) if self._config.static_routes.routes else (files, routes):
+                execute(each, run.ctx, logger=self._logger)
+            self._refuse_worse_now(run, forecaster)
+        except BaseException as error:
+            self._undo(run, "the earlier config is in force, live and for the next boot")
+            if not isinstance(error, TaskFailedError | WorseRoutingError):
+                raise
+            failed = error if isinstance(error, TaskFailedError) else TaskFailedError((self._check.name,), error)
+            run.failures.append(failed)
+            return False
+        run.ledger.commit()
+        if not self._boot.is_right(*self._present(run.ctx)):
+            self._attempt(self._files_task(run), run)
+            run.ledger.commit()
+        return True
+
+    def _undo(self, run: _Run, state: str) -> None:
+        if run.ledger.undo(run.ctx, self._log):
+            self._log.warning("undone: %s", state)
+
+    def _earlier(self) -> HostRoutingConfig | None:
+        try:
+            return read_intent(self._host.files)
+        except InvalidConfigError:
+            # It is replaced.
+            return None
+
+    # --- the proofs
+
+    def _forecaster(self, ctx: Context) -> Forecaster | None:
+        """Prove the node as it is; return None where nothing is to be proven."""
+        if not self._host.is_live or ctx.skips(self._check) or not self._config.route_overlap.cidrs:
+            return None
+        return Forecaster(ctx, self._config, self._host)
+
+    def _planned(self, forecaster: Forecaster) -> Forecast:
+        changes = self._routes.planned()
+        if changes is None:
+            return Forecast(undecided="the plan has routes that are refused, or wait for a default route")
+        try:
+            return forecaster.planned(changes)
+        except UnknownDecisionError as error:
+            return Forecast(undecided=str(error))
+
+    def _refuse_worse(self, found: Forecast) -> None:
+        """Tell what is worse; under STRICT refuse it."""
+        if not found.worse or found.report is None:
+            return
+        is_refused = self._config.route_overlap.mode is OverlapMode.STRICT and not self._force
+        if is_refused:
+            raise WorseRoutingError(found.report, "\n".join([_WORSE, *found.worse, _FORCE]))
+        for line in found.worse:
+            self._log.warning("this leaves right without this config: %s", line)
+
+    def _refuse_worse_now(self, run: _Run, forecaster: Forecaster | None) -> None:
+        run.ctx.check()
+        if forecaster is not None and not run.failures:
+            with run.ctx.interruptible():
+                self._refuse_worse(forecaster.now())
 
     def _sibling(self, optional: Task, *, required: bool) -> Task:
         bounded = with_timeout(optional, _SIBLING_SECONDS, share=0.5)
         return bounded if required else tolerate(bounded, on_failure=self._keep_mistakes)
 
     def _keep_mistakes(self, failure: TaskFailedError) -> None:
-        """Keep the failure of an optional task if the config is wrong: then it can never work."""
+        """Do not tolerate the failure of an optional task if the config is wrong: then it can never work."""
         if any(isinstance(cause, InvalidConfigError) for cause in failure.failures):
-            self._failures.append(failure)
+            raise failure
 
 
 class Reset(_Pipeline):
     """Remove everything that hostrouting installed, by any config, and restore swept objects.
 
     Most tasks remove their part if the config does not ask for it; only the sweep needs an explicit undo, since a
-    config without its section must not restore stale objects. A failure does not stop the other tasks.
+    config without its section must not restore stale objects. Boot files that cannot be removed are refused before any
+    change; any other failure does not stop the other tasks.
     """
 
     name = "reset"
@@ -245,20 +375,26 @@ class Reset(_Pipeline):
     ) -> None:
         nothing = HostRoutingConfig(gates=())
         super().__init__(nothing, host, logger)
-        sweep = CleanStaleCNI(require_config(config), host=self._host, logger=self._log)
-        self.subtasks: tuple[Task, ...] = (
+        self._sweep = CleanStaleCNI(require_config(config), host=self._host, logger=self._log)
+        self.subtasks: tuple[Task, ...] = self._tasks()
+
+    def _tasks(self, run: _Run | None = None) -> tuple[Task, ...]:
+        nothing, sweep = self._config, self._sweep
+        return (
             # The gate first: the units would add the routes again if a gated machine started meanwhile.
-            self._boot_files,
+            self._files_task(run),
             ConfigureWatch(nothing, host=self._host, logger=self._log),
-            self._routes,
+            self._routes_task(run),
             ConfigureProbeSNAT(nothing, host=self._host, logger=self._log),
-            self._check,
+            self._check_task(run),
             task("restore-stale-cni", plan=sweep.plan_undo)(sweep.undo),
         )
 
-    def _do_all(self, ctx: Context) -> None:
-        for each in self.subtasks:
-            self._attempt(each, ctx)
+    def _do_all(self, run: _Run) -> None:
+        self._boot.refuse_unwritable(*self._present(run.ctx))
+        for each in self._tasks(run):
+            self._attempt(each, run)
+            run.ledger.commit()
         # The same failure of several tasks is reported once.
-        causes = [str(failure.cause) for failure in self._failures]
-        self._failures = [each for at, each in enumerate(self._failures) if causes.index(causes[at]) == at]
+        causes = [str(failure.cause) for failure in run.failures]
+        run.failures = [each for at, each in enumerate(run.failures) if causes.index(causes[at]) == at]

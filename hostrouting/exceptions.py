@@ -198,6 +198,14 @@ class RouteOverlapError(HostRoutingError):
         super().__init__(str(report))
 
 
+class WorseRoutingError(RouteOverlapError):
+    """Expected addresses that leave right would leave wrong by a config; its text names them, and the next step."""
+
+    def __init__(self, report: Any, text: str) -> None:
+        super().__init__(report)
+        self.args = (text,)
+
+
 class StaleCNIError(HostRoutingError):
     """The sweep was refused, or its objects came back: the CNI, or another program, still uses them."""
 

@@ -135,16 +135,16 @@ class Step(NamedTuple):
 
     def enter(self, task: Task) -> Step:
         """Return the step of a task that this one does now."""
-        within = self.report
         with self.lock:
-            free = [each for each in within.children if each.status not in {"due", "running"}]
+            children = self.report.children
+            free = [each for each in children if each.status not in {"due", "running"}]
             # One not begun, or the oldest if the task is tried again.
             report = min((each for each in free if each.task is task), key=lambda each: each.start or "", default=None)
             if report is None:
-                report = Report(task, within.names_inside)
-                # If a loop makes a task of the same name in each round, only the latest report stays.
-                dropped = [each for each in free if each.name == task.name]
-                within.children = [*(each for each in within.children if each not in dropped), report]
+                report = Report(task, self.report.names_inside)
+                # If a group makes a task of the same name in each round, only the latest report stays.
+                same = [children.index(each) for each in free if each.name == task.name]
+                children[same[0] if same else len(children) : same[-1] + 1 if same else None] = [report]
             report.status, report.duration = "due", None
         return self._replace(report=report)
 

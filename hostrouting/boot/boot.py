@@ -111,28 +111,36 @@ class Boot:
         self._accepted_steps(ctx, parts)
 
     def refuse_unwritable(self, *parts: Part) -> None:
-        """Raise HostFileError if `install` has files to write and the file system is read-only or full."""
+        """Raise HostFileError if `install` has files to change and the file system is read-only or full."""
         states = [state for step in self._steps(parts) for state in step.after.values()]
         if not states:
             return
         # Each file takes at least one block, and so may a link.
-        size = sum(_BLOCK + len(state[0]) if isinstance(state, tuple) else _BLOCK for state in states)
+        size = sum(_BLOCK + len(state[0]) if isinstance(state, tuple) else _BLOCK for state in states if state)
         for folder in (SCRIPT_DIRECTORY, UNIT_DIRECTORY):
             try:
                 self._host.files.refuse_unwritable(folder, size=size)
             except HostFileError as error:
                 raise HostFileError(f"{error}; nothing was changed, live or for the next boot") from error
 
-    def install(self, ctx: Context, *parts: Part) -> bool:
+    def is_right(self, *parts: Part) -> bool:
+        """Return True if `install` would change nothing on the disk."""
+        return not self._steps(parts)
+
+    def install(self, ctx: Context, *parts: Part, removes: bool = True) -> bool:
         """Install units, their intent and the gates on the disk; return True if that changed anything.
 
         Files that are right stay untouched, and each departure is removed; with the last unit all is, the intent and
         the gates first. systemd reads the disk once, if anything changed; nothing is started, and no machine stops.
+        Without `removes` the files of an earlier config stay beside those of this one, which are in force: an undo then
+        needs no space. Another `install` removes them.
         Raises UnitError, before any change, for a gate that must be up before the units of hostrouting can run, and for
         a file that an administrator has masked.
         """
         units = units_in(parts)
         steps = self._accepted_steps(ctx, parts)
+        if units and not removes:
+            steps = [step for step in steps if None not in step.after.values()]
         with self._noted(changes_files=bool(steps)):
             self._take(ctx, steps)
             if not self._host.is_live:

@@ -113,6 +113,10 @@ class Fib:
         """See `RouteBackend.routes`."""
         return list(self.tables)
 
+    def routes_of(self, protocol: int) -> list[ObservedRoute]:
+        """See `RouteBackend.routes_of`."""
+        return [route for route in self.tables if route.protocol == protocol]
+
     def rules(self) -> list[Rule]:
         """See `RouteBackend.rules`."""
         return list(self.policy.rules)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from hostrouting.findings import NodeFinding
 
-Kind: TypeAlias = Literal["overlap", "no-route", "blocked", "local", "dead-end", "announced"]
+Kind: TypeAlias = Literal["overlap", "no-route", "blocked", "local", "dead-end", "announced", "unknown-exit"]
 
 #: The words of a finding about its addresses.
 _SENTENCES: Final[dict[Kind, str]] = {

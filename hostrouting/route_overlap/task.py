@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig
     from hostrouting.findings import Severity
     from hostrouting.host import Host
+    from hostrouting.host.ports import Routing
     from hostrouting.route_overlap.report import OverlapReport
     from phases import Context
 
@@ -166,11 +167,13 @@ def _reason_to_wait(report: OverlapReport, fabric: Fabric, host: Host) -> str:
     return "" if kinds else report.lines()[0]
 
 
-def prove_now(config: HostRoutingConfig, fabric: Fabric, host: Host) -> OverlapReport:
-    """Prove the expected CIDRs as they are under an announced fabric."""
-    section = config.route_overlap
+def prove_now(
+    config: HostRoutingConfig, fabric: Fabric, host: Host, *, routing: Routing | None = None
+) -> OverlapReport:
+    """Prove the expected CIDRs as they are under an announced fabric, or will be by a model of the routing."""
+    section, routing = config.route_overlap, routing or host.routes
     report = prove_egress(
-        host.routes,
+        routing,
         list(section.cidrs),
         allowed_devs=(*DEFAULT_ALLOWED_DEVS, *section.allowed_devs),
         expected_devs=section.expected_devs or None,
@@ -182,8 +185,8 @@ def prove_now(config: HostRoutingConfig, fabric: Fabric, host: Host) -> OverlapR
     if report.ok or not config.static_routes.routes:
         return report
     places = {place(ObservedRoute(*route.prefix, metric=route.metric)): route for route in config.static_routes.routes}
-    standing = set(map(place, host.routes.routes_of(OUR_PROTOCOL)))
-    for _, first, _ in host.routes.lookup([route.prefix[0] for route in places.values()]):
+    standing = set(map(place, routing.routes_of(OUR_PROTOCOL)))
+    for _, first, _ in routing.lookup([route.prefix[0] for route in places.values()]):
         if first and first.protocol != OUR_PROTOCOL:
             standing.discard(place(first))
     return report.knowing([route.destination for spot, route in places.items() if spot not in standing])

@@ -37,15 +37,12 @@ _CONFLICTS: Final = frozenset({errno.EEXIST, errno.ESRCH, errno.ENOENT})
 _READINGS: Final = 24
 
 
-def foresee(host: Host, resolution: Resolution) -> tuple[list[Change], Mapping[Route, ObservedRoute]]:
-    """Return the changes of a convergence, once every missing value can be looked up.
-
-    Beside them are our routes that stay before the kernel's own ones, with these.
-    """
+def foresee(host: Host, resolution: Resolution) -> tuple[list[Change], Reconciliation]:
+    """Return the changes of a convergence, once every missing value can be looked up, in words and as they are."""
     observed, links = host.routes.routes(), host.routes.links()
     undecided = {place_of(route) for route, _ in resolution.missing}
     outcome = reconcile(resolution.routes, observed, undecided=undecided)
-    return forecast(outcome, resolution.missing, links, observed), outcome.connected
+    return forecast(outcome, resolution.missing, links, observed), outcome
 
 
 def converge(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hostrouting.boot import RUNTIME_DIRECTORY, WAIT_SECONDS, Departure, PairTask, install_around
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
+from hostrouting.findings import is_refused
 from hostrouting.static_routes.account import findings_of, with_routes
 from hostrouting.static_routes.converge import converge, foresee
 from hostrouting.static_routes.reconcile import resolve
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hostrouting.findings import NodeFinding
-    from hostrouting.host import Route
+    from hostrouting.host import Route, RouteChange
     from hostrouting.static_routes.reconcile import Resolution
     from phases import Change, Context
 
@@ -61,7 +62,15 @@ class ConfigureStaticRoutes(PairTask):
     def findings(self, ctx: Context) -> list[NodeFinding]:
         """Return the findings of `check` about the live routes."""
         ctx.check()
-        return list(findings_of(*foresee(self._host, self._resolution)))
+        changes, outcome = foresee(self._host, self._resolution)
+        return list(findings_of(changes, outcome.connected))
+
+    def planned(self) -> list[RouteChange] | None:
+        """Return the route changes of `act`; None if a route is refused, or lacks values that only a lease brings."""
+        resolution = self._resolution
+        changes, outcome = foresee(self._host, resolution)
+        is_possible = not resolution.missing and not any(is_refused(change.detail) for change in changes)
+        return outcome.changes if is_possible else None
 
     def undo_act(self, ctx: Context) -> None:
         """Remove our routes; those that they hid decide again."""

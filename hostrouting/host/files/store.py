@@ -311,7 +311,7 @@ def _obstacle(folder: int, size: int) -> int | None:
     if room.f_flag & os.ST_RDONLY:
         return errno.EROFS
     # Some file systems count neither.
-    if (room.f_blocks and room.f_bfree * room.f_frsize < size) or (room.f_files and not room.f_ffree):
+    if size and ((room.f_blocks and room.f_bfree * room.f_frsize < size) or (room.f_files and not room.f_ffree)):
         return errno.ENOSPC
     return None if os.access(".", os.W_OK, dir_fd=folder, effective_ids=True) else errno.EACCES
 

@@ -1,0 +1,168 @@
+"""An apply never makes a node worse: the proof before a run, of its plan, and after it, and their comparison.
+
+All proofs of a run have the CIDRs, devices and fabric of the new config. An address is worse off if it has a finding
+and had none, or a real one where a fabric was only announced. Where no default route and no `expectedDevs` says which
+way is right, only the next hop that an address has already is right.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import attrs
+
+from hostrouting.config import OverlapMode
+from hostrouting.fib import Fib, UnknownDecisionError
+from hostrouting.net.addresses import format_ipv4, netmask, parse_ipv4
+from hostrouting.route_overlap import announced_fabric, prove_now
+from hostrouting.static_routes import RouteAccount
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hostrouting.config import HostRoutingConfig
+    from hostrouting.host import Host, RouteChange
+    from hostrouting.host.ports import Routing
+    from hostrouting.route_overlap import OverlapReport
+    from hostrouting.route_overlap.report import Finding
+    from phases import Context
+
+
+class Forecast(NamedTuple):
+    """A proof that is compared with the one before the run."""
+
+    #: None if nothing is to be proven, or the model cannot decide.
+    report: OverlapReport | None = None
+    #: The findings at addresses that are worse off, as lines, each with the change that causes it.
+    worse: tuple[str, ...] = ()
+    #: Why there is no proof.
+    undecided: str = ""
+
+    def holds(self, config: HostRoutingConfig) -> bool:
+        """Return True if an apply is refused, or ends with addresses for which STRICT holds the gates."""
+        is_strict = config.route_overlap.mode is OverlapMode.STRICT
+        return is_strict and (bool(self.worse) or not (self.report is None or self.report.ok))
+
+    def to_mapping(self, config: HostRoutingConfig) -> dict[str, Any]:
+        """Return the forecast for `plan --json`: `proof`, `worse`, `holds` and `undecided`, those that there are."""
+        proof = None if self.report is None else self.report.to_mapping(mode=config.route_overlap.mode)
+        holds = list(config.gates) if self.holds(config) else []
+        told = {"proof": proof, "worse": list(self.worse), "holds": holds, "undecided": self.undecided}
+        return {name: value for name, value in told.items() if value}
+
+    def lines(self, config: HostRoutingConfig) -> Iterator[str]:
+        """Yield the forecast as text lines."""
+        if self.undecided:
+            yield f"after apply: unknown, since {self.undecided}"
+        if self.report is not None and self.report.verdict:
+            yield f"after apply: {self.report.verdict}"
+        for line in self.worse:
+            yield f"worse than now: {line}"
+        if self.holds(config):
+            yield (
+                "apply would refuse this" if self.worse else f"gates that STRICT holds then: {', '.join(config.gates)}"
+            )
+
+
+class Forecaster:
+    """Proves a node before, in and after one run."""
+
+    def __init__(self, ctx: Context, config: HostRoutingConfig, host: Host) -> None:
+        self._config, self._host = config, host
+        self._fabric = announced_fabric(ctx.child(timeout=0), config.route_overlap.fabric, host)
+        self._was = host.routes.links(), host.routes.routes(), host.routes.rules()
+        self.before = self._prove()
+
+    @cached_property
+    def _model(self) -> Fib:
+        return Fib.of(*self._was)
+
+    def _prove(self, routing: Routing | None = None) -> OverlapReport:
+        return prove_now(self._config, self._fabric, self._host, routing=routing)
+
+    def planned(self, changes: Sequence[RouteChange]) -> Forecast:
+        """Return the proof of the node with these changes; raise UnknownDecisionError if the model cannot decide."""
+        if not changes:
+            return Forecast(self.before)
+        model = self._model.changed(changes)
+        report = self._prove(model)
+        return Forecast(report, tuple(_worse(self.before, report, self._model, model, changes)))
+
+    def now(self) -> Forecast:
+        """Return the proof of now; worse are addresses at which the model of now is right without our changes."""
+        report = self._prove()
+        routing: Routing = self._host.routes
+        if report.ok or not any(_worse(self.before, report, self._model, routing)):
+            return Forecast(report)
+        now = routing.routes()
+        account = RouteAccount.between(self._was[1], now)
+        back, _ = account.inverse(now)
+        try:
+            # Others may have made it worse meanwhile: the cloud's agent connects a fabric at any time.
+            without = Fib.of(routing.links(), now, routing.rules()).changed(back)
+            return Forecast(report, tuple(_worse(self._prove(without), report, without, routing, account.made)))
+        except UnknownDecisionError as error:
+            return Forecast(report, undecided=str(error))
+
+
+def dropped(earlier: HostRoutingConfig | None, config: HostRoutingConfig) -> Iterator[str]:
+    """Yield a warning for each part of the installed config that the new one does without."""
+    if earlier is None:
+        return
+    parts = {
+        "the static routes to": ([r.destination for r in each.static_routes.routes] for each in (earlier, config)),
+        "the proof of": (list(each.route_overlap.cidrs) for each in (earlier, config)),
+        "the gates": (list(each.gates) for each in (earlier, config)),
+    }
+    for name, (old, new) in parts.items():
+        gone = [each for each in old if each not in new]
+        if gone:
+            yield f"{name} {', '.join(gone)}: the installed config has this, and the new one does not"
+
+
+def _worse(
+    before: OverlapReport, after: OverlapReport, was: Routing, now: Routing, changes: Sequence[RouteChange] = ()
+) -> Iterator[str]:
+    """Yield a line for each range of addresses that are worse off."""
+    for old, new in zip(before.cidrs, after.cidrs, strict=True):
+        for finding in new.findings:
+            for first, last in _uncovered(finding, old.findings, was, now):
+                cut = attrs.evolve(finding, first=format_ipv4(first), last=format_ipv4(last))
+                yield f"{cut.line(new.title)}{_cause(first, changes)}"
+
+
+def _cause(address: int, changes: Sequence[RouteChange]) -> str:
+    """Return the change that decides about an address: the most specific one around it."""
+    routes = [(change.after or change.before, change) for change in changes]
+    around = [
+        (route.prefix_length, str(change))
+        for route, change in routes
+        if route and not (address ^ route.network) & netmask(route.prefix_length)
+    ]
+    return f", by the change '{max(around)[1]}'" if around else ""
+
+
+def _uncovered(new: Finding, old: Sequence[Finding], was: Routing, now: Routing) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of a finding in which no earlier one excuses it."""
+    start, end = parse_ipv4(new.first), parse_ipv4(new.last)
+    for earlier in old:
+        first, last = max(start, parse_ipv4(earlier.first)), min(end, parse_ipv4(earlier.last))
+        if first > last:
+            continue
+        if earlier.kind == "unknown-exit":
+            is_excused = _hops(was, first) == _hops(now, first)
+        else:
+            is_excused = earlier.kind != "announced" or new.kind == "announced"
+        if is_excused:
+            if start < first:
+                yield start, first - 1
+            start = last + 1
+    if start <= end:
+        yield start, end
+
+
+def _hops(routing: Routing, address: int) -> list[tuple[object, str]]:
+    """Return the next hops that may carry an address; one route decides all addresses of a finding."""
+    route = routing.lookup([address])[0].route
+    return [] if route is None else [(hop.gateway, hop.dev) for hop in route.hops]

@@ -1,0 +1,81 @@
+"""The changes of a run that is not committed yet, with their inverses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Callable
+
+    from phases import Change, Context
+    from phases.context import Account
+
+#: The time of an undo, which begins when the time of its run may be over.
+_SECONDS_TO_UNDO: Final = 15.0
+
+
+@attrs.define(eq=False)
+class Ledger:
+    """Keeps the changes of several tasks until they are committed, and then passes them on; or reverses them.
+
+    >>> from phases import Change, Context, run, task
+    >>> ledger = Ledger()
+    >>> @task("hosts")
+    ... def hosts(ctx):
+    ...     ledger.under(ctx).record(Change("+", "/etc/hosts"))
+    ...     ledger.commit()
+    >>> print(*run(hosts).changes)
+    + /etc/hosts
+    """
+
+    _entries: list[tuple[Account | None, Change, Callable[[Context], None] | None]] = attrs.field(factory=list)
+
+    def under(self, ctx: Context) -> Context:
+        """Return the context of a task whose changes are kept here."""
+        return ctx.within(_Kept(self._entries, ctx.account), ctx.logger)
+
+    def commit(self) -> None:
+        """Pass the changes on to the reports of their tasks, where `run(undo_on_failure=True)` finds them."""
+        for account, change, undo in self._entries:
+            if account is not None:
+                account.record(change, undo)
+        self._entries.clear()
+
+    def undo(self, ctx: Context, logger: logging.Logger) -> bool:
+        """Reverse all changes, the newest first, though the time of `ctx` is over; return False if one stays.
+
+        A second signal ends it.
+        """
+        own = ctx.shielded().child(timeout=_SECONDS_TO_UNDO)
+        is_whole = True
+        while self._entries:
+            _, change, undo = self._entries[-1]
+            try:
+                if undo is not None:
+                    undo(own)
+            except Exception as error:
+                logger.error("not undone: %s, and what changed with it: %s", change, error)  # noqa: TRY400
+                is_whole = False
+            except BaseException:
+                logger.error("the undo was ended; %d changes stay, the newest is: %s", len(self._entries), change)  # noqa: TRY400
+                raise
+            while self._entries and self._entries[-1][2] == undo:
+                self._entries.pop()
+        return is_whole
+
+
+@attrs.frozen
+class _Kept:
+    """See `phases.context.Account`."""
+
+    _entries: list[tuple[Account | None, Change, Callable[[Context], None] | None]]
+    _account: Account | None
+
+    def skips(self, name: str) -> bool:
+        return self._account is not None and self._account.skips(name)
+
+    def record(self, change: Change, undo: Callable[[Context], None] | None) -> None:
+        self._entries.append((self._account, change, undo))
