@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from hostrouting.boot import WAIT_SECONDS, Boot, Intent, read_intent
+from hostrouting.boot import WAIT_SECONDS, Boot, Intent, RecordedFiles, read_intent
 from hostrouting.boot_files import boot_parts
 from hostrouting.config import HostRoutingConfig, OverlapMode, require_config
-from hostrouting.exceptions import InvalidConfigError, WorseRoutingError
+from hostrouting.exceptions import HostFileError, InvalidConfigError, WorseRoutingError
 from hostrouting.fib import UnknownDecisionError
 from hostrouting.forecast import Forecast, Forecaster, dropped
 from hostrouting.host import Host
@@ -64,6 +65,10 @@ class _Run:
     until: float
     failures: list[TaskFailedError] = attrs.field(factory=list)
     ledger: Ledger = attrs.field(factory=Ledger)
+    #: The boot files that the run has changed.
+    files: RecordedFiles | None = None
+    #: Until the commit the files of the earlier config stay: an undo then needs no space.
+    is_committed: bool = False
 
     def wait_seconds(self) -> float:
         """Return the time that is left for waiting."""
@@ -143,7 +148,7 @@ class _Pipeline(ABC):
 
         return act
 
-    def _files_task(self, run: _Run | None = None, *, removes: bool = True) -> Task:
+    def _files_task(self, run: _Run | None = None) -> Task:
         """Return a task for the scripts, units and gates of the pair, and for the intent of the whole config."""
 
         def plan_files(ctx: Context) -> Sequence[Change]:
@@ -156,7 +161,9 @@ class _Pipeline(ABC):
         @task("install-boot-files", plan=plan_files, undo=remove, records=True)
         def install(ctx: Context) -> None:
             if run is not None:
-                self._boot.install(run.ledger.under(ctx), *self._present(ctx), removes=removes)
+                held = run.ledger.under(ctx)
+                run.files = run.files or self._boot.recorded(held)
+                self._boot.install(held, *self._present(ctx), removes=run.is_committed, files=run.files)
 
         return install
 
@@ -271,6 +278,7 @@ class Configure(_Pipeline):
 
     def _install_first(self, run: _Run, forecaster: Forecaster | None) -> None:
         """Install the boot files, which then stay, and change the routes, which are undone if the node is worse."""
+        run.is_committed = True
         try:
             self._attempt(self._files_task(run), run)
         except BaseException:
@@ -287,7 +295,7 @@ class Configure(_Pipeline):
 
     def _replace(self, run: _Run, forecaster: Forecaster | None) -> bool:
         """Replace the installed config, or restore it and return False."""
-        routes, files = self._routes_task(run), self._files_task(run, removes=False)
+        routes, files = self._routes_task(run), self._files_task(run)
         try:
             # Otherwise the earlier config's unit may add routes again after they are removed.
             for each in (routes, files) if self._config.static_routes.routes else (files, routes):
@@ -301,13 +309,16 @@ class Configure(_Pipeline):
             run.failures.append(failed)
             return False
         run.ledger.commit()
+        run.is_committed = True
         if not self._boot.is_right(*self._present(run.ctx)):
-            self._attempt(self._files_task(run), run)
+            self._attempt(files, run)
             run.ledger.commit()
         return True
 
     def _undo(self, run: _Run, state: str) -> None:
         if run.ledger.undo(run.ctx, self._log):
+            with suppress(HostFileError):
+                self._boot.finish()
             self._log.warning("undone: %s", state)
 
     def _earlier(self) -> HostRoutingConfig | None:
@@ -392,6 +403,7 @@ class Reset(_Pipeline):
 
     def _do_all(self, run: _Run) -> None:
         self._boot.refuse_unwritable(*self._present(run.ctx))
+        run.is_committed = True
         for each in self._tasks(run):
             self._attempt(each, run)
             run.ledger.commit()

@@ -140,9 +140,9 @@ def test_a_task_can_be_left_out_by_name(host: FakeHost) -> None:
     assert [(each.name, each.status) for each in report.walk()] == [
         ("install-boot-files", "ok"),
         ("configure-static-routes", "skipped"),
+        ("check-route-overlap", "failed"),
         ("clean-stale-cni", "ok"),
         ("configure-probe-snat", "ok"),
-        ("check-route-overlap", "failed"),
         ("configure-watch", "ok"),
         ("configure", "failed"),
     ]
@@ -372,17 +372,16 @@ def test_a_config_that_the_kernel_refuses_leaves_the_installed_one(host: FakeHos
     assert (host.routes.routes(), host.files.tree.snapshot()) == before
 
 
-def test_a_config_that_may_work_later_is_installed(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
-    """If a device does not exist yet, the new config is installed for the next boot."""
+def test_a_config_that_may_work_later_replaces_none(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+    """If a device does not exist yet, the earlier config stays in force, live and for the next boot."""
     execute(configure(host, **GATED, **ROUTES))
+    before = host.routes.routes(), host.files.tree.snapshot()
     later = {"destination": "172.20.0.0/16", "gateway": "10.9.0.1", "dev": "eth7"}
     with pytest.raises(TaskFailedError) as caught:
         execute(configure(host, **GATED, staticRoutes={"enabled": True, "routes": [later]}), in_time())
     assert [type(failure) for failure in caught.value.failures] == [LinkNotFoundError]
-    assert b"172.20.0.0/16" in (host.files.read("/etc/aks-flex-node/static-routes.sh") or b"")
-    assert (
-        "this config is installed for the next boot all the same; gated units start once this is fixed" in caplog.text
-    )
+    assert (host.routes.routes(), host.files.tree.snapshot()) == before
+    assert "undone: the earlier config is in force, live and for the next boot" in caplog.messages
 
 
 def test_routes_are_live_although_nothing_can_be_installed(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -408,8 +407,9 @@ def test_a_change_that_drops_the_routes_and_adds_a_check(host: FakeHost) -> None
     execute(configure(host, **GATED, **ROUTES))
     planned = plan(configure(host, **GATED, **OVERLAP)).changes
     assert "- /etc/systemd/system/hostrouting-ready.service" not in [str(change) for change in planned]
+    config = HostRoutingConfig.from_mapping({**GATED, **OVERLAP})
     with pytest.raises(TaskFailedError):
-        execute(configure(host, **GATED, **OVERLAP))
+        execute(Configure(config, host=host, force=True))
     assert plan(configure(host, **GATED, **OVERLAP)).changes == ()
     assert ours(host) == []
 
@@ -439,7 +439,7 @@ def test_the_task_lines_go_to_the_given_logger(host: FakeHost, caplog: pytest.Lo
     assert names == {"tests.agent"}
 
 
-def test_held_units_are_started_and_named(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+def test_held_units_are_started_and_named(host: FakeHost) -> None:
     """The retry checks at once; an earlier failure of our units is cleared."""
     host.files.write("/lib/systemd/system/systemd-nspawn@.service", b"[Service]\nExecStart=/bin/true\n", mode=0o644)
     with pytest.raises(TaskFailedError):
@@ -449,22 +449,19 @@ def test_held_units_are_started_and_named(host: FakeHost, caplog: pytest.LogCapt
         host.services.start(in_time(), "check-route-overlap.service")
     host.services.start(in_time(), "hostrouting-held@systemd-nspawn@kube1.service.service")
     host.services.started.clear()
-    task = configure(host, **GATED, **ROUTES, **OVERLAP)
-    execute(task)
+    report = run(configure(host, **GATED, **ROUTES, **OVERLAP))
     assert host.services.started == ["hostrouting-retry.service"]
-    assert "these were held, and start within seconds: systemd-nspawn@kube1.service" in caplog.messages
-    assert task.account() == {"released": ["systemd-nspawn@kube1.service"]}
+    assert "~ systemd-nspawn@kube1.service (was held, and starts within seconds)" in map(str, report.changes)
     assert host.services.state(in_time(), "check-route-overlap.service").active_state == "inactive"
 
 
-def test_nothing_is_started_while_routing_is_wrong(host: FakeHost) -> None:
+def test_nothing_is_started_while_routing_is_wrong(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
     """After a failure of the pair, or of a required task, held gates stay held."""
     with pytest.raises(TaskFailedError):
         execute(configure(host, **GATED, **OVERLAP))
     host.services.start(in_time(), "hostrouting-held@systemd-nspawn@kube1.service.service")
     host.services.started.clear()
-    task = configure(host, **GATED, **OVERLAP)
     with pytest.raises(TaskFailedError):
-        execute(task)
+        execute(configure(host, **GATED, **OVERLAP))
     assert host.services.started == []
-    assert task.account() == {"held": ["systemd-nspawn@kube1.service"]}
+    assert "these are held until routing is right: systemd-nspawn@kube1.service" in caplog.messages

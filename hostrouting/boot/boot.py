@@ -127,7 +127,11 @@ class Boot:
         """Return True if `install` would change nothing on the disk."""
         return not self._steps(parts)
 
-    def install(self, ctx: Context, *parts: Part, removes: bool = True) -> bool:
+    def recorded(self, ctx: Context) -> RecordedFiles:
+        """Return the account of the files that one or several calls of `install` change."""
+        return RecordedFiles(ctx, self._host, restoring=self._restoring)
+
+    def install(self, ctx: Context, *parts: Part, removes: bool = True, files: RecordedFiles | None = None) -> bool:
         """Install units, their intent and the gates on the disk; return True if that changed anything.
 
         Files that are right stay untouched, and each departure is removed; with the last unit all is, the intent and
@@ -142,7 +146,7 @@ class Boot:
         if units and not removes:
             steps = [step for step in steps if None not in step.after.values()]
         with self._noted(changes_files=bool(steps)):
-            self._take(ctx, steps)
+            self._take(steps, files or self.recorded(ctx))
             if not self._host.is_live:
                 return bool(steps)
             changed = bool(steps) or self._must_reload(ctx, units)
@@ -257,15 +261,16 @@ class Boot:
             or bool(unread_gates(ctx, services, self._gates))
         )
 
-    def _take(self, ctx: Context, steps: Sequence[Step]) -> None:
-        files = RecordedFiles(ctx, self._host, restoring=self._restoring)
-        for step in steps:
-            for change in step.changes:
-                self._logger.info("boot: %s", change, extra={"action": change.action, "path": change.subject})
-            files.put(step.after, step.changes)
-            if step.folder is not None:
-                self._host.files.remove_directory_if_empty(step.folder)
-        files.record_rest()
+    def _take(self, steps: Sequence[Step], files: RecordedFiles) -> None:
+        try:
+            for step in steps:
+                for change in step.changes:
+                    self._logger.info("boot: %s", change, extra={"action": change.action, "path": change.subject})
+                files.put(step.after, step.changes)
+                if step.folder is not None:
+                    self._host.files.remove_directory_if_empty(step.folder)
+        finally:
+            files.record_rest()
 
     @contextmanager
     def _restoring(self, ctx: Context) -> Iterator[None]:
@@ -285,9 +290,16 @@ class Boot:
         if changes_files and self._host.is_live:
             self._note(touched)
         yield
+        self._finish(touched)
+
+    def _finish(self, touched: Iterable[str]) -> None:
         self._clean_up(touched)
         if self._host.is_live:
             self._host.files.remove(UNFINISHED)
+
+    def finish(self) -> None:
+        """Clean up after an install that failed and was undone."""
+        self._finish(self._touched_gates())
 
     def _note(self, touched: Iterable[str]) -> None:
         text = "A run of hostrouting changes unit files. If none runs now, the next one will finish its work.\n"

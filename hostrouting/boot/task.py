@@ -53,6 +53,7 @@ class NodeTask:
 
     #: The runner reverses the changes that a run recorded; it does not call `undo`, which also reverses earlier runs.
     records = True
+    name: str
 
     def __init__(
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
