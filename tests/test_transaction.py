@@ -1,0 +1,334 @@
+"""An apply never makes a node worse: the proof of the plan, the refusal before a change, and the undo after one."""
+
+import threading
+from collections.abc import Sequence
+
+import attrs
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from support import announced_worlds, overlap_worlds, static_route_worlds
+from support.kernel import needs_kernel
+
+from hostrouting.config import HostRoutingConfig, OverlapMode, RouteOverlapConfig
+from hostrouting.configure import Configure, Reset
+from hostrouting.exceptions import HostFileError, WorseRoutingError
+from hostrouting.host import Host, Route
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.net.addresses import parse_ipv4
+from hostrouting.route_overlap import OverlapReport
+from hostrouting.route_overlap.fabric import Fabric
+from hostrouting.route_overlap.task import prove_now
+from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
+from phases import CancelledError, Context, Report, TaskFailedError, execute, run
+from phases.testing import ManualClock
+
+RIGHT = {"destination": "172.16.8.0/22"}
+EXPECTED = {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}
+FABRIC = Route.parse("172.16.8.0/24", dev="ib0", protocol=2)
+CONNECTED = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
+ROUTE = "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"
+UNDONE = "undone: the earlier config is in force, live and for the next boot"
+
+
+def config(*routes: dict[str, str], mode: str = "STRICT") -> HostRoutingConfig:
+    return HostRoutingConfig.from_mapping(
+        {
+            "staticRoutes": {"enabled": bool(routes), "routes": list(routes)},
+            "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": mode},
+        }
+    )
+
+
+def node() -> FakeHost:
+    host = FakeHost()
+    for dev, address in (("eth0", "10.224.0.4/16"), ("ib0", "172.16.1.4/16")):
+        host.routes.add_link(dev)
+        host.routes.add_address(dev, address)
+    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
+    return host
+
+
+def in_time() -> Context:
+    return Context(timeout=60, clock=ManualClock(auto=True))
+
+
+def state(host: Host) -> object:
+    """Our routes, in their order, and the files below /etc."""
+    assert isinstance(host, FakeHost)
+    files = {path: text for path, text in host.files.tree.snapshot().items() if path.startswith("/etc/")}
+    return [route for route in host.routes.routes() if route.protocol == 142], files
+
+
+@pytest.fixture
+def host() -> FakeHost:
+    """A node that is right by an installed config."""
+    host = node()
+    execute(Configure(config(RIGHT), host=host), in_time())
+    return host
+
+
+# --- before any change
+
+
+def test_a_config_that_makes_a_node_worse_is_refused(host: FakeHost) -> None:
+    """The error has each range with its change and the next step, and nothing was changed."""
+    before = state(host)
+    with pytest.raises(TaskFailedError) as caught:
+        execute(Configure(config(), host=host), in_time())
+    [error] = caught.value.failures
+    assert isinstance(error, WorseRoutingError)
+    assert str(error).splitlines() == [
+        "refused, since these addresses leave right without this config, and would not with it:",
+        f"172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 ({CONNECTED}), by the change '- {ROUTE}'",
+        "nothing was changed; correct the config, or use --force if this is meant",
+    ]
+    assert state(host) == before
+
+
+def test_force_goes_on(host: FakeHost) -> None:
+    """The config is installed, and its check fails."""
+    report = run(Configure(config(), host=host, force=True), in_time())
+    assert report.status == "failed"
+    assert state(host)[0] == []  # type: ignore[index]
+    assert run(Configure(config(), host=host), in_time()).status == "failed"
+
+
+def test_a_warning_refuses_nothing(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+    """Under WARN it is told, and the apply ends well."""
+    assert run(Configure(config(mode="WARN"), host=host), in_time()).ok
+    assert "this leaves right without this config: 172.16.8.0/22: overlap" in caplog.text
+
+
+def test_dropped_parts_are_told(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+    """A route, a CIDR or a gate of the installed config that the new one does without is a warning."""
+    wanted = HostRoutingConfig.from_mapping({"staticRoutes": {"enabled": True, "routes": [RIGHT]}, "gates": []})
+    assert run(Configure(wanted, host=host), in_time()).ok
+    told = "the installed config has this, and the new one does not"
+    assert f"the proof of 172.16.8.0/22: {told}" in caplog.messages
+    assert f"the gates systemd-nspawn@.service, kubelet.service: {told}" in caplog.messages
+
+
+def test_a_node_that_stays_as_wrong_is_installed() -> None:
+    """It fails as before, and its gates hold."""
+    host = node()
+    for _ in range(2):
+        assert run(Configure(config(), host=host), in_time()).status == "failed"
+        assert host.files.exists("/etc/systemd/system/check-route-overlap.service")
+
+
+def test_a_backend_that_decides_unlike_the_model_is_judged_after(
+    host: FakeHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the plan could not foresee is found by the proof after the change, and undone; STRICT then names it."""
+    wanted = config(RIGHT, {"destination": "172.16.16.0/24"})
+    before = state(host)
+    plain = host.routes.lookup
+
+    def lookup(destinations: Sequence[int], **options: object) -> object:
+        answers = plain(destinations, **options)  # type: ignore[arg-type]
+        if any(route.destination == "172.16.16.0/24" for route in host.routes.routes()):
+            return [answer._replace(route=None, errno=101) for answer in answers]
+        return answers
+
+    host.routes.lookup = lookup  # type: ignore[method-assign, assignment]
+    with pytest.raises(TaskFailedError) as caught:
+        execute(Configure(wanted, host=host), in_time())
+    assert [type(failure) for failure in caught.value.failures] == [WorseRoutingError]
+    assert state(host) == before
+    assert UNDONE in caplog.messages
+
+
+def test_a_fabric_that_came_meanwhile_undoes_nothing(host: FakeHost) -> None:
+    """The agent connects a fabric while an apply works: without our changes the node would be as wrong."""
+    wanted = config(RIGHT, {"destination": "172.16.16.0/24"})
+    host.routes.steps.plan(1, lambda: host.routes.insert_route(FABRIC))
+    report = run(Configure(wanted, host=host), in_time())
+    assert [type(failure) for failure in report.error.failures] != [WorseRoutingError]  # type: ignore[union-attr]
+    assert b"172.16.16.0/24" in (host.files.read("/etc/aks-flex-node/static-routes.sh") or b"")
+
+
+# --- an interrupt
+
+
+@pytest.mark.parametrize("reason", ["SIGINT", "SIGTERM"])
+def test_an_apply_that_is_interrupted_is_undone(host: FakeHost, reason: str, caplog: pytest.LogCaptureFixture) -> None:
+    """After the routes have changed: routes and files are those of the earlier config, and one line says so."""
+    before = state(host)
+    ctx = in_time()
+    host.routes.steps.plan(1, lambda: ctx.cancel(reason))
+    report = run(Configure(config(RIGHT, {"destination": "172.16.16.0/24"}), host=host), ctx)
+    assert isinstance(report.error, CancelledError)
+    assert state(host) == before
+    assert caplog.messages.count(UNDONE) == 1
+
+
+def test_an_undo_needs_no_space(host: FakeHost) -> None:
+    """From the first change on nothing can be written any more; links and removals need no block."""
+    before = state(host)
+    ctx = in_time()
+    files = host.files
+    host.services.operations.plan(1, lambda: ctx.cancel("SIGINT"))
+
+    def full(*_: object, **__: object) -> bool:
+        raise HostFileError("cannot write: No space left on device")
+
+    host.services.operations.plan(1, lambda: (setattr(files, "write", full), ctx.cancel("SIGINT")))
+    report = run(Configure(config(RIGHT, {"destination": "172.16.16.0/24"}), host=host), ctx)
+    assert isinstance(report.error, CancelledError)
+    assert state(host) == before
+
+
+def test_a_second_signal_ends_the_undo(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+    """KeyboardInterrupt in the undo: it passes, after a line on the changes that stay."""
+    ctx = in_time()
+
+    def interrupt() -> None:
+        ctx.cancel("SIGINT")
+        host.routes.steps.plan(1, lambda: _raise(KeyboardInterrupt()))
+
+    host.routes.steps.plan(1, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run(Configure(config(RIGHT, {"destination": "172.16.16.0/24"}), host=host), ctx)
+    assert "the undo was ended; 1 changes stay, the newest is: + 172.16.16.0/24" in caplog.text
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def test_a_run_that_undid_itself_has_no_records(host: FakeHost) -> None:
+    """`undo_on_failure` finds nothing to undo a second time."""
+    ctx = in_time()
+    host.routes.steps.plan(1, lambda: ctx.cancel("SIGINT"))
+    report = run(Configure(config(RIGHT, {"destination": "172.16.16.0/24"}), host=host), ctx, undo_on_failure=True)
+    assert [change for each in report.walk() for change in each.changes] == []
+
+
+def test_two_threads_run_one_task() -> None:
+    """A STRICT overlap fails each of them: no run clears the failures of another."""
+    host = node()
+    task = Configure(config(), host=host)
+    reports: list[Report] = []
+    threads = [threading.Thread(target=lambda: reports.append(run(task, timeout=60))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [report.status for report in reports] == ["failed", "failed"]
+
+
+def test_a_reset_that_cannot_remove_changes_nothing(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a read-only /etc the routes stay, too."""
+    before = state(host)
+
+    def read_only(path: str, **_: object) -> None:
+        raise HostFileError(f"cannot write below {path}: Read-only file system")
+
+    monkeypatch.setattr(host.files, "refuse_unwritable", read_only)
+    with pytest.raises(TaskFailedError, match="Read-only file system; nothing was changed, live or for the next boot"):
+        execute(Reset(HostRoutingConfig(), host=host), in_time())
+    assert state(host) == before
+
+
+# --- random nodes
+
+
+@st.composite
+def configs(draw: st.DrawFn, world: overlap_worlds.World) -> HostRoutingConfig:
+    """A config of the small world for its CIDRs."""
+    routes = draw(static_route_worlds.configs()).static_routes
+    section = RouteOverlapConfig(expected_cidrs=tuple(world.cidrs), allowed_devs=world.allowed, mode=OverlapMode.STRICT)
+    return HostRoutingConfig(static_routes=routes, route_overlap=section)
+
+
+worlds = st.shared(overlap_worlds.worlds() | announced_worlds.announced_worlds(), key="world")
+
+
+def verdict(report: OverlapReport) -> list[object]:
+    return [(one.cidr, [attrs.evolve(each, route=None) for each in one.findings]) for one in report.cidrs]
+
+
+def compare_plan(host: Host, wanted: HostRoutingConfig) -> None:
+    """Assert that the forecast is the verdict after `apply --force`."""
+    task = Configure(wanted, host=host, force=True)
+    found = task.forecast(in_time())
+    report = run(task, in_time())
+    has_all = not any(each.name == "configure-static-routes" and not each.ok for each in report.walk())
+    if found.report is None:
+        assert found.undecided
+    elif has_all:
+        assert verdict(found.report) == verdict(prove_now(wanted, Fabric(), host))
+
+
+@given(worlds, st.data())
+def test_a_plan_foresees_the_proof(world: overlap_worlds.World, data: st.DataObject) -> None:
+    """Its verdict is that of the check after `apply --force`, or it says that it cannot tell."""
+    host = FakeHost(MemoryBackend())
+    world.arrange(host.routes)
+    for _ in range(2):
+        compare_plan(host, data.draw(configs(world)))
+
+
+@needs_kernel
+@given(worlds, st.data())
+def test_a_plan_foresees_the_kernel(world: overlap_worlds.World, data: st.DataObject) -> None:
+    """The same with a kernel, which decides about each route and each address itself."""
+    fake = FakeHost()
+    with KernelNode.made() as kernel:
+        world.arrange(kernel)
+        host = Host(
+            routes=NetlinkBackend(netns=kernel.name),
+            services=fake.services,
+            files=fake.files,
+            lock=fake.lock,
+            is_live=True,
+        )
+        for _ in range(2):
+            compare_plan(host, data.draw(configs(world)))
+
+
+def right_addresses(report: OverlapReport) -> set[tuple[str, int]]:
+    """Return the addresses of the CIDRs, all small, without a finding."""
+    right = set()
+    for one in report.cidrs:
+        wrong = overlap_worlds.claimed(report, one.cidr)
+        network, length = one.cidr.split("/")
+        first = parse_ipv4(network)
+        right |= {(one.cidr, address) for address in range(first, first + (1 << 32 - int(length)))} - {
+            (one.cidr, address) for address in wrong
+        }
+    return right
+
+
+@given(worlds, st.data(), st.integers(1, 120), st.sampled_from(["signal", "routes", "files", "services"]))
+def test_an_apply_never_makes_a_node_worse(
+    world: overlap_worlds.World, data: st.DataObject, number: int, trouble: str
+) -> None:
+    """Whatever ends it, no address that left right leaves wrong, and one of the two configs is there as a whole."""
+    earlier, wanted = data.draw(st.none() | configs(world)), data.draw(configs(world))
+
+    def prepared() -> FakeHost:
+        host = FakeHost(MemoryBackend())
+        world.arrange(host.routes)
+        if earlier is not None:
+            run(Configure(earlier, host=host, force=True), in_time())
+        return host
+
+    host, twin = prepared(), prepared()
+    is_installed = host.files.exists("/etc/systemd/system/hostrouting-ready.service")
+    before = state(host)
+    was = prove_now(wanted, Fabric(), host)
+    assume(was.expected_devs)
+    ctx = in_time()
+    if trouble == "signal":
+        host.files.operations.plan(number, lambda: ctx.cancel("SIGTERM"))
+    else:
+        faulty = {"routes": host.routes, "files": host.files, "services": host.services}[trouble]
+        faulty.fail_at(number)
+    report = run(Configure(wanted, host=host), ctx)
+    assert right_addresses(was) <= right_addresses(prove_now(wanted, Fabric(), host))
+    run(Configure(wanted, host=twin, force=True), in_time())
+    if is_installed and not report.ok:
+        ours, files = state(host)  # type: ignore[misc]
+        assert [ours, files] in ([*before], [*state(twin)])  # type: ignore[misc]
