@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         StaleCNIError,
         ToolNotFoundError,
         UnitError,
+        WorseRoutingError,
     )
     from hostrouting.host import Host, RouteBackend
     from hostrouting.probe_snat import ConfigureProbeSNAT
@@ -97,6 +98,7 @@ __all__ = [
     "Watch",
     "WatchConfig",
     "WatchMode",
+    "WorseRoutingError",
     "prove_egress",
 ]
 

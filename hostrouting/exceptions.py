@@ -9,6 +9,7 @@
     │   ├── RouteRejectedError                    changes were refused; one refusal each, and the state of the rollback
     │   └── ToolNotFoundError                     a program is not installed; the package that has it
     ├── RouteOverlapError                         expected addresses would leave by another device; the report
+    │   └── WorseRoutingError                     a config, by which addresses would that leave right without it
     ├── StaleCNIError                             the sweep would remove live objects, or they come back
     ├── UnitError                                 systemd refused a request, or a unit failed
     ├── HostFileError                             a file could not be read, written or removed
@@ -41,6 +42,7 @@ __all__ = [
     "StaleCNIError",
     "ToolNotFoundError",
     "UnitError",
+    "WorseRoutingError",
 ]
 
 

@@ -25,6 +25,7 @@ from hostrouting import (
     StaleCNIError,
     ToolNotFoundError,
     UnitError,
+    WorseRoutingError,
     prove_egress,
 )
 from hostrouting.testing import MemoryBackend
@@ -108,7 +109,15 @@ def test_every_error_class_is_copied_here() -> None:
     built = {
         *(HostRoutingError, InvalidConfigError, BackendError, LinkNotFoundError, PermissionDeniedError),
         *(RouteRejectedError, ToolNotFoundError, RouteOverlapError, StaleCNIError, UnitError, HostFileError),
-        *(LockHeldError, PhaseError, CancelledError, DeadlineExceededError, UnknownTaskError, CommandFailedError),
+        *(
+            WorseRoutingError,
+            LockHeldError,
+            PhaseError,
+            CancelledError,
+            DeadlineExceededError,
+            UnknownTaskError,
+            CommandFailedError,
+        ),
         *(TaskFailedError, EventsLostError),
     }
     public = {
