@@ -1,13 +1,12 @@
 """The product with shorter waits, and its command killed on the way: for tests of troubles on a node.
 
-    python hurried.py STEP ARGUMENT...    `hostrouting ARGUMENT...`, killed after its STEP-th step; with 0 it goes on
+    python hurried.py STEP SIGNAL ARGUMENT...    `hostrouting ARGUMENT...`, signalled after its STEP-th step; 0 is none
 
 The product has no option to wait less: the waits are changed here, in this process and in the rendered scripts.
 """
 
 import functools
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -59,8 +58,8 @@ def hurried() -> Iterator[None]:
 
 
 @contextmanager
-def _killed_after(step: int) -> Iterator[list[str]]:
-    """Have this process killed when that many steps are done; the list is of those that were."""
+def _signalled_after(step: int, number: int) -> Iterator[list[str]]:
+    """Have this process signalled when that many steps are done; the list is of those that were."""
     done: list[str] = []
 
     def counted(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -69,7 +68,7 @@ def _killed_after(step: int) -> Iterator[list[str]]:
             result = function(*values, **options)
             done.append(function.__qualname__)
             if len(done) == step:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), number)
             return result
 
         return call
@@ -80,9 +79,9 @@ def _killed_after(step: int) -> Iterator[list[str]]:
         yield done
 
 
-def _run(step: int, *arguments: str) -> int:
+def _run(step: int, number: int, *arguments: str) -> int:
     with hurried():
-        with _killed_after(step) as done:
+        with _signalled_after(step, number) as done:
             status = main(arguments)
         sys.stderr.write(f"steps: {len(done)}\n")
     return status
@@ -95,4 +94,4 @@ if __name__ == "__main__":
         import coverage
 
         coverage.process_startup()
-    sys.exit(_run(int(sys.argv[1]), *sys.argv[2:]))
+    sys.exit(_run(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:]))

@@ -85,10 +85,12 @@ class Node(GatedMachine):
             text = document(sections, self.mode)
             self.files.write(f"{_CONFIGS}/{name}.json", text.encode(), mode=0o644)
 
-    def apply(self, name: str, *, killed_after: int = 0) -> subprocess.CompletedProcess[str]:
-        """Run `hostrouting apply` in the machine with a config that was prepared."""
+    def apply(
+        self, name: str, *, step: int = 0, by: signal.Signals = signal.SIGKILL
+    ) -> subprocess.CompletedProcess[str]:
+        """Run `hostrouting apply` in the machine with a config that was prepared, and signal it after a step."""
         program = ("env", f"PYTHONPATH={PROGRAM}", str(PYTHON), f"{PROGRAM}/{SCRIPT.name}")
-        return self.run(*program, str(killed_after), "apply", f"{_CONFIGS}/{name}.json", check=False)
+        return self.run(*program, str(step), str(int(by)), "apply", f"{_CONFIGS}/{name}.json", check=False)
 
     def installed(self, **configs: Mapping[str, Any]) -> str:
         """Return the config that is installed for the boot: `nothing`, one of the names, or `a mixture`."""
@@ -186,7 +188,7 @@ def survive(folder: Path, apply: str, mode: str, *, step: int, wanted: Disk, boo
     with Node(folder, mode=mode, earlier=apply == "again") as node:
         pids = node.pids()
         node.prepare_configs(new=PROBES)
-        assert node.apply("new", killed_after=step).returncode in {-signal.SIGKILL, 128 + signal.SIGKILL}
+        assert node.apply("new", step=step).returncode in {-signal.SIGKILL, 128 + signal.SIGKILL}
         assert node.live(**named) in {before, "the new"}
         disk = node.disk()
         if disk not in booted:
@@ -203,6 +205,21 @@ def survive(folder: Path, apply: str, mode: str, *, step: int, wanted: Disk, boo
         assert node.live(**named) == "the new"
         assert drop_in_of(NSPAWN) in node.state(KUBE).drop_ins, "systemd has read the files on the disk"
         assert node.pids() == pids
+
+
+def interrupt(folder: Path, apply: str, *, step: int) -> tuple[int, str, str]:
+    """Send SIGTERM to an apply after a step; return its status, the installed config and the live one."""
+    named = {"the earlier": EARLIER, "the new": PROBES}
+    with Node(folder, mode="STRICT", earlier=apply == "again") as node:
+        pids = node.pids()
+        node.prepare_configs(new=PROBES)
+        before = node.disk()
+        status = node.apply("new", step=step, by=signal.SIGTERM).returncode
+        installed, live = node.installed(**named), node.live(**named)
+        assert installed != "nothing" or node.disk() == before
+        assert node.gate() == "open"
+        assert node.pids() == pids
+        return status, installed, live
 
 
 def _end(node: Node) -> int:

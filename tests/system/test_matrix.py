@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 from support.gated_machine import require_nspawn
 from support.program import require_program
-from system.matrix import APPLIES, MODES, Disk, count_steps, measure, survive
+from system.matrix import APPLIES, MODES, Disk, count_steps, interrupt, measure, survive
 from system.matrix_table import CELLS, DOCUMENT, KILLED, committed, compare, render
 from system.troubles import TROUBLES
 
@@ -74,6 +74,18 @@ def test_killed_after_each_step(tmp_path: Path, apply: str, mode: str, part: int
     live = "the earlier or the new" if apply == "again" else "nothing or the new"
     then = f"nothing is held, wherever in its {steps} steps it is killed; the next apply ends as if it never was"
     compare((KILLED, apply, mode), ("killed", "up to that step", live, "open", "started", then))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS) if IS_WHOLE else [PART_OF_SAMPLE])
+@pytest.mark.parametrize("apply", APPLIES)
+def test_interrupted_after_each_step(tmp_path: Path, apply: str, part: int) -> None:
+    """SIGTERM: one config is there as a whole, live and for the boot; of a first apply perhaps only for the boot."""
+    steps, _ = count_steps(tmp_path / "wanted", apply, "STRICT")
+    for step in range(1 + part * steps // PARTS, 1 + (part + 1) * steps // PARTS):
+        status, installed, live = interrupt(tmp_path / str(step), apply, step=step)
+        assert status == 143 or installed == "the new"
+        assert installed == live or (apply, installed, live) == ("first", "the new", "nothing")
 
 
 def test_the_table_is_whole() -> None:
