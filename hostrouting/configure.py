@@ -46,7 +46,7 @@ _SIBLING_SECONDS: Final = 60.0
 #: The change of a unit that its gate held before the run.
 RELEASED: Final = "was held, and starts within seconds"
 _WORSE: Final = "refused, since these addresses leave right without this config, and would not with it:"
-_FORCE: Final = "nothing was changed; correct the config, or use --force if this is meant"
+_FORCE: Final = "correct the config, or use --force if this is meant"
 #: The tasks that install a unit, each with the section of the config that it is made of.
 _WITH_UNIT: Final = (
     (ConfigureStaticRoutes, "static_routes"),
@@ -99,8 +99,12 @@ class _Pipeline(ABC):
             try:
                 self._do_all(run)
             except (CancelledError, DeadlineExceededError):
+                if run.is_committed:
+                    self._log.warning("the config is changed, live and for the next boot; the rest was interrupted")
                 if not run.failures:
                     raise
+            finally:
+                run.ledger.commit()
             self._account_for(run, before)
         if run.failures:
             raise TaskFailedError.combine(run.failures)
@@ -126,25 +130,13 @@ class _Pipeline(ABC):
 
     # --- the tasks of the pair, for one run, or for plans and names alone
 
-    def _routes_task(self, run: _Run | None = None) -> Task:
-        """Return the static routes without their boot files."""
-        whole = self._routes
+    def _live_half(self, whole: ConfigureStaticRoutes | CheckRouteOverlap, run: _Run | None = None) -> Task:
+        """Return a task of the pair without its boot files."""
 
         @task(whole.name, plan=whole.plan_act, undo=whole.undo_act, records=True)
         def act(ctx: Context) -> None:
             if run is not None:
                 whole.act(run.ledger.under(ctx), seconds=run.wait_seconds())
-
-        return act
-
-    def _check_task(self, run: _Run | None = None) -> Task:
-        """Return the check without its boot files."""
-        whole = self._check
-
-        @task(whole.name, plan=whole.plan_act, undo=whole.undo_act, records=True)
-        def act(ctx: Context) -> None:
-            if run is not None:
-                whole.act(ctx, seconds=run.wait_seconds())
 
         return act
 
@@ -222,8 +214,8 @@ class Configure(_Pipeline):
         self._watch = self._sibling(ConfigureWatch(config, host=self._host, logger=self._log), required=False)
         self.subtasks: tuple[Task, ...] = (
             self._files_task(),
-            self._routes_task(),
-            *self._last(self._check_task()),
+            self._live_half(self._routes),
+            *self._last(self._live_half(self._check)),
         )
 
     def _last(self, check: Task) -> tuple[Task, ...]:
@@ -243,13 +235,13 @@ class Configure(_Pipeline):
         """Return the proof of the node as the plan would leave it; change nothing, and do not wait."""
         with ctx.interruptible():
             forecaster = self._forecaster(ctx)
-            return Forecast() if forecaster is None else self._planned(forecaster)
+            return Forecast() if forecaster is None else self._planned(ctx, forecaster)
 
     def undo(self, ctx: Context) -> None:
         """Undo all tasks, the gate first."""
         with self._host.lock.hold(ctx) as held:
-            check, files = self._check_task(), self._files_task()
-            Serial(self._routes_task(), *self._siblings, check, files, self._watch).undo(held)
+            routes, check = self._live_half(self._routes), self._live_half(self._check)
+            Serial(routes, *self._siblings, check, self._files_task(), self._watch).undo(held)
 
     def _do_all(self, run: _Run) -> None:
         ctx, parts = run.ctx, self._present(run.ctx)
@@ -263,56 +255,46 @@ class Configure(_Pipeline):
         with ctx.interruptible():
             forecaster = self._forecaster(ctx)
             if forecaster is not None:
-                self._refuse_worse(self._planned(forecaster))
-        if is_installed:
-            if not self._replace(run, forecaster):
-                return
-        else:
-            self._install_first(run, forecaster)
+                self._refuse_worse(self._planned(ctx, forecaster), "nothing was changed")
+        if not self._change(run, forecaster, is_installed=is_installed):
+            return
         if run.failures and self._boot.is_installed:
             self._log.warning(
                 "this config is installed for the next boot all the same; gated units start once this is fixed"
             )
-        for each in self._last(self._check_task(run)):
+        for each in self._last(self._live_half(self._check, run)):
             self._attempt(each, run)
 
-    def _install_first(self, run: _Run, forecaster: Forecaster | None) -> None:
-        """Install the boot files, which then stay, and change the routes, which are undone if the node is worse."""
-        run.is_committed = True
+    def _change(self, run: _Run, forecaster: Forecaster | None, *, is_installed: bool) -> bool:
+        """Change routes and boot files; return False if the installed config is in force again."""
+        files, routes = self._files_task(run), self._live_half(self._routes, run)
+        state = "the earlier config is in force, live and for the next boot"
         try:
-            self._attempt(self._files_task(run), run)
-        except BaseException:
-            self._undo(run, "nothing of this config is installed")
-            raise
-        run.ledger.commit()
-        self._attempt(self._routes_task(run), run)
-        try:
-            self._refuse_worse_now(run, forecaster)
-        except WorseRoutingError as error:
-            self._undo(run, "no route was changed")
-            run.failures.append(TaskFailedError((self._check.name,), error))
-        run.ledger.commit()
-
-    def _replace(self, run: _Run, forecaster: Forecaster | None) -> bool:
-        """Replace the installed config, or restore it and return False."""
-        routes, files = self._routes_task(run), self._files_task(run)
-        try:
-            # Otherwise the earlier config's unit may add routes again after they are removed.
-            for each in (routes, files) if self._config.static_routes.routes else (files, routes):
-                execute(each, run.ctx, logger=self._logger)
-            self._refuse_worse_now(run, forecaster)
+            if is_installed:
+                # Without routes, the earlier config's unit could add its own again after they are removed.
+                for each in (routes, files) if self._config.static_routes.routes else (files, routes):
+                    execute(each, run.ctx, logger=self._logger)
+            else:
+                state = "no route of this config is in force"
+                self._attempt(files, run)
+                run.ledger.commit()
+                run.is_committed = not run.failures
+                self._attempt(routes, run)
+            run.ctx.check()
+            if forecaster is not None and not run.failures:
+                with run.ctx.interruptible():
+                    self._refuse_worse(forecaster.now(), f"undone: {state}")
         except BaseException as error:
-            self._undo(run, "the earlier config is in force, live and for the next boot")
+            self._undo(run, state)
             if not isinstance(error, TaskFailedError | WorseRoutingError):
                 raise
             failed = error if isinstance(error, TaskFailedError) else TaskFailedError((self._check.name,), error)
             run.failures.append(failed)
-            return False
+            return not is_installed
         run.ledger.commit()
-        run.is_committed = True
-        if not self._boot.is_right(*self._present(run.ctx)):
+        run.is_committed = run.is_committed or is_installed
+        if run.is_committed and not self._boot.is_right(*self._present(run.ctx)):
             self._attempt(files, run)
-            run.ledger.commit()
         return True
 
     def _undo(self, run: _Run, state: str) -> None:
@@ -336,8 +318,8 @@ class Configure(_Pipeline):
             return None
         return Forecaster(ctx, self._config, self._host)
 
-    def _planned(self, forecaster: Forecaster) -> Forecast:
-        changes = self._routes.planned()
+    def _planned(self, ctx: Context, forecaster: Forecaster) -> Forecast:
+        changes = [] if ctx.skips(self._routes) else self._routes.planned()
         if changes is None:
             return Forecast(undecided="the plan has routes that are refused, or wait for a default route")
         try:
@@ -345,21 +327,12 @@ class Configure(_Pipeline):
         except UnknownDecisionError as error:
             return Forecast(undecided=str(error))
 
-    def _refuse_worse(self, found: Forecast) -> None:
+    def _refuse_worse(self, found: Forecast, state: str) -> None:
         """Tell what is worse; under STRICT refuse it."""
-        if not found.worse or found.report is None:
-            return
-        is_refused = self._config.route_overlap.mode is OverlapMode.STRICT and not self._force
-        if is_refused:
-            raise WorseRoutingError(found.report, "\n".join([_WORSE, *found.worse, _FORCE]))
+        if found.worse and self._config.route_overlap.mode is OverlapMode.STRICT and not self._force:
+            raise WorseRoutingError(found.report, "\n".join([_WORSE, *found.worse, f"{state}; {_FORCE}"]))
         for line in found.worse:
             self._log.warning("this leaves right without this config: %s", line)
-
-    def _refuse_worse_now(self, run: _Run, forecaster: Forecaster | None) -> None:
-        run.ctx.check()
-        if forecaster is not None and not run.failures:
-            with run.ctx.interruptible():
-                self._refuse_worse(forecaster.now())
 
     def _sibling(self, optional: Task, *, required: bool) -> Task:
         bounded = with_timeout(optional, _SIBLING_SECONDS, share=0.5)
@@ -395,9 +368,9 @@ class Reset(_Pipeline):
             # The gate first: the units would add the routes again if a gated machine started meanwhile.
             self._files_task(run),
             ConfigureWatch(nothing, host=self._host, logger=self._log),
-            self._routes_task(run),
+            self._live_half(self._routes, run),
             ConfigureProbeSNAT(nothing, host=self._host, logger=self._log),
-            self._check_task(run),
+            self._live_half(self._check, run),
             task("restore-stale-cni", plan=sweep.plan_undo)(sweep.undo),
         )
 
@@ -406,7 +379,6 @@ class Reset(_Pipeline):
         run.is_committed = True
         for each in self._tasks(run):
             self._attempt(each, run)
-            run.ledger.commit()
         # The same failure of several tasks is reported once.
         causes = [str(failure.cause) for failure in run.failures]
         run.failures = [each for at, each in enumerate(run.failures) if causes.index(causes[at]) == at]
