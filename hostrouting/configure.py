@@ -67,7 +67,8 @@ class _Run:
     ledger: Ledger = attrs.field(factory=Ledger)
     #: The boot files that the run has changed.
     files: RecordedFiles | None = None
-    #: Until the commit the files of the earlier config stay: an undo then needs no space.
+    #: False until the commit: the files of the earlier config stay, and an undo needs no space.
+    removes: bool = True
     is_committed: bool = False
 
     def wait_seconds(self) -> float:
@@ -155,7 +156,7 @@ class _Pipeline(ABC):
             if run is not None:
                 held = run.ledger.under(ctx)
                 run.files = run.files or self._boot.recorded(held)
-                self._boot.install(held, *self._present(ctx), removes=run.is_committed, files=run.files)
+                self._boot.install(held, *self._present(ctx), removes=run.removes, files=run.files)
 
         return install
 
@@ -268,6 +269,7 @@ class Configure(_Pipeline):
     def _change(self, run: _Run, forecaster: Forecaster | None, *, is_installed: bool) -> bool:
         """Change routes and boot files; return False if the installed config is in force again."""
         files, routes = self._files_task(run), self._live_half(self._routes, run)
+        run.removes = not is_installed
         state = "the earlier config is in force, live and for the next boot"
         try:
             if is_installed:
@@ -292,9 +294,10 @@ class Configure(_Pipeline):
             run.failures.append(failed)
             return not is_installed
         run.ledger.commit()
-        run.is_committed = run.is_committed or is_installed
-        if run.is_committed and not self._boot.is_right(*self._present(run.ctx)):
-            self._attempt(files, run)
+        if is_installed:
+            run.is_committed = run.removes = True
+            if not self._boot.is_right(*self._present(run.ctx)):
+                self._attempt(files, run)
         return True
 
     def _undo(self, run: _Run, state: str) -> None:
@@ -376,7 +379,6 @@ class Reset(_Pipeline):
 
     def _do_all(self, run: _Run) -> None:
         self._boot.refuse_unwritable(*self._present(run.ctx))
-        run.is_committed = True
         for each in self._tasks(run):
             self._attempt(each, run)
         # The same failure of several tasks is reported once.

@@ -154,6 +154,9 @@ class Boot:
                 self._reload(ctx)
             if changed and not steps:
                 ctx.record(RELOAD, undo=lambda _: None)
+            # A machine that requires a unit by a link which is still there would stop with it.
+            if not removes:
+                return changed
             return self._stop_old_runs(ctx, units, are_outdated=bool(steps)) or changed
 
     def _stop_old_runs(self, ctx: Context, units: Sequence[BootUnit], *, are_outdated: bool) -> bool:
