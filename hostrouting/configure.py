@@ -13,7 +13,6 @@ from hostrouting.boot import WAIT_SECONDS, Boot, Intent, RecordedFiles, read_int
 from hostrouting.boot_files import boot_parts
 from hostrouting.config import HostRoutingConfig, OverlapMode, require_config
 from hostrouting.exceptions import HostFileError, InvalidConfigError, WorseRoutingError
-from hostrouting.fib import UnknownDecisionError
 from hostrouting.forecast import Forecast, Forecaster, dropped
 from hostrouting.host import Host
 from hostrouting.ledger import Ledger
@@ -322,13 +321,7 @@ class Configure(_Pipeline):
         return Forecaster(ctx, self._config, self._host)
 
     def _planned(self, ctx: Context, forecaster: Forecaster) -> Forecast:
-        changes = [] if ctx.skips(self._routes) else self._routes.planned()
-        if changes is None:
-            return Forecast(undecided="the plan has routes that are refused, or wait for a default route")
-        try:
-            return forecaster.planned(changes)
-        except UnknownDecisionError as error:
-            return Forecast(undecided=str(error))
+        return forecaster.planned([] if ctx.skips(self._routes) else self._routes.planned())
 
     def _refuse_worse(self, found: Forecast, state: str) -> None:
         """Tell what is worse; under STRICT refuse it."""

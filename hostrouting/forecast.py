@@ -7,7 +7,6 @@ way is right, only the next hop that an address has already is right.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
@@ -71,34 +70,41 @@ class Forecaster:
     def __init__(self, ctx: Context, config: HostRoutingConfig, host: Host) -> None:
         self._config, self._host = config, host
         self._fabric = announced_fabric(ctx.child(timeout=0), config.route_overlap.fabric, host)
-        self._was = host.routes.links(), host.routes.routes(), host.routes.rules()
         self.before = self._prove()
-
-    @cached_property
-    def _model(self) -> Fib:
-        return Fib.of(*self._was)
+        self._model: Fib | None = None
 
     def _prove(self, routing: Routing | None = None) -> OverlapReport:
         return prove_now(self._config, self._fabric, self._host, routing=routing)
 
-    def planned(self, changes: Sequence[RouteChange]) -> Forecast:
-        """Return the proof of the node with these changes; raise UnknownDecisionError if the model cannot decide."""
-        if not changes:
+    def planned(self, changes: Sequence[RouteChange] | None) -> Forecast:
+        """Return the proof of the node with these changes; None are changes that nobody can know yet.
+
+        A node without changes is not read as a whole.
+        """
+        if changes is not None and not changes:
             return Forecast(self.before)
-        model = self._model.changed(changes)
-        report = self._prove(model)
-        return Forecast(report, tuple(_worse(self.before, report, self._model, model, changes)))
+        routing = self._host.routes
+        self._model = was = Fib.of(routing.links(), routing.routes(), routing.rules())
+        if changes is None:
+            return Forecast(undecided="the plan has routes that are refused, or wait for a default route")
+        model = was.changed(changes)
+        try:
+            report = self._prove(model)
+            return Forecast(report, tuple(_worse(self.before, report, was, model, changes)))
+        except UnknownDecisionError as error:
+            return Forecast(undecided=str(error))
 
     def now(self) -> Forecast:
         """Return the proof of now; worse are addresses at which the model of now is right without our changes."""
-        report = self._prove()
-        routing: Routing = self._host.routes
-        if report.ok or not any(_worse(self.before, report, self._model, routing)):
-            return Forecast(report)
-        now = routing.routes()
-        account = RouteAccount.between(self._was[1], now)
-        back, _ = account.inverse(now)
+        if self._model is None:
+            return Forecast()
+        report, routing = self._prove(), self._host.routes
         try:
+            if report.ok or not any(_worse(self.before, report, self._model, routing)):
+                return Forecast(report)
+            now = routing.routes()
+            account = RouteAccount.between(self._model.routes(), now)
+            back, _ = account.inverse(now)
             # Others may have made it worse meanwhile: the cloud's agent connects a fabric at any time.
             without = Fib.of(routing.links(), now, routing.rules()).changed(back)
             return Forecast(report, tuple(_worse(self._prove(without), report, without, routing, account.made)))
