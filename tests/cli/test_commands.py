@@ -63,7 +63,7 @@ def test_every_command_line_in_an_output_can_be_run(config: HostRoutingConfig, l
 
     ask(Configure(config, host=host))
     ours = [route for route in host.routes.routes() if route.protocol == OUR_PROTOCOL]
-    host.routes.apply([RouteChange.delete(route) for route in ours])
+    host.routes.apply([RouteChange.remove(route) for route in ours])
     for name in lost:
         host.files.remove(f"/etc/aks-flex-node/{name}")
     ask(Configure(config, host=host), Reset(config, host=host))
