@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from hostrouting.boot import WATCH_UNITS, Boot, Intent, held_gates, is_refused_now
+from hostrouting.boot import INTENT_PATH, WATCH_UNITS, Boot, Intent, held_gates, is_refused_now
 from hostrouting.boot_files import PROBE_UNIT, boot_parts, installs_units, missing_tools
+from hostrouting.commands import command_line
 from hostrouting.config import OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
-from hostrouting.findings import NodeFinding, is_refused
+from hostrouting.findings import APPLY, NodeFinding, is_refused
 from hostrouting.route_overlap import OverlapReport, check_now, silent_routers
 from phases import CommandFailedError, DeadlineExceededError
 
@@ -24,9 +25,7 @@ if TYPE_CHECKING:
 
 #: Seconds for all checks except the proof; requests to the cloud have another limit.
 _LONGEST_LOOK: Final = 30.0
-_APPLY: Final = "run: hostrouting apply CONFIG"
-_APPLY_TO_IMAGE: Final = "run: hostrouting apply --root DIR CONFIG"
-_NO_ROUTES: Final = "an image has no routes to be asked; on a node made of it, run: hostrouting check CONFIG"
+_NO_ROUTES: Final = "an image has no routes to be asked; on a node made of it, run: "
 
 
 @attrs.frozen(kw_only=True)
@@ -72,8 +71,10 @@ class NodeReport:
         return [*([proof] if proof else []), *map(str, self.findings), *notes] or ["no findings"]
 
 
-def check_node(ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: float | None = None) -> NodeReport:
-    """Make all checks, which change nothing and need no root. `seconds` bounds the wait.
+def check_node(
+    ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: float | None = None, apply: str = APPLY
+) -> NodeReport:
+    """Make all checks, which change nothing and need no root. `seconds` bounds the wait; `apply` is the step to take.
 
     An image has no routes: the checks are of files, links, gates and programs, which a boot needs.
     """
@@ -86,7 +87,7 @@ def check_node(ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: 
     return NodeReport(
         overlap=overlap,
         mode=config.route_overlap.mode,
-        findings=findings,
+        findings=tuple(attrs.evolve(each, reason=each.reason.replace(APPLY, apply)) for each in findings),
         not_asked=tuple(dict.fromkeys(look.not_asked)),
         spared=tuple(look.spared),
     )
@@ -107,7 +108,7 @@ class _Look:
     def everything(self) -> Iterator[NodeFinding]:
         """Yield all findings, the most important first."""
         if self._is_to_be_applied():
-            reason = f"nothing of this config is installed, live or for the next boot; {_APPLY}"
+            reason = f"nothing of this config is installed, live or for the next boot; {APPLY}"
             yield NodeFinding("not-applied", "hostRouting", reason, "warning")
         else:
             yield from self._ask(self._routes, self._files)
@@ -132,10 +133,10 @@ class _Look:
     def image(self) -> Iterator[NodeFinding]:
         """Yield the differences between the image and this config that matter at a boot."""
         if self._config.route_overlap.cidrs or self._config.static_routes.routes:
-            self.not_asked.append(_NO_ROUTES)
+            self.not_asked.append(f"{_NO_ROUTES}{command_line('check', INTENT_PATH)}")
         if self._is_to_be_applied():
             yield NodeFinding(
-                "not-applied", "hostRouting", f"nothing of this config is installed in the image; {_APPLY_TO_IMAGE}"
+                "not-applied", "hostRouting", f"nothing of this config is installed in the image; {APPLY}"
             )
         else:
             yield from self._ask(self._files)
@@ -194,9 +195,8 @@ class _Look:
 
     def _boot_file(self, change: Change) -> NodeFinding:
         state = {"+": "is missing", "-": "is not of this config", "~": "is not as this config wants it"}
-        step = _APPLY if self._host.is_live else _APPLY_TO_IMAGE
         told = change.detail or state[change.action]
-        return NodeFinding("boot-file", change.subject, told if is_refused(told) else f"{told}; {step}")
+        return NodeFinding("boot-file", change.subject, told if is_refused(told) else f"{told}; {APPLY}")
 
     # --- the gates
 

@@ -10,7 +10,7 @@ import argparse
 import logging
 import os
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -47,7 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     talks = arguments.command in {"apply", "reset", "sweep", "watch"}
     log_to_stderr(verbose=arguments.verbose, talks=talks, answered=answered)
     try:
-        status: int = arguments.run(arguments)
+        with _recorded(arguments):
+            status: int = arguments.run(arguments)
     except KeyboardInterrupt:
         return _refuse(arguments, "interrupted", _INTERRUPTED)
     except Exception as error:
@@ -91,7 +92,7 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=text, description=text, formatter_class=formatter)
         added.as_json = as_json
-        added.set_defaults(run=run, root=None)
+        added.set_defaults(run=run, root=None, dry_run=False, verdict="ok")
         added.add_argument("--json", action="store_true", help="the answer as JSON")
         added.add_argument("-v", "--verbose", action="store_true", help="say more on stderr")
         added.add_argument("--timeout", type=_seconds, metavar="S", help="the limit for the run, in seconds")
@@ -260,11 +261,13 @@ def _apply(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace) -> int:
     from hostrouting.check import check_node
+    from hostrouting.commands import command_line
 
     config = _config(arguments)
     # The given time is for the default route: its absence is an answer.
     with _context(None) as ctx:
-        report = check_node(ctx, config, _host(arguments), seconds=arguments.timeout)
+        step = f"run: {command_line('apply', arguments.config, root=arguments.root)}"
+        report = check_node(ctx, config, _host(arguments), seconds=arguments.timeout, apply=step)
     _answer(arguments, report.to_mapping(), report.lines())
     bad = {"error"} if arguments.fail_on == "error" else {"error", "warning"}
     return FINE if report.severities.isdisjoint(bad) else BAD
@@ -278,6 +281,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
         report = sweep_node(ctx, config, _host(arguments), dry_run=arguments.dry_run, logger=_logger)
     _answer(arguments, report.to_mapping(), report.lines(verbose=arguments.verbose))
     if report.error:
+        arguments.verdict = report.error
         _logger.error("%s", report.error)
         return FAILED
     if not report.ok:
@@ -426,6 +430,15 @@ def _host(arguments: argparse.Namespace) -> Host:
     return Host.live() if arguments.root is None else Host.offline(arguments.root)
 
 
+def _recorded(arguments: argparse.Namespace) -> AbstractContextManager[None]:
+    if arguments.command not in {"apply", "reset", "sweep"} or arguments.root is not None or arguments.dry_run:
+        return nullcontext()
+    from hostrouting.history import recorded
+    from hostrouting.host.files.store import RootedFiles
+
+    return recorded(arguments, RootedFiles())
+
+
 def _context(timeout: float | None) -> AbstractContextManager[Context]:
     from phases import Context, cancel_on_signals
 
@@ -466,6 +479,7 @@ def _run(
     _answer(arguments, {"ok": report.ok, **report.to_mapping(), **overlap, **told}, change_lines(changes))
     if report.ok:
         return FINE
+    arguments.verdict = report.error
     _logger.error("%s", report.error)
     if report.error is not None and (status := _signalled(report.error)):
         return status

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 Severity = Literal["error", "warning", "note"]
 
 _REFUSED: Final = "will be refused: "
+#: The step that ends many findings. `check`, which knows the path of the config, names the command line in its place.
+APPLY: Final = "apply the config"
 #: Why the refusal of an optional task fails nothing.
 OPTIONAL: Final = "it is optional, and the rest goes on"
 
@@ -25,8 +27,8 @@ class NodeFinding:
     An `error` keeps the node from doing its work, now or after the next boot; a `warning` should be looked at; a
     `note` is information.
 
-    >>> print(NodeFinding("probe-snat", "nft table ip6 azureSLBProbe", "is missing; run: hostrouting apply CONFIG"))
-    error: probe-snat: nft table ip6 azureSLBProbe: is missing; run: hostrouting apply CONFIG
+    >>> print(NodeFinding("probe-snat", "nft table ip6 azureSLBProbe", "is missing; apply the config"))
+    error: probe-snat: nft table ip6 azureSLBProbe: is missing; apply the config
     """
 
     #: `not-applied`, `lost-route`, `hides-connected`, `boot-file`, `gate-open`, `gate-missing` and other gate troubles,

@@ -28,10 +28,11 @@ from __future__ import annotations
 
 from hostrouting.boot.boot import RELOAD, Boot
 from hostrouting.boot.gates import held_gates, is_refused_now
-from hostrouting.boot.intent import INTENT_PATH, Intent, Part, read_intent
+from hostrouting.boot.intent import Intent, Part, installed_checksum, read_intent
 from hostrouting.boot.layout import (
     BOOT_FOLDERS,
     DROP_IN_NAME,
+    INTENT_PATH,
     NETWORKD_FOLDER,
     RUNTIME_DIRECTORY,
     SCRIPT_DIRECTORY,
@@ -77,6 +78,7 @@ __all__ = [
     "has_program",
     "held_gates",
     "install_around",
+    "installed_checksum",
     "is_program",
     "is_refusal",
     "is_refused_now",

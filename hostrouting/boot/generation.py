@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from hostrouting.boot.intent import INTENT_MODE, INTENT_PATH
+from hostrouting.boot.intent import INTENT_MODE
 from hostrouting.boot.layout import (
+    INTENT_PATH,
     NETWORKD_FOLDER,
     READY_LINKS,
     SCRIPT_DIRECTORY,
@@ -32,6 +33,7 @@ from hostrouting.boot.layout import (
     links_of,
 )
 from hostrouting.boot.recorded import state_of
+from hostrouting.commands import command_line
 from hostrouting.config import OWN_UNITS
 from hostrouting.host.units import MASK
 
@@ -50,11 +52,11 @@ MODES: Final = {**dict.fromkeys(SCRIPT_PATHS, 0o755), INTENT_PATH: INTENT_MODE}
 #: Stands for a script that is not configured.
 IDLE: Final = b"#!/bin/bash\n# Installed by hostrouting: nothing is configured for this script.\nexit 0\n"
 #: Replaces a configured script that was lost, until its task installs it again: no gate opens unchecked.
-LOST: Final = b"""#!/bin/bash
+LOST: Final = f"""#!/bin/bash
 # Installed by hostrouting in place of a script that was lost.
-echo "<3>the script $0 was lost, so nothing is known of routing; run: hostrouting apply CONFIG" >&2
+echo "<3>the script $0 was lost, so nothing is known of routing; run: {command_line("apply", INTENT_PATH)}" >&2
 exit 1
-"""
+""".encode()
 
 
 @attrs.frozen

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 
-from hostrouting.boot.layout import SCRIPT_DIRECTORY, BootFile, BootUnit, Departure
+from hostrouting.boot.layout import INTENT_PATH, BootFile, BootUnit, Departure
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import ConfigError, InvalidConfigError
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from hostrouting.host import FileStore
 
-INTENT_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting.json"
 #: Every user may run `check`, which compares the file.
 INTENT_MODE: Final = 0o644
 
@@ -109,6 +108,14 @@ def read_intent(files: FileStore) -> HostRoutingConfig | None:
     """
     content = files.read(INTENT_PATH)
     return None if content is None else _config_of(content)
+
+
+def installed_checksum(files: FileStore) -> str:
+    """Return the first 12 digits of the SHA-256 of the file; an empty text if there is none."""
+    import hashlib  # loads OpenSSL
+
+    content = files.read(INTENT_PATH)
+    return "" if content is None else hashlib.sha256(content).hexdigest()[:12]
 
 
 # `Watch` reads it before each repair, and hardly ever finds another one.

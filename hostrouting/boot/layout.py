@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import attrs
 
+from hostrouting.commands import command_line
 from hostrouting.host.units import words
 
 if TYPE_CHECKING:
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from hostrouting.host import FileStore
 
 SCRIPT_DIRECTORY: Final = "/etc/aks-flex-node"
+#: The config in force.
+INTENT_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting.json"
 #: The folders in which systemd, and a script that it starts, looks for a program.
 PROGRAM_FOLDERS: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 UNIT_DIRECTORY: Final = "/etc/systemd/system"
@@ -201,7 +205,9 @@ def _boot_file(path: str, content: bytes) -> BootFile:
 def read_asset(module: str, name: str) -> bytes:
     """Return a file of the folder `assets` beside a module, which is named by its `__file__`.
 
-    The loader of this module reads it, from a folder or from a zip file; importlib.resources would cost 20 ms.
+    `@hostrouting apply@` becomes the command line for the installed config. The loader of this module reads the file,
+    from a folder or from a zip file; importlib.resources would cost 20 ms.
     """
     loader = cast("ResourceLoader", __spec__.loader)
-    return loader.get_data(f"{module.rpartition('/')[0]}/assets/{name}")
+    text = loader.get_data(f"{module.rpartition('/')[0]}/assets/{name}")
+    return re.sub(rb"@hostrouting ([a-z]+)@", lambda found: command_line(found[1].decode(), INTENT_PATH).encode(), text)

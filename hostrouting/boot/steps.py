@@ -16,10 +16,11 @@ from hostrouting.boot.generation import (
     intent_in_force,
     link_of,
 )
-from hostrouting.boot.intent import INTENT_PATH, UNCHANGED, Intent
+from hostrouting.boot.intent import UNCHANGED, Intent
 from hostrouting.boot.layout import (
     DROP_IN_NAME,
     GATE_UNITS,
+    INTENT_PATH,
     READY_UNIT,
     Departure,
     drop_in_of,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import SCRIPT_DIRECTORY, Intent, NodeTask, RecordedFiles, has_program
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
-from hostrouting.findings import NodeFinding, of_optional, refused
+from hostrouting.findings import APPLY, NodeFinding, of_optional, refused
 from hostrouting.probe_snat.detect import (
     NotWanted,
     Obstacle,
@@ -45,7 +45,6 @@ _WAIT_SECONDS: Final = 30
 _SECONDS_BETWEEN_LOOKS: Final = 0.5
 #: The wait for the cloud's answer in plan and check.
 _SECONDS_FOR_A_LOOK: Final = 5
-_APPLY: Final = "run: hostrouting apply CONFIG"
 
 
 class ConfigureProbeSNAT(NodeTask):
@@ -296,14 +295,14 @@ class ConfigureProbeSNAT(NodeTask):
         if isinstance(outcome, Obstacle):
             return [NodeFinding("probe-snat", TABLE, f"{outcome.reason}; {outcome.step}")]
         found = [
-            NodeFinding("probe-snat", change.subject, f"is not as this config wants it at the next boot; {_APPLY}")
+            NodeFinding("probe-snat", change.subject, f"is not as this config wants it at the next boot; {APPLY}")
             for change in self._boot.plan_install(ctx, *self._parts(outcome))
             if DEPARTURE.name in change.subject or change.subject in DEPARTURE.paths
         ]
         standing = standing_rules(ctx, self._host)
         if standing != outcome:
             reason = "is missing" if standing is None else f"has drifted: {drift_of(standing)}"
-            found.insert(0, NodeFinding("probe-snat", TABLE, f"{reason}; {_APPLY}"))
+            found.insert(0, NodeFinding("probe-snat", TABLE, f"{reason}; {APPLY}"))
         if taken := taken_before(outcome, self._host):
             found.append(NodeFinding("probe-snat", outcome.dev, taken, "warning"))
         return found

@@ -248,7 +248,7 @@ class OverlapReport:
         if configured:
             yield (
                 f"The config has routes for it that are not in force ({', '.join(configured)}); "
-                "hostrouting apply CONFIG adds them, or says why they are refused"
+                "an apply adds them, or says why they are refused"
             )
         routes = self.suggested_routes
         if routes:

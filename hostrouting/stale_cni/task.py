@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import NodeTask
 from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError, StaleCNIError
-from hostrouting.findings import NodeFinding, refused
+from hostrouting.findings import APPLY, NodeFinding, refused
 from hostrouting.journal import Sweeps, set_aside
 from hostrouting.stale_cni import azure_vnet
 from hostrouting.stale_cni.leftovers import compare, identity
@@ -189,7 +189,7 @@ class CleanStaleCNI(NodeTask):
         if not self._section.enabled or not self._host.is_live:
             return []
         stale, obstacle = self.foresee(ctx), self.obstacle()
-        step = f"cannot be removed now: {obstacle}" if obstacle else "run: hostrouting apply CONFIG"
+        step = f"cannot be removed now: {obstacle}" if obstacle else APPLY
         return [NodeFinding("stale-cni", str(each.object), f"{each.reason}; {step}") for each in stale]
 
     def obstacle(self) -> str | None:
@@ -351,7 +351,7 @@ class CleanStaleCNI(NodeTask):
             self._logger.info("objects restored: %d, of %s", len(missing), record.path)
         if lost:
             self._logger.warning(
-                "the record %s stays, since %d of its objects could not be restored; '%s' tries again",
+                "the record %s stays, since %d of its objects could not be restored; %s tries again",
                 record.path,
                 len(lost),
                 self._reset,
@@ -364,9 +364,9 @@ class CleanStaleCNI(NodeTask):
 
     @property
     def _reset(self) -> str:
-        """The command that restores a sweep; it needs the config if that names the folder of the records."""
+        """What restores a sweep: it needs the config if that names the folder of the records."""
         is_usual = self._section.backup_dir == type(self._section)().backup_dir
-        return "hostrouting reset" if is_usual else "hostrouting reset CONFIG"
+        return "'hostrouting reset'" if is_usual else "a reset with this config"
 
 
 def _no_record(error: HostFileError) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from hostrouting.exceptions import LinkNotFoundError, Refusal
-from hostrouting.findings import NodeFinding, is_refused, refused
+from hostrouting.findings import APPLY, NodeFinding, is_refused, refused
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.routes import OUR_PROTOCOL, place, signature
 from hostrouting.static_routes.reconcile import held_in
@@ -144,7 +144,7 @@ def findings_of(changes: Iterable[Change], connected: Mapping[Route, ObservedRou
     state = {"+": "is not in force", "-": "is ours, but not of this config", "~": "is another one now"}
     for change in changes:
         told = f"{state[change.action]} ({change.detail})" if change.detail else state[change.action]
-        step = "" if is_refused(change.detail) else "; run: hostrouting apply CONFIG"
+        step = "" if is_refused(change.detail) else f"; {APPLY}"
         yield NodeFinding("lost-route", change.subject, f"{told}{step}")
     for route, own in connected.items():
         reason = (

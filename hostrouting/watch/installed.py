@@ -53,7 +53,7 @@ def _with_step(error: Exception) -> str:
     """Return the reason in one line, with the next step: hostrouting owns the file, and an apply writes it again."""
     first, *more = (line.strip() for line in str(error).splitlines())
     reason = " ".join(filter(None, [first, "; ".join(more)]))
-    return f"{reason}; run: hostrouting apply CONFIG, which writes {INTENT_PATH} again"
+    return f"{reason}; apply the config, which writes {INTENT_PATH} anew"
 
 
 @attrs.define(eq=False)
@@ -105,7 +105,7 @@ class InstalledConfig:
         if is_idle and self._idle is not self.config:
             message = (
                 "there is nothing to keep: the config has no static routes, no expected CIDRs, no probeSnat and no "
-                "staleCni; add one of them, and run: hostrouting apply CONFIG"
+                "staleCni; add one of them, and apply the config"
             )
             self._logger.info(message, extra={"task": TASK})
         self._idle = self.config if is_idle else None

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
 
+from hostrouting.boot import INTENT_PATH
+from hostrouting.commands import command_line
 from hostrouting.host import DeviceEvent, NeighbourEvent
 from hostrouting.stale_cni import POD_DEVICE, CleanStaleCNI, last_changes
 from hostrouting.watch.trouble import TASK, Account
@@ -141,7 +143,7 @@ class StaleObjectKeeper:
 
     def _step(self, task: CleanStaleCNI) -> str:
         obstacle = task.obstacle()
-        return f"cannot be removed now: {obstacle}" if obstacle else "run: hostrouting sweep CONFIG"
+        return f"cannot be removed now: {obstacle}" if obstacle else f"run: {command_line('sweep', INTENT_PATH)}"
 
     def _log(self, level: int, lines: Sequence[str]) -> None:
         for line in lines[:_MOST_LINES]:

@@ -21,7 +21,7 @@ from hostrouting.boot import (
 from hostrouting.config import WatchConfig, WatchMode
 from hostrouting.config.rules import write_duration
 from hostrouting.exceptions import UnitError
-from hostrouting.findings import OPTIONAL, NodeFinding, is_refused, of_optional, refused
+from hostrouting.findings import APPLY, OPTIONAL, NodeFinding, is_refused, of_optional, refused
 from hostrouting.watch.networkd import DROP_IN_PATH, drop_in
 from phases import Change
 
@@ -37,7 +37,6 @@ UNIT_OF: Final = {WatchMode.TIMER: "hostrouting-watch.timer", WatchMode.SERVICE:
 _STARTED: Final = "started"
 _RESTARTED: Final = "restarted"
 _COMMAND: Final = "hostrouting"
-_APPLY: Final = "run: hostrouting apply CONFIG"
 _IDLE: Final = (
     "there is nothing to keep in this mode; the timer keeps the sections staticRoutes, routeOverlap and probeSnat, and "
     "mode 'service' keeps staleCni as well"
@@ -225,15 +224,15 @@ class ConfigureWatch(NodeTask):
         if change.detail == _STARTED:
             result = self._host.services.state(ctx, change.subject).result
             if result == "success":
-                return f"does not run; {_APPLY}"
+                return f"does not run; {APPLY}"
             # Another start alone would end like the last one.
             failure = f"its last run failed ({result}); read journalctl -u {change.subject}"
-            return f"does not run, and {failure}, then {_APPLY}"
+            return f"does not run, and {failure}, then {APPLY}"
         # It cannot be made, and no apply helps.
         if change.detail:
             return change.detail
         state = {"+": "is missing", "-": "is not of this config", "~": "is not as this config wants it"}
-        return f"{state[change.action]}; {_APPLY}"
+        return f"{state[change.action]}; {APPLY}"
 
     def _parts(self) -> tuple[list[Part], BootUnit | None]:
         """Return the parts to install, and the unit among them."""

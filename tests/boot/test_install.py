@@ -9,6 +9,7 @@ from support.boots import DROP_IN, KUBELET_DROP_IN, READY, UNITS, boot, reloads
 from support.disk_views import seen
 from support.filled import asset
 
+from hostrouting.boot import INTENT_PATH
 from hostrouting.boot.generation import generation_folders
 from hostrouting.testing import FakeHost
 from phases import CancelledError, Context
@@ -115,7 +116,7 @@ class TestInstall:
         done = subprocess.run(["bash", script], capture_output=True, text=True, check=False)
         assert done.returncode == 1
         assert done.stderr == (
-            f"<3>the script {script} was lost, so nothing is known of routing; run: hostrouting apply CONFIG\n"
+            f"<3>the script {script} was lost, so nothing is known of routing; run: hostrouting apply {INTENT_PATH}\n"
         )
         changes = [str(change) for change in boot(host).plan_install(ctx, stand_in(CHECK))]
         assert changes == ["~ /etc/aks-flex-node/check-route-overlap.sh"]

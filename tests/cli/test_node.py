@@ -20,12 +20,15 @@ from support.patience import wait_until
 
 from hostrouting.testing import KernelNode
 
-NOT_APPLIED = {
-    "kind": "not-applied",
-    "subject": "hostRouting",
-    "reason": "nothing of this config is installed, live or for the next boot; run: hostrouting apply CONFIG",
-    "severity": "warning",
-}
+
+def not_applied(config: Path) -> dict[str, str]:
+    """The finding on a node without anything of this config."""
+    return {
+        "kind": "not-applied",
+        "subject": "hostRouting",
+        "reason": f"nothing of this config is installed, live or for the next boot; run: hostrouting apply {config}",
+        "severity": "warning",
+    }
 
 
 @needs_kernel
@@ -57,7 +60,7 @@ def test_check_answers_in_the_wire_form(node: KernelNode, checked: Path) -> None
                 ],
             }
         ],
-        "findings": [NOT_APPLIED],
+        "findings": [not_applied(checked)],
     }
 
 
@@ -66,7 +69,7 @@ def test_check_passes_once_the_route_is_there(node: KernelNode, checked: Path) -
     """Exit 0, and the first line names the device; a warning is exit 1 with `--fail-on warning`."""
     node.add_route("172.16.8.0/22", gateway="10.224.0.1", dev="eth0")
     answered = run("check", checked, inside=node)
-    warning = f"warning: not-applied: hostRouting: {NOT_APPLIED['reason']}\n"
+    warning = f"warning: not-applied: hostRouting: {not_applied(checked)['reason']}\n"
     assert (answered.returncode, answered.stdout) == (0, f"172.16.8.0/22 leaves by eth0\n{warning}")
     assert run("check", "--fail-on", "warning", checked, inside=node).returncode == 1
 
@@ -188,11 +191,11 @@ def test_check_has_findings_of_the_siblings_and_of_the_routes(node: KernelNode, 
     told = json.loads(answered.stdout)
     assert (told["ok"], told["mode"], [cidr["ok"] for cidr in told["cidrs"]]) == (False, "STRICT", [False])
     assert told["findings"] == [
-        NOT_APPLIED,
+        not_applied(path),
         {
             "kind": "stale-cni",
             "subject": f"ebtables nft nat: {rule}",
-            "reason": "no live endpoint of azure-vnet has 10.240.0.1; run: hostrouting apply CONFIG",
+            "reason": f"no live endpoint of azure-vnet has 10.240.0.1; run: hostrouting apply {path}",
             "severity": "warning",
         },
     ]

@@ -112,7 +112,7 @@ class TestErrors:
         with pytest.raises(UnitError) as caught:
             unbooted.daemon_reload(Context(timeout=60))
         assert str(caught.value) == (
-            "this machine was not booted with systemd; to prepare an image, use --root DIR (Host.offline)"
+            "this machine was not booted with systemd; to prepare an image, use --root and its folder (Host.offline)"
         )
         assert isinstance(caught.value.__cause__, CommandFailedError)
 

@@ -129,12 +129,12 @@ class TestCheck:
         """After a foreign flush it names the missing parts, with the next step."""
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         host.nftables.tables.clear()
-        assert check(host, ctx) == [f"error: probe-snat: {TABLE}: is missing; run: hostrouting apply CONFIG"]
+        assert check(host, ctx) == [f"error: probe-snat: {TABLE}: is missing; apply the config"]
 
     def test_drifted(self, host: FakeHost, ctx: Context) -> None:
         """Rules that are not ours are told from none."""
         host.nftables.load(ctx, FOREIGN)
-        drifted = "has drifted: its rules are not those of hostrouting; run: hostrouting apply CONFIG"
+        drifted = "has drifted: its rules are not those of hostrouting; apply the config"
         assert check(host, ctx)[0] == f"error: probe-snat: {TABLE}: {drifted}"
 
     def test_the_same_effect_in_other_words(
@@ -151,7 +151,7 @@ class TestCheck:
         assert host.nftables.tables[OURS] == theirs
         host.nftables.load(ctx, THEIRS.replace('"eth0"', '"eth1"'))
         how = "it rewrites fe80::1234:5678:9abc to 2603:1062:0:1:fe80:1234:5678:9abc on eth1"
-        assert check(host, ctx) == [f"error: probe-snat: {TABLE}: has drifted: {how}; run: hostrouting apply CONFIG"]
+        assert check(host, ctx) == [f"error: probe-snat: {TABLE}: has drifted: {how}; apply the config"]
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         assert rules_in(host.nftables.tables[OURS]) == RULES
         assert any(f"replaced, because it had drifted ({how})" in said for said in says(caplog, logging.INFO))

@@ -108,7 +108,7 @@ class TestDo:
         task.do(ctx)
         host.nftables.tables[OURS] = UNREADABLE
         detail = "it has flags, such as dormant or owner"
-        assert check(host, ctx) == [f"error: probe-snat: {TABLE}: has drifted: {detail}; run: hostrouting apply CONFIG"]
+        assert check(host, ctx) == [f"error: probe-snat: {TABLE}: has drifted: {detail}; apply the config"]
         assert [str(change) for change in task.plan(ctx)] == [f"~ {TABLE} ({detail})"]
         task.do(ctx)
         assert host.nftables.tables[OURS] == expected_listing(RULES)

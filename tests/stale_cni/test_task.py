@@ -57,7 +57,7 @@ def test_a_check_finds_the_objects_that_the_plan_removes() -> None:
     findings = sweep(host).findings(context())
     assert [finding.subject for finding in findings] == STALE
     why = f"no live endpoint of azure-vnet has {DEAD}"
-    assert findings[0] == NodeFinding("stale-cni", STALE[0], f"{why}; run: hostrouting apply CONFIG")
+    assert findings[0] == NodeFinding("stale-cni", STALE[0], f"{why}; apply the config")
 
 
 def test_a_check_says_why_the_sweep_cannot_work() -> None:

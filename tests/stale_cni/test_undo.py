@@ -131,7 +131,7 @@ def test_messages_name_the_command_that_finds_the_record(caplog: pytest.LogCaptu
     sweep(host, config).do(context())
     host.link_layer.remove_device("azv1")
     sweep(host, config).undo(context())
-    assert caplog.messages[-1].endswith("'hostrouting reset CONFIG' tries again")
+    assert caplog.messages[-1].endswith("a reset with this config tries again")
 
 
 @pytest.mark.parametrize("fail", ["ebtables", "link_layer"])

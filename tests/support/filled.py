@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 import hostrouting
+from hostrouting.boot import read_asset
 
 _PACKAGE: Final = Path(str(hostrouting.__file__)).parent
 _MARK: Final = re.compile(r"^ *# @(if [a-z ]+|end)@\n", re.MULTILINE)
@@ -14,7 +15,7 @@ _MARK: Final = re.compile(r"^ *# @(if [a-z ]+|end)@\n", re.MULTILINE)
 def asset(path: str, **included: str) -> str:
     """Return an asset by `room/name`; at each place `included` it has another asset."""
     room, name = path.split("/")
-    text = (_PACKAGE / room / "assets" / name).read_text()
+    text = read_asset(f"{_PACKAGE}/{room}/__init__.py", name).decode()
     for place, other in included.items():
         mark = f"# @{place}@\n"
         assert text.count(mark) == 1

@@ -21,6 +21,7 @@ from hostrouting.watch import ConfigureWatch
 from phases import Context
 
 CHECK_UNIT = f"{CHECK}.service"
+APPLY = f"run: hostrouting apply {INTENT_PATH}"
 PASSED = "hostrouting: routing is not checked: /etc/aks-flex-node/hostrouting.disabled exists"
 
 
@@ -127,7 +128,7 @@ def test_a_lost_script_holds_the_gate(machine: GatedMachine, lose: str) -> None:
     machine.run("sh", "-c", f"{lose} /etc/aks-flex-node/hostrouting-ask.sh")
     late = "systemd-nspawn@late.service"
     assert machine.systemctl("start", late) == 1
-    said = "hostrouting-ask.sh is lost, or ended with 127; run: hostrouting apply CONFIG"
+    said = f"hostrouting-ask.sh is lost, or ended with 127; {APPLY}"
     assert f"hostrouting: {late} is refused: {said}" in machine.journal(f"--unit={late}")
     assert machine.boot.install(machine.ctx, STAND_INS[0])
     machine.wait_until_up(late)
@@ -146,7 +147,7 @@ def test_a_missing_file_holds_the_gate(machine: GatedMachine, lose: str) -> None
     pids = machine.pids()
     machine.run("sh", "-c", lose)
     assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
-    said = "check-route-overlap: its unit file or script is lost or masked; run: hostrouting apply CONFIG"
+    said = f"check-route-overlap: its unit file or script is lost or masked; {APPLY}"
     late = "systemd-nspawn@late.service"
     assert f"hostrouting: {late} is refused: {said}" in machine.journal(f"--unit={late}")
     assert machine.pids() == pids

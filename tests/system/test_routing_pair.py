@@ -15,6 +15,7 @@ from support.hurried import hurried
 from support.program import PROGRAM, PYTHON, copy_program, require_program
 
 from hostrouting.boot import INTENT_PATH
+from hostrouting.commands import SHOW_HISTORY
 from hostrouting.config import HostRoutingConfig
 from hostrouting.configure import Configure
 from hostrouting.exceptions import RouteOverlapError
@@ -162,13 +163,14 @@ def status(machine: GatedMachine, unit: str) -> list[str]:
 
 
 def test_apply_and_reset_tell_what_is_held_and_what_starts(tmp_path: Path) -> None:
-    """An apply that changes nothing about the overlap leaves the units held, and a reset starts them."""
+    """An apply that mends nothing leaves the units held, a reset starts them, and the journal tells of both."""
     require_program()
     arrange = configured(routeOverlap=overlap("STRICT"))
     with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE) as machine:
         copy_program(Path(machine.root))
         command = ("env", f"PYTHONPATH={PROGRAM}", str(PYTHON), "-m", "hostrouting")
-        applied = machine.run(*command, "apply", "--json", INTENT_PATH, check=False)
+        checksum = machine.run("sha256sum", INTENT_PATH).stdout[:12]
+        applied = machine.run("env", "SUDO_UID=1000", *command, "apply", "--json", INTENT_PATH, check=False)
         assert (applied.returncode, json.loads(applied.stdout)["held"]) == (1, [KUBELET, KUBE]), applied.stderr
         assert f"these are held until routing is right: {KUBELET}, {KUBE}" in applied.stderr
         reset = machine.run(*command, "reset", "--json")
@@ -176,6 +178,14 @@ def test_apply_and_reset_tell_what_is_held_and_what_starts(tmp_path: Path) -> No
         assert f"these were held, and start within seconds: {KUBELET}, {KUBE}" in reset.stderr
         for unit in (KUBE, KUBELET):
             machine.wait_until_up(unit)
+        machine.journal()
+        shown = machine.run(*SHOW_HISTORY.split(), "--output=json").stdout.splitlines()
+        names = ("COMMAND", "UID", "SUDO_UID", "BEFORE", "AFTER", "VERDICT")
+        refused = "configure/check-route-overlap: 1 of 1 expected CIDRs would not leave by eth0 as a whole:"
+        assert [[json.loads(line)[f"HOSTROUTING_{name}"] for name in names] for line in shown] == [
+            ["apply", "0", "1000", checksum, checksum, refused],
+            ["reset", "0", "", checksum, "", "ok"],
+        ]
 
 
 @pytest.mark.soak

@@ -147,7 +147,7 @@ def test_a_config_with_nothing_to_keep(host: FakeHost, caplog: pytest.LogCapture
     watch(host, watching, *reload)
     told = [message for message in caplog.messages if message.startswith("there is nothing to keep")]
     assert len(told) == 2
-    assert told[0].endswith("add one of them, and run: hostrouting apply CONFIG")
+    assert told[0].endswith("add one of them, and apply the config")
 
 
 class TestADamagedConfigAtTheStart:
@@ -175,7 +175,7 @@ class TestADamagedConfigAtTheStart:
         told_once = (
             f"{trouble}: 2 errors in the config: hostRouting.staticRoutes.enabled: expected true or false, found the "
             "number 1; hostRouting.staticRoutes.routes: expected a list, found the number 2; "
-            f"run: hostrouting apply CONFIG, which writes {INTENT_PATH} again"
+            f"apply the config, which writes {INTENT_PATH} anew"
         )
         assert caplog.messages == [told_once, f"this is over: {trouble}"]
         assert told.heard == [{"READY": "1", "STATUS": told_once}]

@@ -67,7 +67,9 @@ class TestReport:
         node.acts(6)
         assert named(caplog, "stale: ") == STALE
         assert all(
-            line.endswith("run: hostrouting sweep CONFIG") for line in caplog.messages if line.startswith("stale")
+            line.endswith("run: hostrouting sweep /etc/aks-flex-node/hostrouting.json")
+            for line in caplog.messages
+            if line.startswith("stale")
         )
         assert whole_state(node.host) == before
         assert not node.host.lock.operations.calls

@@ -240,7 +240,7 @@ class TestApply:
             f"~ {TIMER} (started)"
         ]
         assert [str(finding) for finding in check_node(in_time(), wanted, host).findings] == [
-            f"warning: watch: {TIMER}: does not run; run: hostrouting apply CONFIG"
+            f"warning: watch: {TIMER}: does not run; apply the config"
         ]
         apply(host, **ROUTES, **BY_TIMER)
         assert host.services.state(in_time(), TIMER).is_running
@@ -252,8 +252,7 @@ class TestApply:
         host.services._unit(SERVICE).outcome = ("activating", "auto-restart", "exit-code")
         [finding] = check_node(in_time(), wanted, host).findings
         assert finding.reason == (
-            f"does not run, and its last run failed (exit-code); read journalctl -u {SERVICE}, then run: hostrouting "
-            "apply CONFIG"
+            f"does not run, and its last run failed (exit-code); read journalctl -u {SERVICE}, then apply the config"
         )
 
     def test_a_masked_unit_is_told_with_the_way_out(self) -> None:
@@ -300,7 +299,7 @@ class TestApply:
         link = f"{UNITS}/timers.target.wants/{TIMER}"
         host.files.remove(link)
         assert [str(finding) for finding in check_node(in_time(), wanted, host).findings] == [
-            f"warning: watch: {link}: is missing; run: hostrouting apply CONFIG"
+            f"warning: watch: {link}: is missing; apply the config"
         ]
 
     def test_a_timer_that_is_to_sweep(self) -> None:

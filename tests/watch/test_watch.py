@@ -246,7 +246,7 @@ class TestIntent:
                 host.routes.delete_route(next(r for r in host.routes.routes() if str(r) == OURS[0]))
                 watched.until_repaired()
         [told] = [message for message in caplog.messages if "the installed config cannot be read" in message]
-        assert f"run: hostrouting apply CONFIG, which writes {INTENT_PATH} again" in told
+        assert f"apply the config, which writes {INTENT_PATH} anew" in told
 
     def test_an_intent_that_cannot_be_read(self, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
         """If the file cannot be read (a folder has its name), the routes of the config before it are kept."""

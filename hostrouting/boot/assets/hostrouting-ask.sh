@@ -27,7 +27,7 @@ look() {
         [[ -L $ready.requires/$unit.service ]] || continue
         file=$folder/$unit.sh command=("$file" now)
         [[ $unit != probe-snat ]] || file=$folder/probe-snat.nft command=(nft -f "$file")
-        reason='its unit file or script is lost or masked; run: hostrouting apply CONFIG'
+        reason='its unit file or script is lost or masked; run: @hostrouting apply@'
         # With a broken link, a link to a mask, or an empty script, which would succeed, no gate can pass.
         [[ -f $ready.requires/$unit.service && -s $file ]] && reason=$(exec timeout 15 "${command[@]}" 2>&1) || status=1
         ((status == 0)) || return

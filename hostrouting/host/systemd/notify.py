@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-#: The longest wait for a manager whose queue is full.
+#: The longest wait for a reader whose queue is full.
 _SECONDS_TO_SEND: Final = 1.0
 #: A sign in half of the time that the manager waits for it: systemd advises so.
 _SIGNS_IN_TIME: Final = 2
@@ -37,15 +37,19 @@ class NotifySocket(Signs):
     seconds_between_signs: float | None = None
 
     def _deliver(self, message: bytes) -> None:
-        # An abstract name begins with a NUL.
-        address = f"\0{self.address[1:]}" if self.address.startswith("@") else self.address
-        try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-                sender.settimeout(_SECONDS_TO_SEND)
-                sender.sendto(message, address)
-        except (OSError, ValueError) as error:
-            # The work goes on; a manager that misses the signs restarts this process.
-            _logger.debug("cannot tell %s: %s", self.address, error)
+        # The work goes on; a manager that misses the signs restarts this process.
+        send(self.address, message)
+
+
+def send(address: str, message: bytes) -> None:
+    """Send a datagram to a socket of systemd, a path or an abstract name; a failure is a line for debugging."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.settimeout(_SECONDS_TO_SEND)
+            # An abstract name begins with a NUL.
+            sender.sendto(message, f"\0{address[1:]}" if address.startswith("@") else address)
+    except (OSError, ValueError) as error:
+        _logger.debug("cannot tell %s: %s", address, error)
 
 
 def supervisor_of(environment: Mapping[str, str]) -> Supervisor:

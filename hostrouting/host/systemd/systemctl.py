@@ -178,7 +178,9 @@ def unit_error(error: CommandFailedError, advice: str = "") -> UnitError:
     """Translate a refusal of systemctl into its command, status and words, and the next step."""
     # systemctl's status names no reason; only its words do.
     if "has not been booted with systemd" in error.stderr:
-        return UnitError("this machine was not booted with systemd; to prepare an image, use --root DIR (Host.offline)")
+        return UnitError(
+            "this machine was not booted with systemd; to prepare an image, use --root and its folder (Host.offline)"
+        )
     return UnitError("\n".join([str(error), *_next_steps(error, advice)]))
 
 

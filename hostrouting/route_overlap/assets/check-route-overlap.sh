@@ -4,7 +4,7 @@
 #
 #   check-route-overlap.sh [now]        now: do not wait
 #
-# Each `hostrouting apply` writes this file again: to change it, change hostRouting.routeOverlap in the agent's config.
+# Each apply writes this file again: to change it, change hostRouting.routeOverlap in the agent's config.
 # It needs only bash and ip. The deciding route can change only where a route or a selector of a policy rule begins or
 # ends: the CIDRs are cut there, and the kernel is asked about one address of each part.
 set -fu
@@ -670,7 +670,7 @@ explain() { # -> REPLY
   way="expected: ${way:-dev ${REPLY//, / or }, by which no default route leads out}"
   printf -v REPLY '\n  %s' "${findings[@]:0:most}"
   ((${#findings[@]} > most)) && REPLY+=$'\n'"  and $((${#findings[@]} - most)) more in $detected"
-  REPLY=$text$REPLY$'\n'"$way; for the routes that help: hostrouting check /etc/aks-flex-node/hostrouting.json"
+  REPLY=$text$REPLY$'\n'"$way; for the routes that help: @hostrouting check@"
 }
 
 declare -A kinds=()

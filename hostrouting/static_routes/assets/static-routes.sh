@@ -1,6 +1,6 @@
 #!/bin/bash -p
 # Installs the static routes of this node at every boot and before each start of a gated unit.
-# Each `hostrouting apply` writes this file again from its config; `hostrouting reset` removes it.
+# Each apply of hostrouting writes this file again from its config; `hostrouting reset` removes it.
 #
 #   static-routes.sh [now]        now: do not wait
 #

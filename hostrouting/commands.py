@@ -1,0 +1,25 @@
+"""The command lines that outputs name, each to be pasted as it is."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Final
+
+#: The journal's entries of all runs that may have changed a node: see `hostrouting.history`.
+MESSAGE_ID: Final = "4d4566596fe6490da4e61f5e01268c80"
+#: The command line that shows them.
+SHOW_HISTORY: Final = f"journalctl MESSAGE_ID={MESSAGE_ID}"
+
+
+def command_line(command: str, config: str, *, root: str | None = None) -> str:
+    """Return a command line of `hostrouting`, quoted for a shell.
+
+    >>> command_line("apply", "my config.json", root="/srv/image")
+    "hostrouting apply --root=/srv/image 'my config.json'"
+    >>> command_line("check", "--odd.json")
+    'hostrouting check ./--odd.json'
+    """
+    options = [] if root is None else [f"--root={root}"]
+    # A lone `-` is stdin.
+    is_option = config.startswith("-") and config != "-"
+    return shlex.join(["hostrouting", command, *options, f"./{config}" if is_option else config])

@@ -1,0 +1,59 @@
+"""The history of a node: each apply, reset and sweep leaves an entry in the journal (`hostrouting.commands`)."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+from hostrouting.boot import installed_checksum
+from hostrouting.commands import MESSAGE_ID
+from hostrouting.exceptions import HostFileError
+from hostrouting.host.systemd.entries import entry
+from hostrouting.host.systemd.notify import send
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Iterator
+
+    from hostrouting.host import FileStore
+
+_JOURNAL: Final = "/run/systemd/journal/socket"
+
+
+@contextmanager
+def recorded(arguments: Namespace, files: FileStore, *, journal: str = _JOURNAL) -> Iterator[None]:
+    """Record the command that the block runs: by whom, the installed config before and after, and the verdict.
+
+    That is the first line of an error that ends the block, otherwise of `arguments.verdict`. An image, a container or
+    another init has no journal, and an entry that cannot be sent ends nothing.
+    """
+    before = _checksum(files)
+    try:
+        yield
+    except BaseException as error:
+        arguments.verdict = str(error) or repr(error)
+        raise
+    finally:
+        after, verdict = _checksum(files), str(arguments.verdict).partition("\n")[0]
+        uid, sudo_uid = os.getuid(), os.environ.get("SUDO_UID", "")
+        config = f"{before or 'none'} -> {after or 'none'}"
+        sent = entry(
+            MESSAGE=f"{arguments.command} by uid {uid} (SUDO_UID={sudo_uid}): {verdict}; installed config: {config}",
+            MESSAGE_ID=MESSAGE_ID,
+            PRIORITY="5",
+            SYSLOG_IDENTIFIER="hostrouting",
+            HOSTROUTING_COMMAND=arguments.command,
+            HOSTROUTING_UID=f"{uid}",
+            HOSTROUTING_SUDO_UID=sudo_uid,
+            HOSTROUTING_BEFORE=before,
+            HOSTROUTING_AFTER=after,
+            HOSTROUTING_VERDICT=verdict,
+        )
+        send(journal, sent)
+
+
+def _checksum(files: FileStore) -> str:
+    with suppress(HostFileError):
+        return installed_checksum(files)
+    return ""

@@ -1,0 +1,87 @@
+"""The command lines in outputs: each can be pasted as it is, and one function renders those with a path."""
+
+import ast
+import re
+import shlex
+from argparse import Namespace
+from functools import cache
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.documents import ROOT
+from support.examples import FEW
+from support.static_route_nodes import made_host
+
+from hostrouting.boot import INTENT_PATH, read_asset
+from hostrouting.boot_files import boot_files
+from hostrouting.check import check_node
+from hostrouting.cli import parser
+from hostrouting.commands import command_line
+from hostrouting.config import HostRoutingConfig
+from hostrouting.configure import Configure, Reset
+from hostrouting.exceptions import HostRoutingError
+from hostrouting.host import OUR_PROTOCOL, RouteChange
+from hostrouting.testing.strategies import configs
+from phases import Context, Task, plan, run
+from phases.testing import ManualClock
+
+COMMANDS = "plan|apply|check|explain|render|reset|sweep|watch|schema|status"
+#: A command line ends with its line, or before a mark that a shell would not give to the command either.
+LINE = re.compile(rf"\bhostrouting (?:{COMMANDS})\b(?: (?:'[^'\n]*'|[^\s'\",;`)]+))*")
+PATHS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
+
+
+@cache
+def understood(line: str) -> Namespace:
+    """What our parser makes of a command line; it ends the test if it refuses it."""
+    return parser().parse_args(shlex.split(line)[1:])
+
+
+@given(PATHS, st.none() | PATHS)
+def test_a_command_line_means_the_paths_that_it_was_made_of(path: str, root: str | None) -> None:
+    """Whatever the paths contain; one that looks like an option is written as a path."""
+    meant = understood(command_line("apply", path, root=root))
+    assert (meant.config.removeprefix("./"), meant.root) == (path.removeprefix("./"), root)
+
+
+@given(configs(), st.sets(st.sampled_from(["static-routes.sh", "hostrouting.json", "hostrouting"])))
+@settings(max_examples=FEW)
+def test_every_command_line_in_an_output_can_be_run(config: HostRoutingConfig, lost: set[str]) -> None:
+    """Checks, files, plans, applies and resets, of any config, on a node that then loses its routes and some files."""
+    host, told = made_host(), list[object]()
+
+    def ask(*tasks: Task) -> None:
+        ctx, step = Context(clock=ManualClock(auto=True)), command_line("apply", "my config.json")
+        told.extend(check_node(ctx, config, host, seconds=0, apply=step).to_mapping().items())
+        try:
+            told.extend(file.content.decode() for file in boot_files(config, host=host))
+            told.extend(plan(Configure(config, host=host), ctx))
+        except HostRoutingError as error:
+            told.append(error)
+        told.extend(run(task, ctx).error for task in tasks)
+
+    ask(Configure(config, host=host))
+    ours = [route for route in host.routes.routes() if route.protocol == OUR_PROTOCOL]
+    host.routes.apply([RouteChange.remove(route) for route in ours])
+    for name in lost:
+        host.files.remove(f"/etc/aks-flex-node/{name}")
+    ask(Configure(config, host=host), Reset(config, host=host))
+    lines = [understood(line) for text in told for line in LINE.findall(str(text))]
+    assert {getattr(line, "config", None) for line in lines} <= {None, "my config.json", INTENT_PATH}
+
+
+def test_no_literal_is_a_command_line_with_a_path() -> None:
+    """None says CONFIG, DIR or NAME, but for the help; what literals have of command lines is right without a path."""
+    texts: list[str] = []
+    for path in (ROOT / "hostrouting").rglob("*.py"):
+        tree = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        documents = {id(node.value) for node in tree if isinstance(node, ast.Expr)}
+        literals = [node for node in tree if isinstance(node, ast.Constant) and id(node) not in documents]
+        found = [node.value for node in literals if isinstance(node.value, str)]
+        assert path.name == "cli.py" or not re.search(r"\b(CONFIG|DIR|NAME)\b", "\n".join(found)), path
+        texts += found
+    for path in (ROOT / "hostrouting").glob("*/assets/*"):
+        texts.append(read_asset(str(Path(path.parents[1], "__init__.py")), path.name).decode())
+        assert not re.search(r"hostrouting [a-z]+ .*\b(CONFIG|DIR|NAME)\b", texts[-1]), path
+    assert [understood(line) for text in texts for line in LINE.findall(text)]
