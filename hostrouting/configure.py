@@ -160,7 +160,8 @@ class Configure(_Pipeline):
     hostrouting the boot files come first: a node that fails the check must not start its machine at the next boot
     either. Over an installed config the routes come first, and a config that the kernel refuses leaves the old one as
     it was, live and for every boot. A sibling (the sweep, the probes, the watch) that fails is a warning, unless its
-    section is `required`.
+    section is `required`. A config that asks for nothing changes nothing, and is refused over an installed one; a whole
+    agent config without `hostRouting` leaves that in force, and `{"hostRouting": {}}` removes it.
     """
 
     name = "configure"
@@ -184,6 +185,18 @@ class Configure(_Pipeline):
             self._check,
             self._watch,
         )
+        if config.void:
+            # None of them is called: `do` refuses the config, or does nothing. One plan tells which.
+            plans = {self._boot_files.name: self._plan_nothing}
+            self.subtasks = tuple(
+                task(each.name, plan=plans.get(each.name, lambda _: ()), records=True)(lambda _: None)
+                for each in self.subtasks
+            )
+
+    def do(self, ctx: Context) -> None:
+        """Do all tasks, unless the config asks for nothing; raise one error with every failure in it."""
+        if not self._boot.changes_nothing(self._config):
+            super().do(ctx)
 
     def account(self) -> dict[str, object]:
         """The same, with the objects that the sweep left alone: object, address, kind and reason of each."""
@@ -194,8 +207,14 @@ class Configure(_Pipeline):
         """Return the changes that `do` would make; do not change or wait."""
         return plan(self, ctx).changes
 
+    def _plan_nothing(self, _ctx: Context) -> Sequence[Change]:
+        self._boot.changes_nothing(self._config)
+        return ()
+
     def undo(self, ctx: Context) -> None:
-        """Undo all tasks, the gate first."""
+        """Undo all tasks, the gate first; a config that asks for nothing has nothing to undo."""
+        if self._config.void:
+            return
         with self._host.lock.hold(ctx) as held:
             Serial(self._routes, *self._siblings, self._check, self._boot_files, self._watch).undo(held)
 

@@ -39,8 +39,8 @@ from hostrouting.boot.layout import (
 )
 from hostrouting.boot.recorded import RecordedFiles
 from hostrouting.boot.steps import MASKED, Steps
-from hostrouting.config import DEFAULT_GATES, OWN_UNITS
-from hostrouting.exceptions import HostFileError, UnitError
+from hostrouting.config import DEFAULT_GATES, OWN_UNITS, REMOVE_ALL
+from hostrouting.exceptions import ConfigError, HostFileError, InvalidConfigError, UnitError
 from hostrouting.findings import NodeFinding, is_refused
 from phases import Change
 
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from hostrouting.boot.intent import Part
     from hostrouting.boot.layout import BootUnit
     from hostrouting.boot.steps import Step
+    from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
     from phases import Context
 
@@ -90,6 +91,20 @@ class Boot:
     def has_traces(self) -> bool:
         """True if anything owned by hostrouting is there, even only a gate that waits for units which are gone."""
         return bool(self._disk.gates()) or any(self._disk.has(unit_path(name)) for name in GATE_UNITS)
+
+    def changes_nothing(self, config: HostRoutingConfig) -> bool:
+        """Return True, with a warning, for a config that asks for nothing; raise InvalidConfigError over another one.
+
+        A whole agent config without ours is never refused: as with upstream, what is installed stays.
+        """
+        if not (void := config.void):
+            return False
+        if config.given is not None and (self.has_traces or self.installed_units()):
+            refusal = ConfigError("hostRouting", f"installs nothing, and a config is installed; {REMOVE_ALL}")
+            raise InvalidConfigError([refusal, *void])
+        reasons = "; ".join(map(" ".join, void))
+        self._logger.warning("nothing is changed, and what is installed stays, because %s", reasons)
+        return True
 
     def drift(self, ctx: Context, *parts: Part) -> list[Change]:
         """Return the changes that `install` would make, also for gates that it would refuse; needs no root.

@@ -64,14 +64,9 @@ _REFUSED: Final = frozenset("\"'\\\n\t")
 
 
 def has_duties(config: HostRoutingConfig) -> bool:
-    """Return True if the section is enabled, and its unit has something to keep right."""
-    return config.watch.enabled and keeps_something(config, config.watch.mode)
-
-
-def keeps_something(config: HostRoutingConfig, mode: WatchMode) -> bool:
-    """Return True if a watch of this mode has something to keep right."""
-    keeps_boot = bool(config.static_routes.routes or config.route_overlap.cidrs or config.probe_snat.enabled)
-    return keeps_boot or (mode is WatchMode.SERVICE and config.stale_cni.enabled)
+    """Return True if the section is enabled, and its unit has something to keep right; the timer keeps no sweep."""
+    keeps_boot = config.static_routes.routes or config.route_overlap.cidrs or config.probe_snat.enabled
+    return config.watch.enabled and bool(config.asks if config.watch.mode is WatchMode.SERVICE else keeps_boot)
 
 
 def command_path(files: FileStore) -> str:

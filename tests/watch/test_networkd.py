@@ -205,7 +205,7 @@ def test_it_comes_and_goes_with_the_config() -> None:
     apply(host, **WATCHED)
     assert not host.files.exists(DROP_IN_PATH)
     assert not host.files.exists("/etc/systemd/networkd.conf.d")
-    for last in (Reset(wanted, host=host), Configure(config(), host=host)):
+    for last in (Reset(wanted, host=host), Configure(HostRoutingConfig(), host=host)):
         apply(host, **KEPT)
         execute(last, in_time())
         assert not host.files.exists("/etc/systemd/networkd.conf.d")
