@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from hostrouting.boot import WATCH_UNITS, Boot, Intent, held_gates, is_refused_now
-from hostrouting.boot_files import PROBE_UNIT, boot_parts, installs_units, missing_tools
+from hostrouting.boot import WATCH_UNITS, Boot, Intent, held_gates, is_refused_now, units_in
+from hostrouting.boot_files import PROBE_UNIT, boot_parts, installs_units, missing_tools, watch_units
 from hostrouting.config import OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
 from hostrouting.findings import NodeFinding, is_refused
@@ -116,6 +116,7 @@ class _Look:
             if self._config.probe_snat.enabled:
                 yield from self._ask(self._probes, trouble=self._finding("probe-snat", "IPv6 probes"))
             yield from self._ask(self._watch)
+        yield from self._ask(self._exposed)
         if self._config.static_routes.routes:
             yield from self._ask(self._networkd)
         if self._config.route_overlap.cidrs:
@@ -142,7 +143,7 @@ class _Look:
             if self._config.probe_snat.enabled:
                 yield from self._ask(self._probe_files, trouble=self._finding("probe-snat", "IPv6 probes"))
             yield from self._ask(self._watch)
-        yield from self._ask(self._tools)
+        yield from self._ask(self._exposed, self._tools)
         if self._boot.has_traces:
             yield from self._ask(self._gates)
 
@@ -197,6 +198,10 @@ class _Look:
         step = _APPLY if self._host.is_live else _APPLY_TO_IMAGE
         told = change.detail or state[change.action]
         return NodeFinding("boot-file", change.subject, told if is_refused(told) else f"{told}; {step}")
+
+    def _exposed(self) -> list[NodeFinding]:
+        watching = watch_units(self._config, self._host, usable=True)
+        return self._boot.exposed(units_in([*boot_parts(self._config), *watching]))
 
     # --- the gates
 

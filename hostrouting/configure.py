@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import WAIT_SECONDS, Boot, Intent, is_refusal
-from hostrouting.boot_files import boot_parts
+from hostrouting.boot_files import boot_parts, watch_units
 from hostrouting.config import HostRoutingConfig, require_config
 from hostrouting.exceptions import InvalidConfigError
 from hostrouting.host import Host
@@ -219,6 +219,7 @@ class Configure(_Pipeline):
             Serial(self._routes, *self._siblings, self._check, self._boot_files, self._watch).undo(held)
 
     def _do_all(self, ctx: Context) -> None:
+        self._boot.refuse_exposed(watch_units(self._config, self._host, usable=True))
         # A gate that could never open is refused before anything is changed.
         self._boot.refuse_gates(ctx, *self._present(ctx))
         if not self._boot.is_installed or not self._config.static_routes.routes:

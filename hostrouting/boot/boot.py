@@ -34,6 +34,7 @@ from hostrouting.boot.layout import (
     WATCH_UNITS,
     drop_in_of,
     gate_drop_in,
+    ready_unit,
     unit_path,
     units_in,
 )
@@ -124,6 +125,20 @@ class Boot:
     def refuse_gates(self, ctx: Context, *parts: Part) -> None:
         """Raise UnitError as `install` would: for masked files, and for gates that never open or start too early."""
         self._accepted_steps(ctx, parts)
+
+    def exposed(self, units: Iterable[BootUnit]) -> list[NodeFinding]:
+        """Return what others than root could change of that which root runs: files, commands, and folders above."""
+        named = [word for unit in (ready_unit(), *units) for word in (*unit.words("ExecStart"), *unit.paths)]
+        paths = [word for word in named if word.startswith("/")]
+        # A folder is the reason for all below it.
+        reasons = {self._host.files.exposed(path): path for path in (*paths, UNIT_DIRECTORY, SCRIPT_DIRECTORY)}
+        return [NodeFinding("exposed", path, reason) for reason, path in reasons.items() if reason]
+
+    def refuse_exposed(self, units: Sequence[BootUnit]) -> None:
+        """Raise HostFileError if there is anything of that, and a unit to install."""
+        reasons = [finding.reason for finding in self.exposed(units)] if units else []
+        if reasons:
+            raise HostFileError(f"root would run what others can change; nothing was changed: {'; '.join(reasons)}")
 
     def refuse_unwritable(self, *parts: Part) -> None:
         """Raise HostFileError if `install` has files to write and the file system is read-only or full."""
@@ -238,6 +253,7 @@ class Boot:
 
     def _refuse_gates(self, ctx: Context, units: Sequence[BootUnit], steps: Sequence[Step]) -> None:
         ctx.check()
+        self.refuse_exposed(units)
         # To follow the order of units takes several calls of systemctl for each gate, so only if there are changes.
         if steps and units:
             refuse_faulty_gates(ctx, self._host.services, self._gates)

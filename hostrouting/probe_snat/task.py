@@ -108,7 +108,7 @@ class ConfigureProbeSNAT(NodeTask):
         unit, intent = self._parts(outcome)
         files = self._boot.plan_install(ctx, unit, intent)
         if not self._config.probe_snat.required:
-            files = of_optional(files, [file.path for file in unit.files])
+            files = of_optional(files, unit.paths)
         if not self._host.is_live:
             return files
         self._warn_of_cilium(outcome)
