@@ -106,16 +106,18 @@ class _Look:
 
     def everything(self) -> Iterator[NodeFinding]:
         """Yield all findings, the most important first."""
-        if self._is_to_be_applied():
+        if waiting := self._is_to_be_applied():
             reason = f"nothing of this config is installed, live or for the next boot; {_APPLY}"
             yield NodeFinding("not-applied", "hostRouting", reason, "warning")
         else:
             yield from self._ask(self._routes, self._files)
             if self._boot.has_traces:
                 yield from self._ask(self._gates, self._held, self._down, self._units)
-            if self._config.probe_snat.enabled:
-                yield from self._ask(self._probes, trouble=self._finding("probe-snat", "IPv6 probes"))
-            yield from self._ask(self._watch)
+        siblings = [*self._ask(self._watch)]
+        if self._config.probe_snat.enabled:
+            siblings += self._ask(self._probes, trouble=self._finding("probe-snat", "IPv6 probes"))
+        # The first apply mends the others.
+        yield from (each for each in siblings if not (waiting and "hostrouting apply" in each.reason))
         yield from self._ask(self._exposed)
         if self._config.static_routes.routes:
             yield from self._ask(self._networkd)

@@ -367,6 +367,11 @@ def test_a_sibling_in_trouble(
     [(section, values)] = sections.items()
     task = configure(crowded, **GATED, **ROUTES, **OVERLAP, **{section: {**values, "required": required}})
     report = run(task, timeout=120, ctx=Context(clock=ManualClock(auto=True)))
+    if not required and trouble in {silent_imds, slow_imds}:
+        # The rules are loaded all the same.
+        assert report.ok
+        assert TABLE in crowded.nftables.tables
+        return
     failed = [each.name for each in report.walk() if each.status == "failed" and each.name != "configure"]
     assert failed == ["clean-stale-cni" if section == "staleCni" else "configure-probe-snat"]
     assert report.ok != required
