@@ -37,7 +37,7 @@ def _needs_pair(config: HostRoutingConfig) -> bool:
 
 def installs_units(ctx: Context, config: HostRoutingConfig, host: Host) -> bool:
     """Return True if an apply would install anything: without IPv6 a config of probes alone installs nothing."""
-    if _needs_pair(config) or _watch_units(config, host):
+    if _needs_pair(config) or watch_units(config, host):
         return True
     if not host.is_live or not config.probe_snat.enabled:
         return config.probe_snat.enabled
@@ -75,7 +75,7 @@ def boot_files(config: HostRoutingConfig, *, host: Host | None = None) -> list[B
     command that a service runs.
     """
     static, check = boot_parts(config)
-    units = units_in([static, *_probe_units(config, host), check, *_watch_units(config, host)])
+    units = units_in([static, *_probe_units(config, host), check, *watch_units(config, host)])
     files = [file for unit in units for file in unit.files]
     if not files:
         return []
@@ -90,12 +90,14 @@ def _probe_units(config: HostRoutingConfig, host: Host | None) -> list[BootUnit]
     return [boot_unit(rules_to_install(config, host=host), required=config.probe_snat.required)]
 
 
-def _watch_units(config: HostRoutingConfig, host: Host | None) -> list[BootUnit]:
+def watch_units(config: HostRoutingConfig, host: Host | None, *, usable: bool = False) -> list[BootUnit]:
+    """Return the unit of the watch, if there is to be one; if `usable`, only one that a machine can start."""
     if not config.watch.enabled:
         return []
     from hostrouting.host import Host
-    from hostrouting.watch.unit import boot_unit, command_path, has_duties
+    from hostrouting.watch.unit import boot_unit, command_path, has_duties, obstacle
 
-    if not has_duties(config):
+    files = Host.given_or_live(host).files
+    if not has_duties(config) or (usable and obstacle(config, files)):
         return []
-    return [boot_unit(config, command_path(Host.given_or_live(host).files))]
+    return [boot_unit(config, command_path(files))]

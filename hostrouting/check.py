@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from hostrouting.boot import INTENT_PATH, WATCH_UNITS, Boot, Intent, held_gates, is_refused_now
-from hostrouting.boot_files import PROBE_UNIT, boot_parts, installs_units, missing_tools
+from hostrouting.boot import INTENT_PATH, WATCH_UNITS, Boot, Intent, held_gates, is_refused_now, units_in
+from hostrouting.boot_files import PROBE_UNIT, boot_parts, installs_units, missing_tools, watch_units
 from hostrouting.commands import command_line
 from hostrouting.config import OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
@@ -107,16 +107,19 @@ class _Look:
 
     def everything(self) -> Iterator[NodeFinding]:
         """Yield all findings, the most important first."""
-        if self._is_to_be_applied():
+        if waiting := self._is_to_be_applied():
             reason = f"nothing of this config is installed, live or for the next boot; {APPLY}"
             yield NodeFinding("not-applied", "hostRouting", reason, "warning")
         else:
             yield from self._ask(self._routes, self._files)
             if self._boot.has_traces:
                 yield from self._ask(self._gates, self._held, self._down, self._units)
-            if self._config.probe_snat.enabled:
-                yield from self._ask(self._probes, trouble=self._finding("probe-snat", "IPv6 probes"))
-            yield from self._ask(self._watch)
+        siblings = [*self._ask(self._watch)]
+        if self._config.probe_snat.enabled:
+            siblings += self._ask(self._probes, trouble=self._finding("probe-snat", "IPv6 probes"))
+        # The first apply mends the others.
+        yield from (each for each in siblings if not (waiting and "hostrouting apply" in each.reason))
+        yield from self._ask(self._exposed)
         if self._config.static_routes.routes:
             yield from self._ask(self._networkd)
         if self._config.route_overlap.cidrs:
@@ -143,7 +146,7 @@ class _Look:
             if self._config.probe_snat.enabled:
                 yield from self._ask(self._probe_files, trouble=self._finding("probe-snat", "IPv6 probes"))
             yield from self._ask(self._watch)
-        yield from self._ask(self._tools)
+        yield from self._ask(self._exposed, self._tools)
         if self._boot.has_traces:
             yield from self._ask(self._gates)
 
@@ -197,6 +200,10 @@ class _Look:
         state = {"+": "is missing", "-": "is not of this config", "~": "is not as this config wants it"}
         told = change.detail or state[change.action]
         return NodeFinding("boot-file", change.subject, told if is_refused(told) else f"{told}; {APPLY}")
+
+    def _exposed(self) -> list[NodeFinding]:
+        watching = watch_units(self._config, self._host, usable=True)
+        return self._boot.exposed(units_in([*boot_parts(self._config), *watching]))
 
     # --- the gates
 

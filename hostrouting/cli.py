@@ -111,7 +111,7 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
         if optional:
             text += "; needed only to find the records of a sweep with a backupDir"
         added.add_argument("config", nargs="?" if optional else None, metavar="CONFIG", help=text)
-        text = "accept a CONFIG without any setting for hostrouting, which means: remove everything"
+        text = "accept a CONFIG that installs nothing, which means: remove everything"
         added.add_argument("--allow-empty", action="store_true", help=text)
 
     added = command("plan", _plan, "show the changes that apply would make; changes nothing, needs no root")
@@ -421,7 +421,8 @@ def _config(arguments: argparse.Namespace) -> HostRoutingConfig:
     from hostrouting.config import HostRoutingConfig
 
     # To remove everything there is `reset`: an empty file is more probably a mistake.
-    return HostRoutingConfig.from_file(arguments.config, allow_empty=arguments.allow_empty)
+    config = HostRoutingConfig.from_file(arguments.config, allow_empty=arguments.allow_empty)
+    return HostRoutingConfig() if arguments.allow_empty and config.void else config
 
 
 def _host(arguments: argparse.Namespace) -> Host:

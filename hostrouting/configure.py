@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from hostrouting.boot import WAIT_SECONDS, Boot, Intent, RecordedFiles, read_intent
-from hostrouting.boot_files import boot_parts
+from hostrouting.boot_files import boot_parts, watch_units
 from hostrouting.config import HostRoutingConfig, OverlapMode, require_config
 from hostrouting.exceptions import HostFileError, InvalidConfigError, WorseRoutingError
 from hostrouting.forecast import Forecast, Forecaster, dropped
@@ -190,7 +190,8 @@ class Configure(_Pipeline):
     and stay: a node that fails the check must not start its machine at the next boot either.
 
     A sibling (the sweep, the probes, the watch) that fails is a warning, unless its section is `required`; one error
-    with all failures is raised at the end.
+    with all failures is raised at the end. A config that asks for nothing changes nothing, and is refused over an
+    installed one; a whole agent config without `hostRouting` leaves that in force, and `{"hostRouting": {}}` removes it.
     """
 
     name = "configure"
@@ -217,6 +218,18 @@ class Configure(_Pipeline):
             self._live_half(self._routes),
             *self._last(self._live_half(self._check)),
         )
+        if config.void:
+            # None of them is called: `do` refuses the config, or does nothing. One plan tells which.
+            plans = {"install-boot-files": self._plan_nothing}
+            self.subtasks = tuple(
+                task(each.name, plan=plans.get(each.name, lambda _: ()), records=True)(lambda _: None)
+                for each in self.subtasks
+            )
+
+    def do(self, ctx: Context) -> None:
+        """Do all tasks, unless the config asks for nothing; raise one error with every failure in it."""
+        if not self._boot.changes_nothing(self._config):
+            super().do(ctx)
 
     def _last(self, check: Task) -> tuple[Task, ...]:
         """Return the tasks after the commit; stale objects may shadow routes, so a sweep comes before the check."""
@@ -237,13 +250,20 @@ class Configure(_Pipeline):
             forecaster = self._forecaster(ctx)
             return Forecast() if forecaster is None else self._planned(ctx, forecaster)
 
+    def _plan_nothing(self, _ctx: Context) -> Sequence[Change]:
+        self._boot.changes_nothing(self._config)
+        return ()
+
     def undo(self, ctx: Context) -> None:
-        """Undo all tasks, the gate first."""
+        """Undo all tasks, the gate first; a config that asks for nothing has nothing to undo."""
+        if self._config.void:
+            return
         with self._host.lock.hold(ctx) as held:
             routes, check = self._live_half(self._routes), self._live_half(self._check)
             Serial(routes, *self._siblings, check, self._files_task(), self._watch).undo(held)
 
     def _do_all(self, run: _Run) -> None:
+        self._boot.refuse_exposed(watch_units(self._config, self._host, usable=True))
         ctx, parts = run.ctx, self._present(run.ctx)
         # A gate that could never open is refused before anything is changed.
         self._boot.refuse_gates(ctx, *parts)

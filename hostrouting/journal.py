@@ -128,7 +128,8 @@ def _why_distrusted(files: FileStore, path: str) -> str | None:
     if files.mode(path) is None:
         return "it is not a file"
     reason = files.exposed(path)
-    return reason and f"{reason}, and only root's records are trusted"
+    # No remedy: nothing of another user is to become root's.
+    return reason and f"{reason.partition(';')[0]}, and only root's records are trusted"
 
 
 def _damaged(path: str, reason: str) -> str:
@@ -203,8 +204,8 @@ class Sweeps:
         reason = self._files.exposed(self._folder)
         if reason is not None:
             raise HostFileError(
-                f"{self._folder} is not safe for records that root restores: {reason}; use a folder that, like all "
-                f"folders above it, belongs to root and is writable only for root"
+                f"{self._folder} is not safe for records that root restores: {reason}; or use a folder that, like "
+                f"all folders above it, belongs to root and is writable only for root"
             )
 
     def remove(self, record: Record) -> None:

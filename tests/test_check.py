@@ -12,6 +12,7 @@ from hostrouting.config import HostRoutingConfig
 from hostrouting.configure import Configure, Reset
 from hostrouting.exceptions import BackendError, ToolNotFoundError, UnitError
 from hostrouting.host import Host, Route, RouteChange
+from hostrouting.net.default_route import default_routes
 from hostrouting.testing import FakeHost
 from phases import Context, TaskFailedError, execute
 from phases.testing import ManualClock
@@ -442,11 +443,27 @@ def test_probes(host: FakeHost, trouble: Callable[[FakeHost], None], required: b
 
 
 def test_a_cloud_that_does_not_say_whether_there_is_ipv6(host: FakeHost) -> None:
-    """The part that failed at the apply is a warning of the check, not a silence."""
+    """An apply assumes it, and the check is content; where the probes are required, both are not."""
     host.metadata.error = BackendError("no answer")
-    config = applied(host, **ROUTES, probeSnat={"enabled": True, "detect": "imds"})
-    [finding] = check(host, config).findings
-    assert (finding.severity, finding.kind, finding.reason) == ("warning", "probe-snat", "no answer")
+    assert check(host, applied(host, **ROUTES, probeSnat={"enabled": True})).findings == ()
+    execute(Reset(HostRoutingConfig(), host=host), in_time())
+    config = config_of(**ROUTES, probeSnat={"enabled": True, "required": True})
+    for is_applied in (False, True):
+        if is_applied:
+            with pytest.raises(TaskFailedError, match="no answer"):
+                execute(Configure(config, host=host), in_time())
+        found = [(each.severity, each.reason) for each in check(host, config).findings if each.kind == "probe-snat"]
+        assert found == [("error", "no answer")]
+
+
+def test_the_siblings_troubles_are_named_before_the_first_apply(host: FakeHost) -> None:
+    """Those that the apply will not mend, beside the warning that nothing is applied."""
+    host.link_layer.apply(remove=[*default_routes(host.link_layer.routes())])
+    watch = {"watch": {"enabled": True, "mode": "service"}}
+    report = check(host, config_of(**ROUTES, probeSnat={"enabled": True, "detect": "always"}, **watch))
+    assert [kind for _, kind, _ in told(report)] == ["not-applied", "watch", "probe-snat"]
+    assert "is missing; install hostrouting there" in report.findings[1].reason
+    assert "there is no IPv6 default route" in report.findings[2].reason
 
 
 def test_the_probes_boot_files(host: FakeHost) -> None:

@@ -118,6 +118,17 @@ def test_a_mistyped_section_is_no_agents_config(key: str) -> None:
         HostRoutingConfig.from_mapping({"cluster": {}, key: {}})
 
 
+@pytest.mark.parametrize("beside", ["staticRoutes", "routeOverlap", "probeSnat", "staleCni"])
+def test_a_section_beside_ours_is_refused_with_its_place(beside: str) -> None:
+    """It would have no effect; null there is nothing, and `watch` and `gates` may be an agent's own keys."""
+    document = {"hostRouting": {"typo": 1}, beside: {"enabled": True}, "watch": {}, "gates": 7}
+    with pytest.raises(InvalidConfigError) as caught:
+        HostRoutingConfig.from_mapping(document)
+    assert caught.value.errors[0] == (beside, f"has no effect beside hostRouting; move it to hostRouting.{beside}")
+    assert caught.value.errors[1].path == "hostRouting.typo"
+    assert HostRoutingConfig.from_mapping({"hostRouting": {}, beside: None, "watch": {}}) == HostRoutingConfig()
+
+
 def test_repeated_keys_elsewhere_are_not_ours() -> None:
     """In a whole agent config, the keys of other programs are theirs to judge."""
     assert HostRoutingConfig.from_json('{"a": 1, "a": {"b": 1, "b": 2}, ' + TEXT[1:]) == CONFIG

@@ -229,7 +229,7 @@ def test_device_patterns_that_bash_and_python_would_read_differently(pattern: st
             "known here are gates, hostRouting, probeSnat, routeOverlap, staleCni, staticRoutes, watch",
         ),
         (
-            {"hostRouting": {"hostRouting": {}}, "staticRoutes": 7},
+            {"hostRouting": {"hostRouting": {}}, "gates": 7},
             "hostRouting.hostRouting",
             "known here are gates, probeSnat, routeOverlap, staleCni, staticRoutes, watch",
         ),

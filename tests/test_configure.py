@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -116,10 +117,64 @@ def test_undo_leaves_the_machine_as_it_was(host: FakeHost) -> None:
 
 def test_nothing_configured_is_nothing_at_all(host: FakeHost) -> None:
     """A node that does not need us is not touched."""
-    execute(configure(host))
+    execute(Configure(HostRoutingConfig(), host=host))
     assert ours(host) == []
     assert not host.files.exists("/etc/systemd/system/hostrouting-ready.service")
     assert boot_files(HostRoutingConfig()) == []
+
+
+VOID = {"routeOverlap": {"mode": "STRICT"}, "staticRoutes": {"enabled": True, "routes": []}}
+AGENTS = {"nodeName": "gpu-1"}
+
+
+@pytest.mark.parametrize("document", [{"hostRouting": VOID}, {"gates": ["kubelet.service"]}, {"watch": None}])
+def test_a_config_that_installs_nothing_is_refused_over_another_one(host: FakeHost, document: dict[str, Any]) -> None:
+    """By apply and by plan, with the fields that are empty; nothing is changed, and nothing started."""
+    execute(configure(host, **ROUTES))
+    before = host.routes.routes(), host.files.tree.snapshot()
+    host.services.operations.calls.clear()
+    for act in (execute, plan):
+        with pytest.raises(TaskFailedError) as caught:
+            act(Configure(HostRoutingConfig.from_mapping(document), host=host))
+        assert isinstance(caught.value.cause, InvalidConfigError)
+        first, *fields = caught.value.cause.errors
+        assert first.message.startswith("installs nothing, and a config is installed; to remove all that hostrouting")
+        assert [path for path, _ in fields] == [f"hostRouting.{key}" for key in document.get("hostRouting", document)]
+    assert (host.routes.routes(), host.files.tree.snapshot()) == before
+    assert host.services.operations.calls == []
+
+
+@pytest.mark.parametrize("document", [AGENTS, {**AGENTS, "hostRouting": None}, {}])
+@pytest.mark.parametrize("installed", [True, False])
+def test_an_agents_config_without_ours_changes_nothing(
+    host: FakeHost, caplog: pytest.LogCaptureFixture, document: dict[str, object], installed: bool
+) -> None:
+    """As upstream's nil config: what is installed stays, also after an undo, and one warning says so."""
+    if installed:
+        execute(configure(host, **ROUTES))
+    before = host.routes.routes(), host.files.tree.snapshot()
+    task = Configure(HostRoutingConfig.from_mapping(document), host=host)
+    for act in (plan, execute):
+        caplog.clear()
+        assert not getattr(act(task), "changes", ())
+        [told] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert told == "nothing is changed, and what is installed stays, because hostRouting is missing or null"
+    undo(task)
+    assert run(task, skip=["clean-stale-cni"]).ok
+    assert (host.routes.routes(), host.files.tree.snapshot()) == before
+
+
+def test_only_an_explicit_empty_config_removes_everything(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+    """`{"hostRouting": {}}`, or a config that is empty in Python; on a fresh node a void one is a warning."""
+    before = host.routes.routes(), host.files.tree.snapshot()
+    void = Configure(HostRoutingConfig.from_mapping(VOID), host=host)
+    execute(void)
+    assert plan(void).changes == ()
+    assert "hostRouting.staticRoutes asks for nothing: routes is empty" in caplog.text
+    for empty in (HostRoutingConfig.from_mapping({"hostRouting": {}}), HostRoutingConfig()):
+        execute(configure(host, **ROUTES))
+        execute(Configure(empty, host=host))
+        assert (host.routes.routes(), host.files.tree.snapshot()) == before
 
 
 def test_the_lock_is_held_from_the_first_task_to_the_last(host: FakeHost) -> None:
@@ -206,7 +261,7 @@ def test_everything_at_once_and_back(crowded: FakeHost) -> None:
 def test_a_config_that_drops_the_sweep_restores_nothing(crowded: FakeHost) -> None:
     """Swept objects stay removed: only a reset restores them."""
     execute(configure(crowded, **SWEEP), in_time())
-    execute(configure(crowded), in_time())
+    execute(Configure(HostRoutingConfig(), host=crowded), in_time())
     assert crowded.ebtables.lines() == []
 
 
@@ -214,7 +269,7 @@ def test_a_config_that_drops_the_probes_removes_their_rules(crowded: FakeHost) -
     """The table, unit and file are removed; foreign tables in nftables stay."""
     crowded.nftables.load(Context(), "table ip6 other")
     execute(configure(crowded, **PROBES), in_time())
-    execute(configure(crowded), in_time())
+    execute(Configure(HostRoutingConfig(), host=crowded), in_time())
     assert list(crowded.nftables.tables) == [("ip6", "other")]
     assert not crowded.files.exists("/etc/systemd/system/hostrouting-ready.service")
 
@@ -312,6 +367,11 @@ def test_a_sibling_in_trouble(
     [(section, values)] = sections.items()
     task = configure(crowded, **GATED, **ROUTES, **OVERLAP, **{section: {**values, "required": required}})
     report = run(task, timeout=120, ctx=Context(clock=ManualClock(auto=True)))
+    if not required and trouble in {silent_imds, slow_imds}:
+        # The rules are loaded all the same.
+        assert report.ok
+        assert TABLE in crowded.nftables.tables
+        return
     failed = [each.name for each in report.walk() if each.status == "failed" and each.name != "configure"]
     assert failed == ["clean-stale-cni" if section == "staleCni" else "configure-probe-snat"]
     assert report.ok != required

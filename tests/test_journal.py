@@ -278,7 +278,7 @@ def test_a_record_of_another_user_is_not_trusted() -> None:
     recorded = sweeps.read()
     assert recorded.current == [good]
     assert [record.path for record in recorded.damaged] == [linked.path, opened.path, theirs.path]
-    said = ("it is a symbolic link", f"others may write to {opened.path}", "belongs to the user 65534")
+    said = ("it is a symbolic link", f"may change {opened.path} (owner 0, mode 0666)", "(owner 65534,")
     assert all(words in record.damage for words, record in zip(said, recorded.damaged, strict=True))
 
 
@@ -293,7 +293,7 @@ def test_a_planted_record_is_not_read(tmp_path: Path) -> None:
     planted = read_record(files, good.path)
     assert planted is not None
     assert planted.objects == ()
-    assert "belongs to the user 65534, and only root's records are trusted" in planted.damage
+    assert "(owner 65534, mode 0644), and only root's records are trusted" in planted.damage
 
 
 def test_an_absent_record_is_none(tmp_path: Path) -> None:
@@ -309,13 +309,13 @@ def test_a_folder_that_others_can_write_has_no_records(exposed: str) -> None:
     sweeps = Sweeps(files, FOLDER)
     if exposed != FOLDER:
         files.tree.change(exposed, mode=0o1777)
-        with pytest.raises(HostFileError, match=f"stale-cni is not safe .* others may write to {exposed} "):
+        with pytest.raises(HostFileError, match=f"stale-cni is not safe .* others than root may change {exposed} "):
             sweeps.add([], texts=[], now=NOW)
         assert files.names("/var/lib") == []
         files.tree.change(exposed, mode=0o755)
     sweeps.add([], texts=[], now=NOW)
     files.tree.change(exposed, owner=ANOTHER_USER)
-    with pytest.raises(HostFileError, match=f"stale-cni is not safe .* {exposed} belongs to the user 65534"):
+    with pytest.raises(HostFileError, match=rf"stale-cni is not safe .* {exposed} \(owner 65534, mode "):
         sweeps.read()
 
 
@@ -324,7 +324,7 @@ def test_a_sticky_folder_is_not_safe(tmp_path: Path) -> None:
     files = RootedFiles(str(tmp_path))
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o1777)
-    with pytest.raises(HostFileError, match=r"/open/records is not safe .*/open \(mode 1777\)"):
+    with pytest.raises(HostFileError, match=r"/open/records is not safe .*/open \(owner 0, mode 1777\)"):
         Sweeps(files, "/open/records").refuse_unsafe_folder()
 
 

@@ -34,13 +34,14 @@ from hostrouting.boot.layout import (
     WATCH_UNITS,
     drop_in_of,
     gate_drop_in,
+    ready_unit,
     unit_path,
     units_in,
 )
 from hostrouting.boot.recorded import RecordedFiles
 from hostrouting.boot.steps import MASKED, Steps
-from hostrouting.config import DEFAULT_GATES, OWN_UNITS
-from hostrouting.exceptions import HostFileError, UnitError
+from hostrouting.config import DEFAULT_GATES, OWN_UNITS, REMOVE_ALL
+from hostrouting.exceptions import ConfigError, HostFileError, InvalidConfigError, UnitError
 from hostrouting.findings import NodeFinding, is_refused
 from phases import Change
 
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from hostrouting.boot.intent import Part
     from hostrouting.boot.layout import BootUnit
     from hostrouting.boot.steps import Step
+    from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
     from phases import Context
 
@@ -91,6 +93,20 @@ class Boot:
         """True if anything owned by hostrouting is there, even only a gate that waits for units which are gone."""
         return bool(self._disk.gates()) or any(self._disk.has(unit_path(name)) for name in GATE_UNITS)
 
+    def changes_nothing(self, config: HostRoutingConfig) -> bool:
+        """Return True, with a warning, for a config that asks for nothing; raise InvalidConfigError over another one.
+
+        A whole agent config without ours is never refused: as with upstream, what is installed stays.
+        """
+        if not (void := config.void):
+            return False
+        if config.given is not None and (self.has_traces or self.installed_units()):
+            refusal = ConfigError("hostRouting", f"installs nothing, and a config is installed; {REMOVE_ALL}")
+            raise InvalidConfigError([refusal, *void])
+        reasons = "; ".join(map(" ".join, void))
+        self._logger.warning("nothing is changed, and what is installed stays, because %s", reasons)
+        return True
+
     def drift(self, ctx: Context, *parts: Part) -> list[Change]:
         """Return the changes that `install` would make, also for gates that it would refuse; needs no root.
 
@@ -109,6 +125,20 @@ class Boot:
     def refuse_gates(self, ctx: Context, *parts: Part) -> None:
         """Raise UnitError as `install` would: for masked files, and for gates that never open or start too early."""
         self._accepted_steps(ctx, parts)
+
+    def exposed(self, units: Iterable[BootUnit]) -> list[NodeFinding]:
+        """Return what others than root could change of that which root runs: files, commands, and folders above."""
+        named = [word for unit in (ready_unit(), *units) for word in (*unit.words("ExecStart"), *unit.paths)]
+        paths = [word for word in named if word.startswith("/")]
+        # A folder is the reason for all below it.
+        reasons = {self._host.files.exposed(path): path for path in (*paths, UNIT_DIRECTORY, SCRIPT_DIRECTORY)}
+        return [NodeFinding("exposed", path, reason) for reason, path in reasons.items() if reason]
+
+    def refuse_exposed(self, units: Sequence[BootUnit]) -> None:
+        """Raise HostFileError if there is anything of that, and a unit to install."""
+        reasons = [finding.reason for finding in self.exposed(units)] if units else []
+        if reasons:
+            raise HostFileError(f"root would run what others can change; nothing was changed: {'; '.join(reasons)}")
 
     def refuse_unwritable(self, *parts: Part) -> None:
         """Raise HostFileError if `install` has files to change and the file system is read-only or full."""
@@ -238,6 +268,7 @@ class Boot:
 
     def _refuse_gates(self, ctx: Context, units: Sequence[BootUnit], steps: Sequence[Step]) -> None:
         ctx.check()
+        self.refuse_exposed(units)
         # To follow the order of units takes several calls of systemctl for each gate, so only if there are changes.
         if steps and units:
             refuse_faulty_gates(ctx, self._host.services, self._gates)

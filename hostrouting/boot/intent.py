@@ -33,7 +33,7 @@ _SECTION_OF: Final[dict[str, str]] = {
 }
 _BETWEEN: Final = ",\n  "
 _NOTHING: Final = HostRoutingConfig()
-_SECTIONS: Final = frozenset(field.name for field in attrs.fields(HostRoutingConfig))
+_SECTIONS: Final = frozenset(field.name for field in attrs.fields(HostRoutingConfig) if field.init)
 
 
 @attrs.frozen(kw_only=True)
@@ -121,11 +121,9 @@ def installed_checksum(files: FileStore) -> str:
 # `Watch` reads it before each repair, and hardly ever finds another one.
 @lru_cache(maxsize=1)
 def _config_of(content: bytes) -> HostRoutingConfig:
-    import json  # 8 ms that `import hostrouting` does not need
-
     config = HostRoutingConfig.from_json(content)
     # Ours always has a section. A file like `{}` was damaged: it does not ask to remove all routes.
-    if not json.loads(content).get("hostRouting"):
+    if not config.asks:
         raise InvalidConfigError([ConfigError("hostRouting", "is missing or empty in the installed config")])
     return config
 

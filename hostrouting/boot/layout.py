@@ -90,8 +90,13 @@ class BootUnit:
 
     def __attrs_post_init__(self) -> None:
         """Refuse a unit without its unit file: a gate would wait for it for ever."""
-        if unit_path(self.name) not in [file.path for file in self.files]:
+        if unit_path(self.name) not in self.paths:
             raise ValueError(f"among the files of {self.name} there must be its unit file {unit_path(self.name)}")
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths of its files."""
+        return [file.path for file in self.files]
 
     def words(self, setting: str) -> list[str]:
         """Return the words of one setting of the unit file."""

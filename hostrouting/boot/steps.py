@@ -217,7 +217,7 @@ class Steps:
         links = [*self._disk.foreign_links(), *(link for name in names for link in self._disk.links_to(name))]
         paths = [
             *(unit_path(departure.name) for departure in gone),
-            *(file.path for file in reversed(ready_unit().files)),
+            *reversed(ready_unit().paths),
             *(path for departure in gone for path in departure.paths),
         ]
         return [

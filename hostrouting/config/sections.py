@@ -96,6 +96,14 @@ _UNREADABLE: Final[dict[type[Exception], str]] = {
 _KEY: Final = "hostRouting"
 #: `staticRoute` and `stale_cni` are mistyped sections; `gateway` and `watchdog` are an agent's own keys.
 _SIMILARITY: Final = 0.8
+#: Why a section installs nothing, for those whose names no agent uses for a key of its own.
+EMPTY_SECTIONS: Final = {
+    "staticRoutes": ": routes is empty",
+    "routeOverlap": ": expectedCidrs and expected are empty",
+    "probeSnat": ": enabled is not true",
+    "staleCni": ": enabled is not true",
+}
+REMOVE_ALL: Final = f'to remove all that hostrouting installed, write {{"{_KEY}": {{}}}} or use --allow-empty'
 
 
 @attrs.frozen(kw_only=True)
@@ -273,6 +281,8 @@ class HostRoutingConfig(WireValue):
     watch: WatchConfig = WatchConfig()
     #: Units that cannot start before routing is right; () lets everything start.
     gates: tuple[str, ...] = attrs.field(default=DEFAULT_GATES, metadata=wire(_gates))
+    #: The keys of the document that it was read from; None for a whole agent config without it, which wants nothing.
+    given: tuple[str, ...] | None = attrs.field(default=(), init=False, eq=False, repr=False)
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], *, allow_empty: bool = True) -> HostRoutingConfig:
@@ -296,38 +306,65 @@ class HostRoutingConfig(WireValue):
     def from_mapping(cls, mapping: Mapping[str, Any], *, allow_empty: bool = True) -> HostRoutingConfig:
         """Read the `hostRouting` object, or a whole agent config that has it under this key.
 
-        With the key it is a whole config, whose other keys are not ours and are ignored. So is a mapping without the
-        key in which nothing is, or is probably meant to be, a section, and one with null there: like an empty
-        mapping it means 'remove everything'; a program that does not expect this passes `allow_empty=False`.
+        With the key it is a whole config, whose other keys are not ours and are ignored, but for four sections that
+        are meant to be in it. A mapping without the key in which nothing is, or is probably meant to be, a section is
+        a whole config, too, and like one with null there it wants nothing: `Configure` changes nothing, and what an
+        earlier config installed stays. A program that does not expect this passes `allow_empty=False`.
 
-        >>> HostRoutingConfig.from_mapping({"nodeName": "gpu-1"}) == HostRoutingConfig()
+        >>> HostRoutingConfig.from_mapping({"nodeName": "gpu-1"}).given is None
         True
         >>> HostRoutingConfig.from_mapping({"staticRoute": {}})
         Traceback (most recent call last):
         hostrouting.exceptions.InvalidConfigError: hostRouting.staticRoute: is not a known key; did you mean \
 'staticRoutes'?
         """
-        document: object = mapping  # in truth: not every caller has a type checker, and JSON may be a list
-        if isinstance(document, Mapping) and _KEY in document:
-            if _KEY in repeated_keys(document):
-                raise InvalidConfigError([ConfigError(_KEY, "is given more than once; keep one")])
-            if (inner := document[_KEY]) is None:
-                # An agent written in Go writes an unset pointer like this.
-                _require_permission(allow_empty, "is null, which configures nothing")
-                inner = {}
-            return structured(cls, inner)
+        document: Any = mapping  # in truth: not every caller has a type checker, and JSON may be a list
         known = [_KEY, *wire_names(cls)]
-        if isinstance(document, Mapping) and not any(_is_ours(key, known) for key in document):
-            _require_permission(allow_empty, "is missing, and so is every section of it")
-            document = {}
-        return structured(cls, document, also_known=[_KEY])
+        is_whole = isinstance(document, Mapping) and (
+            _KEY in document or not any(_is_ours(key, known) for key in document)
+        )
+        whole = document if is_whole else {_KEY: document}
+        if _KEY in repeated_keys(whole):
+            raise InvalidConfigError([ConfigError(_KEY, "is given more than once; keep one")])
+        ours: Any = whole.get(_KEY)
+        # An agent written in Go writes an unset pointer as null.
+        is_absent = is_whole and ours is None
+        beside = [
+            ConfigError(key, f"has no effect beside {_KEY}; move it to {_KEY}.{key}")
+            for key in EMPTY_SECTIONS
+            if whole.get(key) is not None
+        ]
+        if is_absent and not (allow_empty or beside):
+            found = (
+                "is null, which configures nothing" if _KEY in whole else "is missing, and so is every section of it"
+            )
+            raise InvalidConfigError([ConfigError(_KEY, f"{found}; {REMOVE_ALL}")])
+        config = structured(cls, {} if is_absent else ours, also_known=() if is_whole else [_KEY], others=beside)
+        object.__setattr__(config, "given", None if is_absent else tuple(ours))
+        return config
 
+    @property
+    def asks(self) -> bool:
+        """True if it asks for a route, a proof or a sibling; another config installs nothing."""
+        return bool(
+            self.static_routes.routes or self.route_overlap.cidrs or self.probe_snat.enabled or self.stale_cni.enabled
+        )
 
-def _require_permission(allow_empty: bool, found: str) -> None:
-    """Refuse a config that removes everything, unless the caller allows it."""
-    if not allow_empty:
-        step = f'to remove all that hostrouting installed, write {{"{_KEY}": {{}}}} or use --allow-empty'
-        raise InvalidConfigError([ConfigError(_KEY, f"{found}; {step}")])
+    @property
+    def void(self) -> list[ConfigError]:
+        """Why it asks for nothing, for each of its keys; empty if it asks, or if it says just that everything may go.
+
+        >>> HostRoutingConfig.from_mapping({"staticRoutes": {"enabled": True}}).void
+        [ConfigError(path='hostRouting.staticRoutes', message='asks for nothing: routes is empty')]
+        >>> HostRoutingConfig.from_mapping({"hostRouting": {}}).void
+        []
+        """
+        if self.asks:
+            return []
+        if self.given is None:
+            return [ConfigError(_KEY, "is missing or null")]
+        keys = self.given or self.to_mapping()
+        return [ConfigError(f"{_KEY}.{key}", f"asks for nothing{EMPTY_SECTIONS.get(key, '')}") for key in keys]
 
 
 def _is_ours(key: object, known: list[str]) -> bool:

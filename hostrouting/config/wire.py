@@ -156,8 +156,13 @@ def section(cls: type[V]) -> Callable[[object], V]:
     return rule
 
 
-def structured(cls: type[V], mapping: object, *, also_known: Iterable[str] = ()) -> V:
-    """Build a value from its wire mapping; `also_known` are more keys to suggest for a misspelled one."""
+def structured(
+    cls: type[V], mapping: object, *, also_known: Iterable[str] = (), others: Iterable[ConfigError] = ()
+) -> V:
+    """Build a value from its wire mapping; `also_known` are more keys to suggest for a misspelled one.
+
+    `others` are errors beside the mapping, which are raised with those in it.
+    """
     if not isinstance(mapping, dict | Mapping):  # most are a dict, and that is quick to see
         raise InvalidConfigError([ConfigError(cls._path, f"expected an object, found {describe(mapping)}")])
     fields = wire_fields(cls)
@@ -176,7 +181,7 @@ def structured(cls: type[V], mapping: object, *, also_known: Iterable[str] = ())
                 values[field.name] = field.metadata["read"](value)
             except ValueError as error:
                 errors += errors_under(name, error)
-    errors = errors_under(cls._path, InvalidConfigError(errors)) if errors else errors
+    errors = [*others, *(errors_under(cls._path, InvalidConfigError(errors)) if errors else ())]
     try:
         result = cast("Callable[..., V]", cls)(**values)
     except InvalidConfigError as error:
@@ -198,7 +203,8 @@ def repeated_keys(mapping: Mapping[Any, Any]) -> Collection[str]:
 
 def _read_fields(cls: type[Any]) -> dict[str, attrs.Attribute[Any]]:
     """Return the fields of a class by their names in JSON."""
-    return {_camel_case(each.name): each.evolve(metadata=each.metadata or _usual(each)) for each in attrs.fields(cls)}
+    fields = (each for each in attrs.fields(cls) if each.init)
+    return {_camel_case(each.name): each.evolve(metadata=each.metadata or _usual(each)) for each in fields}
 
 
 def _usual(field: attrs.Attribute[Any]) -> dict[str, Callable[[Any], Any]]:

@@ -56,8 +56,9 @@ class FileStore(Protocol):
     def exposed(self, path: str) -> str | None:
         """Return why another user could change the target of `path`: its owner or mode, or a folder on the way.
 
-        None if only root and the caller could. The walk ends at the first absent name. A sticky folder such as /tmp
-        counts as any other: any user may create the absent name in it.
+        A remedy follows after a semicolon. None if only root could; in an image, below its folder, root and the caller.
+        The walk ends at the first absent name. A sticky folder such as /tmp counts as any other: any user may create
+        the absent name in it.
         """
 
     def rename(self, path: str, name: str) -> bool:

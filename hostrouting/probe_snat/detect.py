@@ -77,6 +77,15 @@ def assess(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obs
     return _wrong_route(section, host, dev) or rules
 
 
+def assume(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obstacle:
+    """Return the rules for a node of whose IPv6 the cloud says nothing; without IPv6 they match no packet.
+
+    Without an IPv6 default route the device of the IPv4 one counts: it leads to the cloud.
+    """
+    found = assess(section, host)
+    return _rules(section, host, best_default_devs(host.routes.routes())) if isinstance(found, Obstacle) else found
+
+
 def taken_before(rules: ProbeRules, host: Host) -> str | None:
     """Return the reason why probes may never reach these rules; None if there is none.
 
@@ -147,11 +156,11 @@ def _has_address(document: object) -> bool:
     return found
 
 
-def _rules(section: ProbeSNATConfig, host: Host) -> ProbeRules | Obstacle:
-    """Return the rules for the device that probes come in by."""
+def _rules(section: ProbeSNATConfig, host: Host, otherwise: tuple[str, ...] = ()) -> ProbeRules | Obstacle:
+    """Return the rules for the device that probes come in by; it is one of `otherwise` without a default route."""
     if section.dev:
         return ProbeRules.of(section, section.dev)
-    devs = best_default_devs(host.link_layer.routes())
+    devs = best_default_devs(host.link_layer.routes()) or otherwise
     if not devs:
         step = f"see why no router advertises itself, or give {_DEV}"
         return Obstacle("there is no IPv6 default route", step, may_change=True)

@@ -15,6 +15,7 @@ from hostrouting.probe_snat.detect import (
     Obstacle,
     Standing,
     assess,
+    assume,
     change_to,
     describes_ipv6,
     drift_of,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 #: The whole wait for router advertisements.
 _WAIT_SECONDS: Final = 30
 _SECONDS_BETWEEN_LOOKS: Final = 0.5
-#: The wait for the cloud's answer in plan and check.
+#: The wait for the cloud's answer in plan and check, which wait for nothing else.
 _SECONDS_FOR_A_LOOK: Final = 5
 
 
@@ -98,7 +99,7 @@ class ConfigureProbeSNAT(NodeTask):
     def plan(self, ctx: Context) -> list[Change]:
         """Return the changes that `do` would make now: the rules, then files; waits for nothing."""
         ctx.check()
-        outcome = self._decide(ctx, seconds=_for_a_look(ctx), is_assumed=True)
+        outcome = self._decide(ctx, seconds=_share(ctx), is_assumed=True)
         if isinstance(outcome, NotWanted):
             return self._plan_removal(ctx)
         if isinstance(outcome, Obstacle):
@@ -107,7 +108,7 @@ class ConfigureProbeSNAT(NodeTask):
         unit, intent = self._parts(outcome)
         files = self._boot.plan_install(ctx, unit, intent)
         if not self._config.probe_snat.required:
-            files = of_optional(files, [file.path for file in unit.files])
+            files = of_optional(files, unit.paths)
         if not self._host.is_live:
             return files
         self._warn_of_cilium(outcome)
@@ -148,7 +149,9 @@ class ConfigureProbeSNAT(NodeTask):
 
     def _wanted(self, ctx: Context) -> ProbeRules | NotWanted:
         """Decide, after waiting for routes and addresses that routers have yet to advertise."""
-        outcome = self._decide(ctx)
+        # A silent cloud does not keep an optional task from its work, so some of the time is left for that.
+        patience = None if self._config.probe_snat.required else _share(ctx, _WAIT_SECONDS)
+        outcome = self._decide(ctx, seconds=patience)
         began = ctx.clock.monotonic()
         limits: dict[type, float] = {}
         while not isinstance(outcome, ProbeRules) and outcome.may_change:
@@ -178,8 +181,8 @@ class ConfigureProbeSNAT(NodeTask):
     ) -> ProbeRules | NotWanted | Obstacle:
         """Return the rules for a node as it is now; of an image, those that its config asks for.
 
-        If the cloud does not answer within `seconds`, or not in a readable form, the error is raised, or IPv6 is
-        assumed with a warning.
+        If the cloud does not answer within `seconds`, or not in a readable form, IPv6 is assumed with a warning; if the
+        section is `required`, the error is raised unless `is_assumed`.
         """
         section = self._config.probe_snat
         if not section.enabled:
@@ -191,11 +194,12 @@ class ConfigureProbeSNAT(NodeTask):
                 if not describes_ipv6(self._host.metadata.network_interfaces(ctx.child(timeout=seconds))):
                     return NotWanted("this node has no IPv6, says the cloud")
             except (BackendError, DeadlineExceededError) as error:
-                if not is_assumed:
+                if section.required and not is_assumed:
                     raise
                 ctx.check()
                 told = "the cloud does not say if this node has IPv6, so IPv6 is assumed: %s"
                 self._tell(logging.WARNING, told, error)
+                return assume(section, self._host)
         return assess(section, self._host)
 
     def _warn_of_cilium(self, rules: ProbeRules) -> None:
@@ -283,13 +287,13 @@ class ConfigureProbeSNAT(NodeTask):
     def findings(self, ctx: Context) -> list[NodeFinding]:
         """Return the reasons why IPv6 probes miss the pods of a live node. Needs CAP_NET_ADMIN; changes nothing.
 
-        It does not wait. If the cloud does not answer, an installed unit counts as the answer of an earlier run;
-        without one the error is raised.
+        It does not wait. If the cloud does not answer, IPv6 is assumed as by an apply; an installed unit counts as the
+        answer of an earlier run, and without one the error is raised if the section is `required`.
         """
         ctx.check()
         if not self._host.is_live:
             return []
-        outcome = self._decide(ctx, seconds=_for_a_look(ctx), is_assumed=is_installed(self._host.files))
+        outcome = self._decide(ctx, seconds=_share(ctx), is_assumed=is_installed(self._host.files))
         if isinstance(outcome, NotWanted):
             return []
         if isinstance(outcome, Obstacle):
@@ -309,7 +313,7 @@ class ConfigureProbeSNAT(NodeTask):
 
     def wants_rules(self, ctx: Context) -> bool:
         """Return True if the rules belong on a node now; needs no root. Raise if the cloud does not answer."""
-        return not isinstance(self._decide(ctx, seconds=_for_a_look(ctx)), NotWanted)
+        return not isinstance(self._decide(ctx, seconds=_share(ctx)), NotWanted)
 
     def _tell(self, level: int, message: str, *values: object) -> None:
         self._logger.log(level, message, *values, extra={"task": self.name})
@@ -321,8 +325,7 @@ def _hindered(obstacle: Obstacle, waited: str) -> BackendError:
     )
 
 
-def _for_a_look(ctx: Context) -> float:
-    """Return the seconds that the cloud has for its answer where nothing is waited for."""
+def _share(ctx: Context, seconds: float = _SECONDS_FOR_A_LOOK) -> float:
+    """Return the seconds that the cloud has for its answer; the rest of the time must suffice without it."""
     left = ctx.remaining()
-    # `apply` plans before it begins: the time left then must suffice to report why the cloud does not answer.
-    return _SECONDS_FOR_A_LOOK if left is None else min(_SECONDS_FOR_A_LOOK, left / 2)
+    return seconds if left is None else min(seconds, left / 2)

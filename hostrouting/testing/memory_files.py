@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from hostrouting.exceptions import HostFileError
-from hostrouting.host.files.rooted import MOST_LINKS, path_parts
+from hostrouting.host.files.rooted import MOST_LINKS, exposure, path_parts
 from hostrouting.testing.faults import Faulty
 
 
@@ -104,13 +104,8 @@ class MemoryTree:
         self._record("exposed", path)
         passed = ["/"]
         passed.append(self._place("look at", path, follow=True, passed=passed))
-        for place in filter(self._entries.__contains__, passed):
-            entry = self._entries[place]
-            if entry.owner != 0:
-                return f"{place} belongs to the user {entry.owner}"
-            if entry.mode & 0o022:
-                return f"others may write to {place} (mode {entry.mode:04o})"
-        return None
+        found = ((place, self._entries[place]) for place in passed if place in self._entries)
+        return next(filter(None, (exposure(place, entry.owner, entry.mode) for place, entry in found)), None)
 
     def rename(self, path: str, name: str) -> bool:
         """See `FileStore.rename`."""

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from hostrouting.boot import INTENT_PATH, read_intent
-from hostrouting.config import WatchMode
 from hostrouting.exceptions import HostFileError, InvalidConfigError
 from hostrouting.watch.trouble import TASK, Trouble
-from hostrouting.watch.unit import keeps_something
 
 if TYPE_CHECKING:
     import logging
@@ -101,7 +99,7 @@ class InstalledConfig:
 
     def _tell_idle(self) -> None:
         """Log once that a config has nothing to keep."""
-        is_idle = not self.is_reset and not keeps_something(self.config, WatchMode.SERVICE)
+        is_idle = not self.is_reset and not self.config.asks
         if is_idle and self._idle is not self.config:
             message = (
                 "there is nothing to keep: the config has no static routes, no expected CIDRs, no probeSnat and no "

@@ -28,6 +28,10 @@ _UNIT: Final = "systemd-networkd.service"
 _FOLDERS: Final = ("/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd", "/lib/systemd")
 _SECTION: Final = "Network"
 _KEY: Final = "ManageForeignRoutes"
+#: Known since systemd 249; an older one ignores it with a warning.
+_KEY_OF_RULES: Final = "ManageForeignRoutingPolicyRules"
+#: Of rules that networkd leaves alone: the kernel's, and its own.
+_SPARED: Final = frozenset({2, 4})
 #: How systemd writes a switch, in any case; it ignores any other text.
 _SWITCHES: Final = {
     **dict.fromkeys(("1", "yes", "y", "true", "t", "on"), True),
@@ -78,7 +82,7 @@ def _text(files: FileStore, path: str) -> str | None:
     return None if content is None else content.decode(errors="replace").removeprefix("\ufeff")
 
 
-def foreign_routes(texts: Mapping[str, str]) -> ForeignRoutes:
+def foreign_routes(texts: Mapping[str, str], *, wanted: str = _KEY) -> ForeignRoutes:
     r"""Return the setting by the texts of the configuration; the last one that systemd can read counts.
 
     >>> foreign_routes({"/etc/systemd/networkd.conf": "[Network]\nManageForeignRoutes=no\n"})
@@ -86,7 +90,7 @@ def foreign_routes(texts: Mapping[str, str]) -> ForeignRoutes:
     """
     found = ForeignRoutes()
     for path, section, key, value in _assignments(texts):
-        if (section, key) == (_SECTION, _KEY) and value.lower() in _SWITCHES:
+        if (section, key) == (_SECTION, wanted) and value.lower() in _SWITCHES:
             found = ForeignRoutes(_SWITCHES[value.lower()], path)
     return found
 
@@ -125,7 +129,8 @@ def _joined(text: str) -> Iterator[str]:
 def networkd_findings(ctx: Context, config: HostRoutingConfig, host: Host) -> list[NodeFinding]:
     """Return a finding for each device of a static route that networkd manages, if it would remove the route.
 
-    The drop-in counts as installed if the config asks for it. Changes nothing, needs no root.
+    So it does for policy rules of other programs, if there are any. The drop-in counts as installed if the config asks
+    for it. Changes nothing, needs no root.
     """
     # The devices first: on most nodes networkd manages none, and systemd need not be asked.
     managed = _managed(host, _devices(config, host)) if config.static_routes.routes else []
@@ -134,12 +139,16 @@ def networkd_findings(ctx: Context, config: HostRoutingConfig, host: Host) -> li
     texts = networkd_texts(host.files)
     if config.watch.keep_foreign_routes:
         texts = _with_drop_in(texts)
-    setting = foreign_routes(texts)
-    if not setting.are_managed:
-        return []
+    removed = {_KEY: "its static routes"}
+    if any(rule.protocol not in _SPARED for rule in host.routes.rules()):
+        removed[_KEY_OF_RULES] = "the policy rules of other programs"
     severity: Severity = "note" if config.watch.enabled else "warning"
-    reason = f"systemd-networkd manages it, and removes its static routes {_LATER}; {_remedy(config, setting)}"
-    return [NodeFinding("networkd", dev, reason, severity) for dev in managed]
+    reasons = [
+        f"systemd-networkd manages it, and removes {what} {_LATER}; {_remedy(config, setting, key)}"
+        for key, what in removed.items()
+        if (setting := foreign_routes(texts, wanted=key)).are_managed
+    ]
+    return [NodeFinding("networkd", dev, reason, severity) for dev in managed for reason in reasons]
 
 
 def _with_drop_in(texts: Mapping[str, str]) -> dict[str, str]:
@@ -151,10 +160,10 @@ def _with_drop_in(texts: Mapping[str, str]) -> dict[str, str]:
     return main | dict(found for _, found in sorted(rest.items()))
 
 
-def _remedy(config: HostRoutingConfig, setting: ForeignRoutes) -> str:
+def _remedy(config: HostRoutingConfig, setting: ForeignRoutes, key: str) -> str:
     if config.watch.keep_foreign_routes:
-        return f"remove {_KEY}= from {setting.path}, which counts more than {DROP_IN_PATH}"
-    by = f"{_KEY}= is on, as {setting.path} says" if setting.path else f"{_KEY}= is on by default"
+        return f"remove {key}= from {setting.path}, which counts more than {DROP_IN_PATH}"
+    by = f"{key}= is on, as {setting.path} says" if setting.path else f"{key}= is on by default"
     return f"{by}; set hostRouting.watch.enabled and hostRouting.watch.keepForeignRoutes to true"
 
 

@@ -63,14 +63,9 @@ _REFUSED: Final = frozenset("\"'\\\n\t")
 
 
 def has_duties(config: HostRoutingConfig) -> bool:
-    """Return True if the section is enabled, and its unit has something to keep right."""
-    return config.watch.enabled and keeps_something(config, config.watch.mode)
-
-
-def keeps_something(config: HostRoutingConfig, mode: WatchMode) -> bool:
-    """Return True if a watch of this mode has something to keep right."""
-    keeps_boot = bool(config.static_routes.routes or config.route_overlap.cidrs or config.probe_snat.enabled)
-    return keeps_boot or (mode is WatchMode.SERVICE and config.stale_cni.enabled)
+    """Return True if the section is enabled, and its unit has something to keep right; the timer keeps no sweep."""
+    keeps_boot = config.static_routes.routes or config.route_overlap.cidrs or config.probe_snat.enabled
+    return config.watch.enabled and bool(config.asks if config.watch.mode is WatchMode.SERVICE else keeps_boot)
 
 
 def command_path(files: FileStore) -> str:
@@ -106,6 +101,15 @@ def _problem(files: FileStore, path: str) -> str:
     if passing:
         return f"{passing}; {_COPY}"
     return f"has a character in its path that systemd refuses; {_COPY}" if set(path) & _REFUSED else ""
+
+
+def obstacle(config: HostRoutingConfig, files: FileStore) -> str:
+    """Return why no service is installed for this config; "" if nothing prevents it, or none is wanted."""
+    if not has_duties(config) or config.watch.mode is not WatchMode.SERVICE:
+        return ""
+    command = command_path(files)
+    problem = _problem(files, command)
+    return problem and f"the command {command} of {UNIT_OF[WatchMode.SERVICE]} {problem}, {_NO_COMMAND}"
 
 
 def boot_unit(config: HostRoutingConfig, command: str) -> BootUnit:
@@ -175,9 +179,8 @@ class ConfigureWatch(NodeTask):
 
     def do(self, ctx: Context) -> None:
         """Install or remove the unit, and start it without waiting: its first look waits for the run lock."""
-        obstacle = self._obstacle()
-        if obstacle:
-            raise UnitError(obstacle)
+        if hindered := obstacle(self._config, self._host.files):
+            raise UnitError(hindered)
         with self._host.lock.hold(ctx) as held:
             parts, unit = self._parts()
             changed = self._boot.install(held, *parts)
@@ -188,15 +191,14 @@ class ConfigureWatch(NodeTask):
         """Return the changes that `do` would make now."""
         ctx.check()
         parts, unit = self._parts()
-        obstacle = self._obstacle()
-        if unit is not None and obstacle:
-            return [Change("~", unit.name, f"{obstacle}: {refused(OPTIONAL)}")]
+        if unit is not None and (hindered := obstacle(self._config, self._host.files)):
+            return [Change("~", unit.name, f"{hindered}: {refused(OPTIONAL)}")]
         planned = self._boot.plan_install(ctx, *parts)
         if unit is None:
             return planned
         # A masked unit is not installed, so it is not started either.
         if any(is_refused(change.detail) for change in planned):
-            return of_optional(planned, [file.path for file in unit.files])
+            return of_optional(planned, unit.paths)
         return [*planned, *self._plan_start(ctx, unit.name, is_outdated=bool(planned))]
 
     def undo(self, ctx: Context) -> None:
@@ -242,13 +244,6 @@ class ConfigureWatch(NodeTask):
         unit = boot_unit(self._config, command_path(self._host.files))
         return [unit, *_departures(unit), self._intent_with(unit)], unit
 
-    def _obstacle(self) -> str:
-        if not has_duties(self._config) or self._config.watch.mode is not WatchMode.SERVICE:
-            return ""
-        command = command_path(self._host.files)
-        problem = _problem(self._host.files, command)
-        return problem and f"the command {command} of {UNIT_OF[WatchMode.SERVICE]} {problem}, {_NO_COMMAND}"
-
     def _plan_start(self, ctx: Context, unit: str, *, is_outdated: bool) -> list[Change]:
         state = self._host.services.state(ctx, unit)
         # At its start it waits for the run lock; one whose process ended waits for the next.
@@ -282,5 +277,5 @@ def _asks_a_timer_to_count(config: HostRoutingConfig) -> bool:
 def _departures(unit: BootUnit | None) -> list[Departure]:
     """Return the units to remove, which are all but this one, with the drop-in for networkd unless it has that."""
     names = [name for name in UNIT_OF.values() if unit is None or name != unit.name]
-    keeps = unit is not None and DROP_IN_PATH in [file.path for file in unit.files]
+    keeps = unit is not None and DROP_IN_PATH in unit.paths
     return [Departure(names[0], () if keeps else (DROP_IN_PATH,)), *(Departure(name, ()) for name in names[1:])]

@@ -101,6 +101,25 @@ def test_a_config_without_anything_for_us_is_taken_for_a_mistake_unless_allowed(
     assert (allowed.returncode, allowed.stdout) == (0, "")
 
 
+@pytest.mark.parametrize("document", [{"kubelet": {}}, {"routeOverlap": {"mode": "STRICT"}}, {"gates": []}])
+def test_only_a_permission_lets_a_config_without_effect_remove_another_one(
+    config: Path, tmp_path: Path, document: dict[str, object]
+) -> None:
+    """Without it apply and plan refuse it with 2, and change nothing; with it all is removed."""
+    assert run_here("apply", "--root", tmp_path, config).returncode == 0
+    before, empty = files_below(tmp_path), tmp_path / "empty.json"
+    empty.write_text(json.dumps(document))
+    for command in ("plan", "apply"):
+        refused = run_here(command, "--root", tmp_path, empty)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert "use --allow-empty" in refused.stderr
+    empty.unlink()
+    assert files_below(tmp_path) == before
+    empty.write_text(json.dumps(document))
+    assert run_here("apply", "--root", tmp_path, empty, "--allow-empty").returncode == 0
+    assert not (tmp_path / "etc/aks-flex-node").exists()
+
+
 def test_the_schema_of_a_config_is_printed() -> None:
     """`schema` needs neither a config nor root; with --json it is the same text."""
     printed, as_json = run_here("schema"), run_here("schema", "--json")

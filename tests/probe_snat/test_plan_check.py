@@ -14,6 +14,7 @@ from support.probe_nodes import (
     TABLE,
     THEIRS,
     check,
+    config,
     lead,
     says,
     state,
@@ -190,10 +191,10 @@ class TestCheck:
         assert ctx.clock.monotonic() == began
 
     def test_a_cloud_that_does_not_answer(self, host: FakeHost, ctx: Context) -> None:
-        """The result of an earlier run counts; without one, the check cannot say that nothing is missing."""
+        """The result of an earlier run counts; without one, a check of required rules cannot say if any are missing."""
         host.metadata.error = BackendError("no answer")
         with pytest.raises(BackendError, match="no answer"):
-            check(host, ctx)
+            check(host, ctx, config(required=True))
         host.metadata.error = None
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         host.metadata.error = BackendError("no answer")

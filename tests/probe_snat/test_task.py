@@ -4,6 +4,7 @@ import logging
 import threading
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import attrs
 import pytest
@@ -374,7 +375,7 @@ class TestCloud:
 
     @pytest.mark.parametrize("answer", [{"error": "x"}, [7], IMDSAnswer(body=b"<html>"), IMDSAnswer(status=400)])
     def test_an_unreadable_answer(self, host: FakeHost, answer: object) -> None:
-        """An unreadable answer is an error, and the files of an earlier run stay."""
+        """An unreadable answer is an error where the probes are required, and the files of an earlier run stay."""
         with FakeIMDS([network_interface(ipv6=["fd00::4"])]) as imds:
             self.run(host, imds)
         before = state(host)
@@ -386,7 +387,8 @@ class TestCloud:
         """A run that ends with that quotes the cloud's answer, not only the deadline."""
         with FakeIMDS(IMDSAnswer(status=503, body=b"maintenance")) as imds:
             clock = ManualClock(auto=True)
-            report = run(ConfigureProbeSNAT(CONFIG, host=asking(host, imds)), timeout=3, ctx=Context(clock=clock))
+            task = ConfigureProbeSNAT(config(required=True), host=asking(host, imds))
+            report = run(task, timeout=3, ctx=Context(clock=clock))
         assert "the last: 503 Service Unavailable: 'maintenance'" in str(report.error)
 
     @pytest.mark.parametrize("detect", ["address", "always"])
@@ -399,7 +401,33 @@ class TestCloud:
 
     @staticmethod
     def run(host: FakeHost, imds: FakeIMDS) -> None:
-        ConfigureProbeSNAT(CONFIG, host=asking(host, imds)).do(Context(timeout=30))
+        ConfigureProbeSNAT(config(required=True), host=asking(host, imds)).do(Context(timeout=30))
+
+    @pytest.mark.parametrize(
+        ("section", "leads_by", "dev"),
+        [({}, ["eth0"], "eth0"), ({}, [], "eth1"), ({"dev": "eth7"}, [], "eth7"), ({"dev": "eth1"}, ["eth0"], "eth1")],
+    )
+    def test_a_silent_cloud_does_not_keep_the_rules_from_a_node(
+        self, host: FakeHost, ctx: Context, section: Any, leads_by: list[str], dev: str
+    ) -> None:
+        """On the device of the config, of the IPv6 default route, or of the IPv4 one, and at once."""
+        host.metadata.error = BackendError("no answer")
+        host.routes.add_address("eth1", "10.224.0.4/16")
+        host.routes.add_route("default", gateway="10.224.0.1", dev="eth1")
+        lead(host, *leads_by)
+        began = ctx.clock.monotonic()
+        task = ConfigureProbeSNAT(config(**section), host=host)
+        planned = task.plan(ctx)
+        task.do(ctx)
+        assert ctx.clock.monotonic() == began
+        rules = rules_in(host.nftables.tables[OURS])
+        assert rules is not None
+        assert rules.dev == dev
+        assert (str(planned[0]), task.plan(ctx)) == (f"+ {TABLE}", [])
+        ConfigureProbeSNAT(OFF, host=host).do(ctx)
+        with pytest.raises(BackendError, match="no answer"):
+            ConfigureProbeSNAT(config(**section, required=True), host=host).do(ctx)
+        assert OURS not in host.nftables.tables
 
 
 def asking(host: FakeHost, imds: FakeIMDS) -> Host:

@@ -195,7 +195,7 @@ def test_a_folder_of_records_that_others_can_write_is_told_beforehand() -> None:
     before = whole_state(host)
     failed = refused(lambda: sweep(host, config).do(context()))
     why = failed.removeprefix("nothing was changed: ")
-    assert "others may write to /srv (mode 1777)" in why
+    assert "others than root may change /srv (owner 0, mode 1777)" in why
     assert whole_state(host) == before
     changes = sweep(host, config).plan(context())
     assert changes

@@ -167,17 +167,22 @@ def test_a_restart_is_survived_with_the_drop_in() -> None:
     """The first restart after the apply counts already, since networkd reads its settings when it starts."""
     with Machine() as machine:
         machine.apply(KEPT)
+        machine.run("ip", "rule", "add", "from", "10.224.9.9", "lookup", "88")
         told = check_node(machine.ctx, config(KEPT), machine.host).findings
         assert [each for each in told if each.kind == "networkd"] == []
         for _ in range(3):
             machine.restart()
             assert machine.ours() == OURS
+            assert "lookup 88" in machine.run("ip", "rule").stdout
         # Removed, it counts until the next restart.
         assert machine.host.files.exists(DROP_IN_PATH)
         machine.apply(ROUTE)
         assert not machine.host.files.exists(DROP_IN_PATH)
+        told = check_node(machine.ctx, config(ROUTE), machine.host).findings
+        assert any("removes the policy rules of other programs" in each.reason for each in told)
         machine.restart()
         assert machine.ours() == []
+        assert "lookup 88" not in machine.run("ip", "rule").stdout
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from hostrouting.exceptions import InvalidConfigError
 from hostrouting.findings import NodeFinding
 from hostrouting.host import Host
 from hostrouting.host.units import MASK
+from hostrouting.net.rules import Rule
 from hostrouting.testing import FakeHost, MemoryFiles
 from hostrouting.watch.networkd import DROP_IN_PATH, ForeignRoutes, drop_in, foreign_routes, networkd_texts
 from phases import execute, plan, run
@@ -115,7 +116,23 @@ def test_the_files_are_in_the_order_of_their_names(
 def test_the_drop_in_switches_it_off() -> None:
     """To networkd, and so to its reader."""
     file = drop_in()
-    assert foreign_routes({file.path: file.content.decode()}) == ForeignRoutes(are_managed=False, path=file.path)
+    for key in ("ManageForeignRoutes", "ManageForeignRoutingPolicyRules"):
+        found = foreign_routes({file.path: file.content.decode()}, wanted=key)
+        assert found == ForeignRoutes(are_managed=False, path=file.path)
+
+
+@pytest.mark.parametrize(("protocol", "is_foreign"), [(2, False), (3, True), (4, False)])
+def test_rules_of_other_programs_are_removed_by_a_switch_of_their_own(protocol: int, is_foreign: bool) -> None:
+    """The kernel's rules stay, and networkd's own; the drop-in keeps the others, too."""
+    host = managing(node())
+    host.files.write(MAIN, b"[Network]\nManageForeignRoutes=no\n", mode=0o644)
+    host.routes.add_rule(Rule(70, table=88, source=(0x0AE00004, 32), protocol=protocol))
+    told = findings(host, **ROUTES)
+    assert [("removes the policy rules of other" in each.reason, each.subject) for each in told] == [(True, "eth0")][
+        :is_foreign
+    ]
+    assert all("ManageForeignRoutingPolicyRules= is on by default" in each.reason for each in told)
+    assert findings(host, **KEPT) == []
 
 
 # --- the findings
@@ -205,7 +222,7 @@ def test_it_comes_and_goes_with_the_config() -> None:
     apply(host, **WATCHED)
     assert not host.files.exists(DROP_IN_PATH)
     assert not host.files.exists("/etc/systemd/networkd.conf.d")
-    for last in (Reset(wanted, host=host), Configure(config(), host=host)):
+    for last in (Reset(wanted, host=host), Configure(HostRoutingConfig(), host=host)):
         apply(host, **KEPT)
         execute(last, in_time())
         assert not host.files.exists("/etc/systemd/networkd.conf.d")

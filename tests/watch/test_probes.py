@@ -125,7 +125,7 @@ def test_after_the_look_the_config_is_read(host: FakeHost, by: str) -> None:
         host.files.write(RULESET_PATH, render(RULES).encode(), mode=0o644)
     else:
         host.nftables.load(Context(), delete_script())
-        host.files.write(INTENT_PATH, b'{"hostRouting": {"watch": {"enabled": true}}}', mode=0o644)
+        host.files.write(INTENT_PATH, b'{"hostRouting": {"routeOverlap": {"expected": ["azure"]}}}', mode=0o644)
     keeper.act(Context())
     assert table(host) is None
 

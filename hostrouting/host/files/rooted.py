@@ -104,6 +104,19 @@ def shown_path(root: str, path: str) -> str:
     return root.rstrip("/") + path
 
 
+def exposure(path: str, user: int, mode: int, *, owner: int = 0) -> str | None:
+    """Return why others than root and the owner could change a file or folder, and the remedy; None if they cannot.
+
+    >>> print(exposure("/etc/x", 0, 0o40777))
+    others than root may change /etc/x (owner 0, mode 0777); run: chown 0 '/etc/x' && chmod go-w '/etc/x'
+    """
+    if user in {0, owner} and not mode & 0o022:
+        return None
+    # A sticky folder, such as /tmp, is for everybody.
+    remedy = "use another place" if mode & stat.S_ISVTX else f"run: chown {owner} {path!r} && chmod go-w {path!r}"
+    return f"others than root may change {path} (owner {user}, mode {stat.S_IMODE(mode):04o}); {remedy}"
+
+
 def path_parts(path: str) -> list[str]:
     """Return the components of a path, the first one last, so that pop() takes them in order."""
     return [part for part in reversed(path.split("/")) if part not in {"", "."}]

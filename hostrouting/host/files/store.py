@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 
-from hostrouting.host.files.rooted import file_errors, open_file, open_parent, shown_path, sync_folder
+from hostrouting.host.files.rooted import exposure, file_errors, open_file, open_parent, shown_path, sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -82,16 +82,20 @@ class RootedFiles:
 
     def exposed(self, path: str) -> str | None:
         """See `FileStore.exposed`."""
-        reasons: list[str] = []
+        found: list[tuple[str, os.stat_result]] = []
 
         def look(folder: int) -> None:
             path = os.readlink(f"/proc/self/fd/{folder}")  # noqa: PTH115 - pathlib is slow to import
-            reasons.extend(_exposure(path, os.fstat(folder)))
+            found.append((path, os.fstat(folder)))
 
         status = self._find("look at", path, _status, follow=True, passing=look)
         if status is not None:
-            reasons += _exposure(shown_path(self.root, path), status)
-        return reasons[0] if reasons else None
+            found.append((shown_path(self.root, path), status))
+        # The folder of an image itself has no meaning on the target machine.
+        is_image = self.root != "/"
+        owner = os.geteuid() if is_image else 0
+        reasons = (exposure(place, each.st_uid, each.st_mode, owner=owner) for place, each in found[is_image:])
+        return next(filter(None, reasons), None)
 
     def rename(self, path: str, name: str) -> bool:
         """See `FileStore.rename`."""
@@ -314,15 +318,6 @@ def _obstacle(folder: int, size: int) -> int | None:
     if size and ((room.f_blocks and room.f_bfree * room.f_frsize < size) or (room.f_files and not room.f_ffree)):
         return errno.ENOSPC
     return None if os.access(".", os.W_OK, dir_fd=folder, effective_ids=True) else errno.EACCES
-
-
-def _exposure(path: str, status: os.stat_result) -> list[str]:
-    """Return the reasons why users other than root and ours could change the file; empty if they cannot."""
-    if status.st_uid not in {0, os.geteuid()}:
-        return [f"{path} belongs to the user {status.st_uid}"]
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return [f"others may write to {path} (mode {stat.S_IMODE(status.st_mode):04o})"]
-    return []
 
 
 def _entries(folder: int, name: str) -> list[str]:

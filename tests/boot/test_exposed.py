@@ -1,0 +1,76 @@
+"""What root runs, and what others could change of it."""
+
+import os
+from pathlib import Path
+
+import pytest
+from support.intent_nodes import ROUTES, apply, config, in_time, node
+from support.needs import needs
+
+from hostrouting.check import check_node
+from hostrouting.configure import Configure, Reset
+from hostrouting.exceptions import HostFileError
+from hostrouting.host.files.store import RootedFiles
+from hostrouting.testing import FakeHost
+from phases import TaskFailedError, execute, plan
+
+COMMAND = "/opt/agent/bin/hostrouting"
+BY_SERVICE = {**ROUTES, "watch": {"enabled": True, "mode": "service"}}
+FOLDER = "/etc/aks-flex-node"
+PLACES = [FOLDER, "/etc", "/", "/etc/systemd/system", f"{FOLDER}/hostrouting-ask.sh", COMMAND, "/opt"]
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
+    """A node with an installed config, and with a command for the watch."""
+    monkeypatch.setattr("sys.argv", [COMMAND])
+    host = node()
+    host.files.write(COMMAND, b"#!/usr/bin/python3\n", mode=0o755)
+    apply(host, **BY_SERVICE)
+    return host
+
+
+@pytest.mark.parametrize("path", PLACES)
+@pytest.mark.parametrize("field", [{"mode": 0o777}, {"owner": 1000}])
+def test_an_apply_is_refused_before_any_change(host: FakeHost, path: str, field: dict[str, int]) -> None:
+    """Also one that would change no file; plan and check name path, owner, mode and remedy, and a reset goes on."""
+    host.files.tree.change(path, **field)
+    before = host.routes.routes(), host.files.tree.snapshot()
+    fact = f"{path} (owner {field.get('owner', 0)}, mode {field.get('mode', 0o755):04o})"
+    said = f"others than root may change {fact}; run: chown 0 '{path}' && chmod go-w '{path}'"
+    for wanted in (BY_SERVICE, {**BY_SERVICE, "routeOverlap": {"expectedCidrs": ["10.0.0.0/8"]}}):
+        for act in (plan, execute):
+            with pytest.raises(TaskFailedError) as caught:
+                act(Configure(config(**wanted), host=host), in_time())
+            assert isinstance(caught.value.cause, HostFileError)
+            assert said in str(caught.value.cause)
+            assert (host.routes.routes(), host.files.tree.snapshot()) == before
+    found = check_node(in_time(), config(**BY_SERVICE), host).findings
+    assert ("error", said) in [(each.severity, each.reason) for each in found if each.kind == "exposed"]
+    execute(Reset(config(), host=host), in_time())
+    assert not host.files.exists(f"{FOLDER}/hostrouting.json")
+
+
+def test_a_fresh_node_gets_nothing_of_a_command_that_others_could_change() -> None:
+    """Neither routes nor boot files: the boot would run it as root. A timer runs no command."""
+    host = node()
+    host.files.write("/usr/local/bin/hostrouting", b"", mode=0o777)
+    before = host.routes.routes(), host.files.tree.snapshot()
+    with pytest.raises(TaskFailedError, match="/usr/local/bin/hostrouting"):
+        apply(host, **BY_SERVICE)
+    assert (host.routes.routes(), host.files.tree.snapshot()) == before
+    apply(host, **ROUTES, watch={"enabled": True})
+
+
+@needs("root")
+def test_an_image_may_belong_to_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own folder may have any mode; below it the modes count, and the owner is root or the caller."""
+    tmp_path.chmod(0o777)
+    files = RootedFiles(str(tmp_path))
+    files.write("/etc/a", b"", mode=0o644)
+    os.chown(tmp_path / "etc", 65534, -1)
+    assert "(owner 65534, mode 0755); run: chown 0 " in str(files.exposed("/etc/a"))
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    assert files.exposed("/etc/a") is None
+    (tmp_path / "etc").chmod(0o775)
+    assert "(owner 65534, mode 0775)" in str(files.exposed("/etc/a"))
