@@ -118,7 +118,7 @@ class _Look:
         if self._config.probe_snat.enabled:
             siblings += self._ask(self._probes, trouble=self._finding("probe-snat", "IPv6 probes"))
         # The first apply mends the others.
-        yield from (each for each in siblings if not (waiting and "hostrouting apply" in each.reason))
+        yield from (each for each in siblings if not (waiting and APPLY in each.reason))
         yield from self._ask(self._exposed)
         if self._config.static_routes.routes:
             yield from self._ask(self._networkd)
