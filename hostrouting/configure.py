@@ -186,12 +186,17 @@ class Configure(_Pipeline):
             self._watch,
         )
         if config.void:
-            # None of them is called: `do` refuses the config, or does nothing. One plan tells which.
-            plans = {self._boot_files.name: self._plan_nothing}
-            self.subtasks = tuple(
-                task(each.name, plan=plans.get(each.name, lambda _: ()), records=True)(lambda _: None)
-                for each in self.subtasks
-            )
+            self.subtasks = tuple(map(self._idle, self.subtasks))
+
+    def _idle(self, each: Task) -> Task:
+        """Return a stand-in for a task of a config that asks for nothing; the first plan tells what `do` would do."""
+
+        def plan_nothing(_ctx: Context) -> Sequence[Change]:
+            if each is self._boot_files:
+                self._boot.changes_nothing(self._config)
+            return ()
+
+        return task(each.name, plan=plan_nothing, records=True)(lambda _: None)
 
     def do(self, ctx: Context) -> None:
         """Do all tasks, unless the config asks for nothing; raise one error with every failure in it."""
@@ -207,10 +212,6 @@ class Configure(_Pipeline):
         """Return the changes that `do` would make; do not change or wait."""
         return plan(self, ctx).changes
 
-    def _plan_nothing(self, _ctx: Context) -> Sequence[Change]:
-        self._boot.changes_nothing(self._config)
-        return ()
-
     def undo(self, ctx: Context) -> None:
         """Undo all tasks, the gate first; a config that asks for nothing has nothing to undo."""
         if self._config.void:
@@ -219,7 +220,7 @@ class Configure(_Pipeline):
             Serial(self._routes, *self._siblings, self._check, self._boot_files, self._watch).undo(held)
 
     def _do_all(self, ctx: Context) -> None:
-        self._boot.refuse_exposed(watch_units(self._config, self._host, usable=True))
+        self._boot.refuse_exposed(*watch_units(self._config, self._host))
         # A gate that could never open is refused before anything is changed.
         self._boot.refuse_gates(ctx, *self._present(ctx))
         if not self._boot.is_installed or not self._config.static_routes.routes:
