@@ -90,14 +90,13 @@ def _probe_units(config: HostRoutingConfig, host: Host | None) -> list[BootUnit]
     return [boot_unit(rules_to_install(config, host=host), required=config.probe_snat.required)]
 
 
-def watch_units(config: HostRoutingConfig, host: Host | None, *, usable: bool = False) -> list[BootUnit]:
-    """Return the unit of the watch, if there is to be one; if `usable`, only one that a machine can start."""
+def watch_units(config: HostRoutingConfig, host: Host | None) -> list[BootUnit]:
+    """Return the unit of the watch, if there is to be one."""
     if not config.watch.enabled:
         return []
     from hostrouting.host import Host
-    from hostrouting.watch.unit import boot_unit, command_path, has_duties, obstacle
+    from hostrouting.watch.unit import boot_unit, command_path, has_duties
 
-    files = Host.given_or_live(host).files
-    if not has_duties(config) or (usable and obstacle(config, files)):
+    if not has_duties(config):
         return []
-    return [boot_unit(config, command_path(files))]
+    return [boot_unit(config, command_path(Host.given_or_live(host).files))]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from hostrouting.boot import INTENT_PATH, WATCH_UNITS, Boot, Intent, held_gates, is_refused_now, units_in
+from hostrouting.boot import INTENT_PATH, WATCH_UNITS, Boot, Intent, held_gates, is_refused_now
 from hostrouting.boot_files import PROBE_UNIT, boot_parts, installs_units, missing_tools, watch_units
 from hostrouting.commands import command_line
 from hostrouting.config import OverlapMode, RouteOverlapConfig
@@ -201,9 +201,9 @@ class _Look:
         told = change.detail or state[change.action]
         return NodeFinding("boot-file", change.subject, told if is_refused(told) else f"{told}; {APPLY}")
 
-    def _exposed(self) -> list[NodeFinding]:
-        watching = watch_units(self._config, self._host, usable=True)
-        return self._boot.exposed(units_in([*boot_parts(self._config), *watching]))
+    def _exposed(self) -> Iterator[NodeFinding]:
+        if reasons := self._boot.exposed(*boot_parts(self._config), *watch_units(self._config, self._host)):
+            yield NodeFinding("exposed", "hostRouting", reasons)
 
     # --- the gates
 

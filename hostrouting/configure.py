@@ -219,12 +219,17 @@ class Configure(_Pipeline):
             *self._last(self._live_half(self._check)),
         )
         if config.void:
-            # None of them is called: `do` refuses the config, or does nothing. One plan tells which.
-            plans = {"install-boot-files": self._plan_nothing}
-            self.subtasks = tuple(
-                task(each.name, plan=plans.get(each.name, lambda _: ()), records=True)(lambda _: None)
-                for each in self.subtasks
-            )
+            self.subtasks = tuple(map(self._idle, self.subtasks))
+
+    def _idle(self, each: Task) -> Task:
+        """Return a stand-in for a task of a config that asks for nothing; the first plan tells what `do` would do."""
+
+        def plan_nothing(_ctx: Context) -> Sequence[Change]:
+            if each.name == "install-boot-files":
+                self._boot.changes_nothing(self._config)
+            return ()
+
+        return task(each.name, plan=plan_nothing, records=True)(lambda _: None)
 
     def do(self, ctx: Context) -> None:
         """Do all tasks, unless the config asks for nothing; raise one error with every failure in it."""
@@ -250,10 +255,6 @@ class Configure(_Pipeline):
             forecaster = self._forecaster(ctx)
             return Forecast() if forecaster is None else self._planned(ctx, forecaster)
 
-    def _plan_nothing(self, _ctx: Context) -> Sequence[Change]:
-        self._boot.changes_nothing(self._config)
-        return ()
-
     def undo(self, ctx: Context) -> None:
         """Undo all tasks, the gate first; a config that asks for nothing has nothing to undo."""
         if self._config.void:
@@ -263,7 +264,7 @@ class Configure(_Pipeline):
             Serial(routes, *self._siblings, check, self._files_task(), self._watch).undo(held)
 
     def _do_all(self, run: _Run) -> None:
-        self._boot.refuse_exposed(watch_units(self._config, self._host, usable=True))
+        self._boot.refuse_exposed(*watch_units(self._config, self._host))
         ctx, parts = run.ctx, self._present(run.ctx)
         # A gate that could never open is refused before anything is changed.
         self._boot.refuse_gates(ctx, *parts)

@@ -138,7 +138,7 @@ def test_a_config_that_installs_nothing_is_refused_over_another_one(host: FakeHo
             act(Configure(HostRoutingConfig.from_mapping(document), host=host))
         assert isinstance(caught.value.cause, InvalidConfigError)
         first, *fields = caught.value.cause.errors
-        assert first.message.startswith("installs nothing, and a config is installed; to remove all that hostrouting")
+        assert first.message.startswith("installs nothing; to remove all that hostrouting installed, write ")
         assert [path for path, _ in fields] == [f"hostRouting.{key}" for key in document.get("hostRouting", document)]
     assert (host.routes.routes(), host.files.tree.snapshot()) == before
     assert host.services.operations.calls == []
@@ -158,7 +158,7 @@ def test_an_agents_config_without_ours_changes_nothing(
         caplog.clear()
         assert not getattr(act(task), "changes", ())
         [told] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-        assert told == "nothing is changed, and what is installed stays, because hostRouting is missing or null"
+        assert told.startswith("nothing is changed, and what is installed stays: hostRouting is missing or null; to ")
     undo(task)
     assert run(task, skip=["clean-stale-cni"]).ok
     assert (host.routes.routes(), host.files.tree.snapshot()) == before

@@ -40,8 +40,8 @@ from hostrouting.boot.layout import (
 )
 from hostrouting.boot.recorded import RecordedFiles
 from hostrouting.boot.steps import MASKED, Steps
-from hostrouting.config import DEFAULT_GATES, OWN_UNITS, REMOVE_ALL
-from hostrouting.exceptions import ConfigError, HostFileError, InvalidConfigError, UnitError
+from hostrouting.config import DEFAULT_GATES, OWN_UNITS
+from hostrouting.exceptions import HostFileError, InvalidConfigError, UnitError
 from hostrouting.findings import NodeFinding, is_refused
 from phases import Change
 
@@ -100,11 +100,9 @@ class Boot:
         """
         if not (void := config.void):
             return False
-        if config.given is not None and (self.has_traces or self.installed_units()):
-            refusal = ConfigError("hostRouting", f"installs nothing, and a config is installed; {REMOVE_ALL}")
-            raise InvalidConfigError([refusal, *void])
-        reasons = "; ".join(map(" ".join, void))
-        self._logger.warning("nothing is changed, and what is installed stays, because %s", reasons)
+        if config.given is not None and self.installed_units():
+            raise InvalidConfigError(void)
+        self._logger.warning("nothing is changed, and what is installed stays: %s", "; ".join(map(" ".join, void)))
         return True
 
     def drift(self, ctx: Context, *parts: Part) -> list[Change]:
@@ -126,19 +124,18 @@ class Boot:
         """Raise UnitError as `install` would: for masked files, and for gates that never open or start too early."""
         self._accepted_steps(ctx, parts)
 
-    def exposed(self, units: Iterable[BootUnit]) -> list[NodeFinding]:
-        """Return what others than root could change of that which root runs: files, commands, and folders above."""
+    def exposed(self, *parts: Part) -> str:
+        """Return what others than root could change of that which root will run; "" if there is nothing."""
+        units = units_in(parts)
         named = [word for unit in (ready_unit(), *units) for word in (*unit.words("ExecStart"), *unit.paths)]
-        paths = [word for word in named if word.startswith("/")]
+        paths = (path for path in (SCRIPT_DIRECTORY, UNIT_DIRECTORY, *named) if units and path.startswith("/"))
         # A folder is the reason for all below it.
-        reasons = {self._host.files.exposed(path): path for path in (*paths, UNIT_DIRECTORY, SCRIPT_DIRECTORY)}
-        return [NodeFinding("exposed", path, reason) for reason, path in reasons.items() if reason]
+        return "; ".join(dict.fromkeys(filter(None, map(self._host.files.exposed, paths))))
 
-    def refuse_exposed(self, units: Sequence[BootUnit]) -> None:
-        """Raise HostFileError if there is anything of that, and a unit to install."""
-        reasons = [finding.reason for finding in self.exposed(units)] if units else []
-        if reasons:
-            raise HostFileError(f"root would run what others can change; nothing was changed: {'; '.join(reasons)}")
+    def refuse_exposed(self, *parts: Part) -> None:
+        """Raise HostFileError if there is anything of that."""
+        if reasons := self.exposed(*parts):
+            raise HostFileError(f"root would run what others can change; nothing was changed: {reasons}")
 
     def refuse_unwritable(self, *parts: Part) -> None:
         """Raise HostFileError if `install` has files to change and the file system is read-only or full."""
@@ -268,7 +265,7 @@ class Boot:
 
     def _refuse_gates(self, ctx: Context, units: Sequence[BootUnit], steps: Sequence[Step]) -> None:
         ctx.check()
-        self.refuse_exposed(units)
+        self.refuse_exposed(*units)
         # To follow the order of units takes several calls of systemctl for each gate, so only if there are changes.
         if steps and units:
             refuse_faulty_gates(ctx, self._host.services, self._gates)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from hostrouting.config.sections import EMPTY_SECTIONS, HostRoutingConfig
+from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.config.wire import WireValue, schema_of, wire_fields
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def config_schema() -> dict[str, Any]:
         "type": "object",
         # The other keys of a whole config are not ours.
         "if": {"required": [_KEY]},
-        "then": {"properties": {key: {"type": "null"} for key in EMPTY_SECTIONS} | {_KEY: reference}},
+        "then": {"properties": {_KEY: reference}},
         "else": {**reference, "minProperties": 1},
         "$defs": sections,
     }

@@ -97,13 +97,13 @@ _KEY: Final = "hostRouting"
 #: `staticRoute` and `stale_cni` are mistyped sections; `gateway` and `watchdog` are an agent's own keys.
 _SIMILARITY: Final = 0.8
 #: Why a section installs nothing, for those whose names no agent uses for a key of its own.
-EMPTY_SECTIONS: Final = {
+_EMPTY: Final = {
     "staticRoutes": ": routes is empty",
     "routeOverlap": ": expectedCidrs and expected are empty",
     "probeSnat": ": enabled is not true",
     "staleCni": ": enabled is not true",
 }
-REMOVE_ALL: Final = f'to remove all that hostrouting installed, write {{"{_KEY}": {{}}}} or use --allow-empty'
+_REMOVE_ALL: Final = f'to remove all that hostrouting installed, write {{"{_KEY}": {{}}}} or use --allow-empty'
 
 
 @attrs.frozen(kw_only=True)
@@ -331,14 +331,14 @@ class HostRoutingConfig(WireValue):
         is_absent = is_whole and ours is None
         beside = [
             ConfigError(key, f"has no effect beside {_KEY}; move it to {_KEY}.{key}")
-            for key in EMPTY_SECTIONS
+            for key in _EMPTY
             if whole.get(key) is not None
         ]
         if is_absent and not (allow_empty or beside):
             found = (
                 "is null, which configures nothing" if _KEY in whole else "is missing, and so is every section of it"
             )
-            raise InvalidConfigError([ConfigError(_KEY, f"{found}; {REMOVE_ALL}")])
+            raise InvalidConfigError([ConfigError(_KEY, f"{found}; {_REMOVE_ALL}")])
         config = structured(cls, {} if is_absent else ours, also_known=() if is_whole else [_KEY], others=beside)
         object.__setattr__(config, "given", None if is_absent else tuple(ours))
         return config
@@ -354,7 +354,7 @@ class HostRoutingConfig(WireValue):
     def void(self) -> list[ConfigError]:
         """Why it asks for nothing, for each of its keys; empty if it asks, or if it says just that everything may go.
 
-        >>> HostRoutingConfig.from_mapping({"staticRoutes": {"enabled": True}}).void
+        >>> HostRoutingConfig.from_mapping({"staticRoutes": {"enabled": True}}).void[1:]
         [ConfigError(path='hostRouting.staticRoutes', message='asks for nothing: routes is empty')]
         >>> HostRoutingConfig.from_mapping({"hostRouting": {}}).void
         []
@@ -362,9 +362,10 @@ class HostRoutingConfig(WireValue):
         if self.asks:
             return []
         if self.given is None:
-            return [ConfigError(_KEY, "is missing or null")]
+            return [ConfigError(_KEY, f"is missing or null; {_REMOVE_ALL}")]
         keys = self.given or self.to_mapping()
-        return [ConfigError(f"{_KEY}.{key}", f"asks for nothing{EMPTY_SECTIONS.get(key, '')}") for key in keys]
+        empty = [ConfigError(f"{_KEY}.{key}", f"asks for nothing{_EMPTY.get(key, '')}") for key in keys]
+        return empty and [ConfigError(_KEY, f"installs nothing; {_REMOVE_ALL}"), *empty]
 
 
 def _is_ours(key: object, known: list[str]) -> bool:

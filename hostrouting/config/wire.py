@@ -203,8 +203,11 @@ def repeated_keys(mapping: Mapping[Any, Any]) -> Collection[str]:
 
 def _read_fields(cls: type[Any]) -> dict[str, attrs.Attribute[Any]]:
     """Return the fields of a class by their names in JSON."""
-    fields = (each for each in attrs.fields(cls) if each.init)
-    return {_camel_case(each.name): each.evolve(metadata=each.metadata or _usual(each)) for each in fields}
+    return {
+        _camel_case(each.name): each.evolve(metadata=each.metadata or _usual(each))
+        for each in attrs.fields(cls)
+        if each.init
+    }
 
 
 def _usual(field: attrs.Attribute[Any]) -> dict[str, Callable[[Any], Any]]:

@@ -150,8 +150,7 @@ class ConfigureProbeSNAT(NodeTask):
     def _wanted(self, ctx: Context) -> ProbeRules | NotWanted:
         """Decide, after waiting for routes and addresses that routers have yet to advertise."""
         # A silent cloud does not keep an optional task from its work, so some of the time is left for that.
-        patience = None if self._config.probe_snat.required else _share(ctx, _WAIT_SECONDS)
-        outcome = self._decide(ctx, seconds=patience)
+        outcome = self._decide(ctx, seconds=_share(ctx, _WAIT_SECONDS))
         began = ctx.clock.monotonic()
         limits: dict[type, float] = {}
         while not isinstance(outcome, ProbeRules) and outcome.may_change:

@@ -30,8 +30,6 @@ _SECTION: Final = "Network"
 _KEY: Final = "ManageForeignRoutes"
 #: Known since systemd 249; an older one ignores it with a warning.
 _KEY_OF_RULES: Final = "ManageForeignRoutingPolicyRules"
-#: Of rules that networkd leaves alone: the kernel's, and its own.
-_SPARED: Final = frozenset({2, 4})
 #: How systemd writes a switch, in any case; it ignores any other text.
 _SWITCHES: Final = {
     **dict.fromkeys(("1", "yes", "y", "true", "t", "on"), True),
@@ -140,7 +138,8 @@ def networkd_findings(ctx: Context, config: HostRoutingConfig, host: Host) -> li
     if config.watch.keep_foreign_routes:
         texts = _with_drop_in(texts)
     removed = {_KEY: "its static routes"}
-    if any(rule.protocol not in _SPARED for rule in host.routes.rules()):
+    # It leaves those of the kernel alone, and its own.
+    if any(rule.protocol not in {2, 4} for rule in host.routes.rules()):
         removed[_KEY_OF_RULES] = "the policy rules of other programs"
     severity: Severity = "note" if config.watch.enabled else "warning"
     reasons = [

@@ -103,15 +103,6 @@ def _problem(files: FileStore, path: str) -> str:
     return f"has a character in its path that systemd refuses; {_COPY}" if set(path) & _REFUSED else ""
 
 
-def obstacle(config: HostRoutingConfig, files: FileStore) -> str:
-    """Return why no service is installed for this config; "" if nothing prevents it, or none is wanted."""
-    if not has_duties(config) or config.watch.mode is not WatchMode.SERVICE:
-        return ""
-    command = command_path(files)
-    problem = _problem(files, command)
-    return problem and f"the command {command} of {UNIT_OF[WatchMode.SERVICE]} {problem}, {_NO_COMMAND}"
-
-
 def boot_unit(config: HostRoutingConfig, command: str) -> BootUnit:
     """Return the unit for the mode of the config; `command` is the path of the command, for a service."""
     name = UNIT_OF[config.watch.mode]
@@ -179,8 +170,9 @@ class ConfigureWatch(NodeTask):
 
     def do(self, ctx: Context) -> None:
         """Install or remove the unit, and start it without waiting: its first look waits for the run lock."""
-        if hindered := obstacle(self._config, self._host.files):
-            raise UnitError(hindered)
+        obstacle = self._obstacle()
+        if obstacle:
+            raise UnitError(obstacle)
         with self._host.lock.hold(ctx) as held:
             parts, unit = self._parts()
             changed = self._boot.install(held, *parts)
@@ -191,8 +183,9 @@ class ConfigureWatch(NodeTask):
         """Return the changes that `do` would make now."""
         ctx.check()
         parts, unit = self._parts()
-        if unit is not None and (hindered := obstacle(self._config, self._host.files)):
-            return [Change("~", unit.name, f"{hindered}: {refused(OPTIONAL)}")]
+        obstacle = self._obstacle()
+        if unit is not None and obstacle:
+            return [Change("~", unit.name, f"{obstacle}: {refused(OPTIONAL)}")]
         planned = self._boot.plan_install(ctx, *parts)
         if unit is None:
             return planned
@@ -243,6 +236,13 @@ class ConfigureWatch(NodeTask):
             return [*gone, self._intent_with(gone[0])], None
         unit = boot_unit(self._config, command_path(self._host.files))
         return [unit, *_departures(unit), self._intent_with(unit)], unit
+
+    def _obstacle(self) -> str:
+        if not has_duties(self._config) or self._config.watch.mode is not WatchMode.SERVICE:
+            return ""
+        command = command_path(self._host.files)
+        problem = _problem(self._host.files, command)
+        return problem and f"the command {command} of {UNIT_OF[WatchMode.SERVICE]} {problem}, {_NO_COMMAND}"
 
     def _plan_start(self, ctx: Context, unit: str, *, is_outdated: bool) -> list[Change]:
         state = self._host.services.state(ctx, unit)
