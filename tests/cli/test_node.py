@@ -21,7 +21,7 @@ from support.patience import wait_until
 from hostrouting.testing import KernelNode
 
 
-def not_applied(config: Path) -> dict[str, str]:
+def not_applied(config: str | Path) -> dict[str, str]:
     """The finding on a node without anything of this config."""
     return {
         "kind": "not-applied",
