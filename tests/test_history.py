@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.documents import ROOT
 
 from hostrouting.boot import INTENT_PATH
 from hostrouting.history import recorded
@@ -42,4 +43,5 @@ def test_an_entry_tells_who_did_what_to_the_config(tmp_path: Path, monkeypatch: 
             raise OSError("no\nroom")
         fields = fields_of(journal.recv(10_000))
     assert (fields["HOSTROUTING_COMMAND"], fields["HOSTROUTING_SUDO_UID"]) == ("apply", "1000\nMESSAGE=forged")
+    assert f"`journalctl MESSAGE_ID={fields['MESSAGE_ID']}`" in (ROOT / "README.md").read_text(encoding="utf-8")
     assert fields["MESSAGE"].endswith(": no; installed config: none -> ca3d163bab05")

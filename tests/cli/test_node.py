@@ -25,7 +25,7 @@ UNREACHED = (
 )
 
 
-def not_applied(config: Path) -> dict[str, str]:
+def not_applied(config: str | Path) -> dict[str, str]:
     """The finding on a node without anything of this config."""
     return {
         "kind": "not-applied",
