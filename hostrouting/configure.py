@@ -25,7 +25,6 @@ from phases import (
     CancelledError,
     Change,
     DeadlineExceededError,
-    Serial,
     TaskFailedError,
     execute,
     plan,
@@ -133,7 +132,7 @@ class _Pipeline(ABC):
     def _live_half(self, whole: ConfigureStaticRoutes | CheckRouteOverlap, run: _Run | None = None) -> Task:
         """Return a task of the pair without its boot files."""
 
-        @task(whole.name, plan=whole.plan_act, undo=whole.undo_act, records=True)
+        @task(whole.name, plan=whole.plan_act, records=True)
         def act(ctx: Context) -> None:
             if run is not None:
                 whole.act(run.ledger.under(ctx), seconds=run.wait_seconds())
@@ -146,11 +145,7 @@ class _Pipeline(ABC):
         def plan_files(ctx: Context) -> Sequence[Change]:
             return self._boot.plan_install(ctx, *self._present(ctx))
 
-        def remove(ctx: Context) -> None:
-            nothing = HostRoutingConfig()
-            self._boot.install(ctx, *boot_parts(nothing), Intent(config=nothing))
-
-        @task("install-boot-files", plan=plan_files, undo=remove, records=True)
+        @task("install-boot-files", plan=plan_files, records=True)
         def install(ctx: Context) -> None:
             if run is not None:
                 held = run.ledger.under(ctx)
@@ -191,7 +186,7 @@ class Configure(_Pipeline):
 
     A sibling (the sweep, the probes, the watch) that fails is a warning, unless its section is `required`; one error
     with all failures is raised at the end. A config that asks for nothing changes nothing, and is refused over an
-    installed one; a whole agent config without `hostRouting` leaves that in force, and `{"hostRouting": {}}` removes it.
+    installed one; a whole agent config without `hostRouting` leaves that alone, and `{"hostRouting": {}}` removes it.
     """
 
     name = "configure"
@@ -256,12 +251,9 @@ class Configure(_Pipeline):
             return Forecast() if forecaster is None else self._planned(ctx, forecaster)
 
     def undo(self, ctx: Context) -> None:
-        """Undo all tasks, the gate first; a config that asks for nothing has nothing to undo."""
-        if self._config.void:
-            return
-        with self._host.lock.hold(ctx) as held:
-            routes, check = self._live_half(self._routes), self._live_half(self._check)
-            Serial(routes, *self._siblings, check, self._files_task(), self._watch).undo(held)
+        """Do as `Reset`; a config that asks for nothing has nothing to undo."""
+        if not self._config.void:
+            Reset(self._config, host=self._host, logger=self._logger).do(ctx)
 
     def _do_all(self, run: _Run) -> None:
         self._boot.refuse_exposed(*watch_units(self._config, self._host))

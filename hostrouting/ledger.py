@@ -56,7 +56,7 @@ class Ledger:
             try:
                 if undo is not None:
                     undo(own)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 (an inverse may fail in any way, and the others are tried)
                 logger.error("not undone: %s, and what changed with it: %s", change, error)  # noqa: TRY400
                 is_whole = False
             except BaseException:
