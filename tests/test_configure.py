@@ -154,11 +154,11 @@ def test_an_agents_config_without_ours_changes_nothing(
         execute(configure(host, **ROUTES))
     before = host.routes.routes(), host.files.tree.snapshot()
     task = Configure(HostRoutingConfig.from_mapping(document), host=host)
-    for act in (plan, execute):
-        caplog.clear()
-        assert not getattr(act(task), "changes", ())
-        [told] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-        assert told.startswith("nothing is changed, and what is installed stays: hostRouting is missing or null; to ")
+    assert plan(task).changes == ()
+    execute(task)
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    wanted = "nothing is changed, and what is installed stays: hostRouting is missing or null; to "
+    assert [message.startswith(wanted) for message in told] == [True, True]
     undo(task)
     assert run(task, skip=["clean-stale-cni"]).ok
     assert (host.routes.routes(), host.files.tree.snapshot()) == before

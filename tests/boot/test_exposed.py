@@ -52,14 +52,13 @@ def test_an_apply_is_refused_before_any_change(host: FakeHost, path: str, field:
 
 
 def test_a_fresh_node_gets_nothing_of_a_command_that_others_could_change() -> None:
-    """Neither routes nor boot files: the boot would run it as root. A timer runs no command."""
+    """Neither routes nor boot files: the boot would run it as root."""
     host = node()
     host.files.write("/usr/local/bin/hostrouting", b"", mode=0o777)
     before = host.routes.routes(), host.files.tree.snapshot()
     with pytest.raises(TaskFailedError, match="/usr/local/bin/hostrouting"):
         apply(host, **BY_SERVICE)
     assert (host.routes.routes(), host.files.tree.snapshot()) == before
-    apply(host, **ROUTES, watch={"enabled": True})
 
 
 @needs("root")
