@@ -272,7 +272,7 @@ def test_a_narrower_foreign_route_needs_a_separate_route(host: FakeHost) -> None
     host.routes.add_route("172.16.9.0/24", dev="ib0")
     report = check(host, config)
     [cidr] = report.to_mapping()["cidrs"]
-    assert [route["destination"] for route in cidr["suggested_routes"]] == ["172.16.9.0/25", "172.16.9.128/25"]
+    assert [route["destination"] for route in cidr["suggested_routes"]] == ["172.16.9.0/24"]
     assert "not in force" not in report.overlap.advice
     suggested = [{key: route[key] for key in ("destination", "gateway", "dev")} for route in cidr["suggested_routes"]]
     routes = [{"destination": "172.16.8.0/22"}, *suggested]

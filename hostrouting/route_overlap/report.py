@@ -264,9 +264,10 @@ class OverlapReport:
         else:
             unknown = f"the config names no expectedDevs, so it is unknown where {', '.join(cidrs)} should leave"
             [(_, first), *others] = self.findings
-            if first.kind == "unknown-exit" and not others:
-                unknown += f"; it {first.sentence().partition(': ')[2]}"
-            yield f"the node has no IPv4 default route and {unknown}{':' * bool(others)}"
+            is_told = first.kind == "unknown-exit" and not others
+            end = f"; it {first.sentence().partition(': ')[2]}" if is_told else ":"
+            yield f"the node has no IPv4 default route and {unknown}{end}"
+            bad = [] if is_told else bad
         for report in bad:
             yield f"  {report.title}"
             for finding in report.findings:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import suppress
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import attrs
 
 from hostrouting.config.rules import destination
-from hostrouting.fib.model import source_by
+from hostrouting.fib.model import Fib, source_by
+from hostrouting.fib.rules import Packet
 from hostrouting.net.addresses import IPV4, Address, format_cidr, format_ipv4, netmask
 from hostrouting.net.default_route import default_routes
 from hostrouting.net.routes import MAIN_TABLE, SCOPE_LINK, ObservedRoute
@@ -62,29 +63,22 @@ def suggestions(
 
 def _find_way(node: Node, allowed: AllowedDevices, links: Sequence[Device]) -> _Way | None:
     """Return the first next hop of a default route whose gateway is on the link of an expected device."""
+    model = Fib.of(links, node.routes, node.rules)
     for default, hop in ((route, hop) for route in default_routes(node.routes) for hop in route.hops):
         if hop.gateway is None or hop.gateway.family != IPV4 or not allowed.leads_out(hop.dev):
             continue
-        if _is_on_link(node, hop.gateway.number, hop.dev):
+        if _is_on_link(model, hop.gateway.number, hop.dev):
             return _Way(hop.gateway, hop.dev, source_by(hop, default.scope, links))
     return None
 
 
-def _is_on_link(node: Node, gateway: int, dev: str) -> bool:
-    """Return True if the kernel takes a route by this gateway and device."""
-    there = node.backend.lookup([gateway])[0].route
-    if there is None or there.kind != "unicast":
-        return False
-    if there.devs != (dev,):
-        # The kernel asks the routes by the device alone: another device may have the same network.
-        around = [route for route in node.routes if _leads_to(route, gateway, dev)]
-        there = max(around, key=attrgetter("prefix_length"), default=there)
-    return there.devs == (dev,) and there.gateway is None and there.scope == SCOPE_LINK
-
-
-def _leads_to(route: ObservedRoute, address: int, dev: str) -> bool:
-    is_around = not (address ^ route.network) & netmask(route.prefix_length)
-    return is_around and route.devs == (dev,) and route.table == MAIN_TABLE and not route.tos
+def _is_on_link(model: Fib, gateway: int, dev: str) -> bool:
+    """Return True if the kernel takes a route by this gateway and device: it looks for a route to its link."""
+    packet = Packet(gateway, oif=dev)
+    decision = model.decide(packet, scope=SCOPE_LINK)
+    # On a node with VRFs the rules are not known to lead to the table.
+    there = model.search(MAIN_TABLE, packet, scope=SCOPE_LINK) if decision.unknown else decision.route
+    return there is not None and (there.kind, there.scope) == ("unicast", SCOPE_LINK)
 
 
 @attrs.frozen
