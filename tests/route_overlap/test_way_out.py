@@ -228,11 +228,8 @@ class TestLocal:
             "The node's own address precedes any route: remove it from its device, or narrow expectedCidrs."
         )
         section = '"routeOverlap": {"expectedCidrs": ["10.9.0.0/24"], "mode": "STRICT", "allowedDevs": ["mesh0"]}'
-        assert report.allowance.splitlines() == [
-            "Or allow these devices, if they reach the cluster. This silences the finding for good: "
-            "whatever leads the addresses there later, no check, gate or watch says so.",
-            f"  {section}",
-        ]
+        assert "This silences the finding for good: " in report.allowance
+        assert report.allowance.endswith(f"\n  {section}")
         assert asked.ask("10.9.0.0/24", allowedDevs=["mesh0"]).ok
 
 
