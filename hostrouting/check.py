@@ -67,9 +67,9 @@ class NodeReport:
 
     def lines(self, *, verbose: bool = False) -> list[str]:
         """Return the report as text lines; `verbose` offers to silence findings, too."""
-        proof = "\n".join(filter(None, (str(self.overlap), self.overlap.allowance if verbose else "")))
+        proof = (str(self.overlap), self.overlap.allowance if verbose else "")
         notes = [f"note: not looked at: {reason}" for reason in self.not_asked]
-        return [*([proof] if proof else []), *map(str, self.findings), *notes] or ["no findings"]
+        return [*filter(None, proof), *map(str, self.findings), *notes] or ["no findings"]
 
 
 def check_node(ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: float | None = None) -> NodeReport:

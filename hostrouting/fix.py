@@ -9,7 +9,7 @@ import attrs
 from hostrouting.fib import Fib, UnknownDecisionError
 from hostrouting.findings import is_refused
 from hostrouting.route_overlap import announced_fabric, check_now, prove_config
-from hostrouting.static_routes import AWAITED, forecast, reconcile, resolve
+from hostrouting.static_routes import forecast, reconcile, resolve
 
 if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig
@@ -37,7 +37,9 @@ def fixed(
         resolution = resolve(config.static_routes.routes, observed)
         outcome = reconcile(resolution.routes, observed)
         told = forecast(outcome, resolution.missing, model.links(), observed)
-        stuck = [change for change in told if is_refused(change.detail) or (change.detail or "").startswith(AWAITED)]
+        lost = {str(route) for route, _ in resolution.missing}
+        lost |= {str(change.after) for change in outcome.changes if change.after and not model.takes(change.after)}
+        stuck = [change for change in told if is_refused(change.detail) or change.subject in lost]
         if stuck:
             return f"routes of the config cannot be added now: {'; '.join(map(str, stuck))}"
         try:

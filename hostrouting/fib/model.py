@@ -163,6 +163,16 @@ class Fib:
     def _first(self, tables: tuple[int, ...], packet: Packet, scope: int) -> ObservedRoute | None:
         return self.tables.search(tables, packet.destination, tos=packet.tos & TOS_BITS, scope=scope, oif=packet.oif)
 
+    def takes(self, hop: Route | NextHop) -> bool:
+        """Return True if the kernel takes a route by a next hop: it looks for a route to the link of the gateway."""
+        if hop.gateway is None or hop.onlink:
+            return True
+        packet = Packet(hop.gateway.number, oif=hop.dev or "")
+        decision = self.decide(packet, scope=SCOPE_LINK)
+        # On a node with VRFs the rules are not known to lead to the table.
+        there = self.search(MAIN_TABLE, packet, scope=SCOPE_LINK) if decision.unknown else decision.route
+        return there is not None and (there.kind, there.scope) == ("unicast", SCOPE_LINK)
+
     def is_local(self, address: int, table: int = LOCAL_TABLE) -> bool:
         """Return True if a table says that an address is the node's own."""
         route = self.search(table, Packet(address))

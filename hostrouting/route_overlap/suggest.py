@@ -18,10 +18,9 @@ import attrs
 
 from hostrouting.config.rules import destination
 from hostrouting.fib.model import Fib, source_by
-from hostrouting.fib.rules import Packet
 from hostrouting.net.addresses import IPV4, Address, format_cidr, format_ipv4, netmask
 from hostrouting.net.default_route import default_routes
-from hostrouting.net.routes import MAIN_TABLE, SCOPE_LINK, ObservedRoute
+from hostrouting.net.routes import MAIN_TABLE, ObservedRoute
 from hostrouting.route_overlap.announced import is_present
 from hostrouting.route_overlap.report import SuggestedRoute
 
@@ -67,18 +66,10 @@ def _find_way(node: Node, allowed: AllowedDevices, links: Sequence[Device]) -> _
     for default, hop in ((route, hop) for route in default_routes(node.routes) for hop in route.hops):
         if hop.gateway is None or hop.gateway.family != IPV4 or not allowed.leads_out(hop.dev):
             continue
-        if _is_on_link(model, hop.gateway.number, hop.dev):
+        # A route of a config is never `onlink`.
+        if model.takes(hop._replace(onlink=False)):
             return _Way(hop.gateway, hop.dev, source_by(hop, default.scope, links))
     return None
-
-
-def _is_on_link(model: Fib, gateway: int, dev: str) -> bool:
-    """Return True if the kernel takes a route by this gateway and device: it looks for a route to its link."""
-    packet = Packet(gateway, oif=dev)
-    decision = model.decide(packet, scope=SCOPE_LINK)
-    # On a node with VRFs the rules are not known to lead to the table.
-    there = model.search(MAIN_TABLE, packet, scope=SCOPE_LINK) if decision.unknown else decision.route
-    return there is not None and (there.kind, there.scope) == ("unicast", SCOPE_LINK)
 
 
 @attrs.frozen

@@ -178,8 +178,8 @@ def prove_now(config: HostRoutingConfig, fabric: Fabric, host: Host) -> OverlapR
         return report
     networks = {route.prefix for route in routes}
     # Of hundreds of thousands of routes hardly any matter here.
-    there = [route for route in host.routes.routes() if route[:2] in networks and is_usable(route)]
-    first = {place(route): route for route in reversed(there)}
+    there = reversed([route for route in host.routes.routes() if route[:2] in networks])
+    first = {place(route): route for route in there if is_usable(route)}
     in_places = [(route, first.get(place(ObservedRoute(*route.prefix, metric=route.metric)))) for route in routes]
     return report.knowing([route.destination for route, found in in_places if not _is_in_force(route, found)])
 

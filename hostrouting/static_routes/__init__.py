@@ -9,13 +9,12 @@ script.py       the boot script and its unit (assets/), which do the same with o
 
 from __future__ import annotations
 
-from hostrouting.static_routes.account import AWAITED, forecast
+from hostrouting.static_routes.account import forecast
 from hostrouting.static_routes.reconcile import reconcile, resolve
 from hostrouting.static_routes.script import render_script
 from hostrouting.static_routes.task import ConfigureStaticRoutes
 
 __all__ = [
-    "AWAITED",
     "ConfigureStaticRoutes",
     "forecast",
     "reconcile",
