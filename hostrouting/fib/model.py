@@ -164,7 +164,7 @@ class Fib:
         return self.tables.search(tables, packet.destination, tos=packet.tos & TOS_BITS, scope=scope, oif=packet.oif)
 
     def takes(self, hop: Route | NextHop) -> bool:
-        """Return True if the kernel takes a route by a next hop: it looks for a route to the link of the gateway."""
+        """Return True if the kernel takes a route by a next hop, because it finds the gateway on the link."""
         if hop.gateway is None or hop.onlink:
             return True
         packet = Packet(hop.gateway.number, oif=hop.dev or "")
