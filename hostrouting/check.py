@@ -64,11 +64,11 @@ class NodeReport:
         answer = {**self.overlap.to_mapping(mode=self.mode), "ok": self.ok}
         return answer | {name: found for name, found in more.items() if found}
 
-    def lines(self) -> list[str]:
-        """Return the report as text lines."""
-        proof = str(self.overlap)
+    def lines(self, *, verbose: bool = False) -> list[str]:
+        """Return the report as text lines; `verbose` offers to silence findings, too."""
+        proof = (str(self.overlap), self.overlap.allowance if verbose else "")
         notes = [f"note: not looked at: {reason}" for reason in self.not_asked]
-        return [*([proof] if proof else []), *map(str, self.findings), *notes] or ["no findings"]
+        return [*filter(None, proof), *map(str, self.findings), *notes] or ["no findings"]
 
 
 def check_node(

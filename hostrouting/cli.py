@@ -128,8 +128,15 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     added = command("check", _check, "prove every expected CIDR, and compare all else; changes nothing, needs no root")
     config(added)
     offline(added)
-    text = "exit with 1 for findings of this severity or a worse one; the default is error"
-    added.add_argument("--fail-on", choices=["error", "warning"], default="error", help=text)
+    added.add_argument(
+        "--fail-on",
+        choices=["error", "warning"],
+        default="error",
+        help="exit with 1 for findings of this severity or a worse one; the default is error",
+    )
+    added.add_argument(
+        "--fix", action="store_true", help="write CONFIG with the routes that mend this node, to apply it"
+    )
     added = command("explain", _explain, "show which route and device decide each part, and why")
     added.add_argument("asked", nargs="+", metavar="ADDRESS|CIDR")
     added = command("render", _render, "show the files that apply would install")
@@ -263,12 +270,21 @@ def _check(arguments: argparse.Namespace) -> int:
     from hostrouting.check import check_node
     from hostrouting.commands import command_line
 
-    config = _config(arguments)
+    config, host = _config(arguments), _host(arguments)
     # The given time is for the default route: its absence is an answer.
     with _context(None) as ctx:
+        if arguments.fix:
+            from hostrouting.fix import fixed
+
+            found = fixed(ctx, config, host, seconds=arguments.timeout)
+            if isinstance(found, str):
+                _logger.error("%s", found)
+                return BAD
+            print_json({"hostRouting": found.to_mapping()})
+            return FINE
         step = f"run: {command_line('apply', arguments.config, root=arguments.root)}"
-        report = check_node(ctx, config, _host(arguments), seconds=arguments.timeout, apply=step)
-    _answer(arguments, report.to_mapping(), report.lines())
+        report = check_node(ctx, config, host, seconds=arguments.timeout, apply=step)
+    _answer(arguments, report.to_mapping(), report.lines(verbose=arguments.verbose))
     bad = {"error"} if arguments.fail_on == "error" else {"error", "warning"}
     return FINE if report.severities.isdisjoint(bad) else BAD
 

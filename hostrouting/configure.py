@@ -334,7 +334,7 @@ class Configure(_Pipeline):
         return Forecaster(ctx, self._config, self._host)
 
     def _planned(self, ctx: Context, forecaster: Forecaster) -> Forecast:
-        return forecaster.planned([] if ctx.skips(self._routes) else self._routes.planned())
+        return forecaster.planned(*(([], []) if ctx.skips(self._routes) else self._routes.planned()))
 
     def _refuse_worse(self, found: Forecast, state: str) -> None:
         """Tell what is worse; under STRICT refuse it."""

@@ -14,7 +14,7 @@ import attrs
 from hostrouting.config import OverlapMode
 from hostrouting.fib import Fib, UnknownDecisionError
 from hostrouting.net.addresses import format_ipv4, netmask, parse_ipv4
-from hostrouting.route_overlap import announced_fabric, prove_now
+from hostrouting.route_overlap import announced_fabric, prove_config
 from hostrouting.static_routes import RouteAccount
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hostrouting.host.ports import Routing
     from hostrouting.route_overlap import OverlapReport
     from hostrouting.route_overlap.report import Finding
-    from phases import Context
+    from phases import Change, Context
 
 
 class Forecast(NamedTuple):
@@ -70,24 +70,25 @@ class Forecaster:
     def __init__(self, ctx: Context, config: HostRoutingConfig, host: Host) -> None:
         self._config, self._host = config, host
         self._fabric = announced_fabric(ctx.child(timeout=0), config.route_overlap.fabric, host)
-        self.before = self._prove()
+        self.before = self._prove(host.routes)
         self._model: Fib | None = None
 
-    def _prove(self, routing: Routing | None = None) -> OverlapReport:
-        return prove_now(self._config, self._fabric, self._host, routing=routing)
+    def _prove(self, routing: Routing) -> OverlapReport:
+        return prove_config(self._config, self._fabric, routing)
 
-    def planned(self, changes: Sequence[RouteChange] | None) -> Forecast:
-        """Return the proof of the node with these changes; None are changes that nobody can know yet.
+    def planned(self, changes: Sequence[RouteChange], stuck: Sequence[Change]) -> Forecast:
+        """Return the proof of the node with these changes, unless some are `stuck`.
 
         A node without changes is not read as a whole.
         """
-        if changes is not None and not changes:
+        if not changes and not stuck:
             return Forecast(self.before)
         routing = self._host.routes
         self._model = was = Fib.of(routing.links(), routing.routes(), routing.rules())
-        if changes is None:
-            return Forecast(undecided="the plan has routes that are refused, or wait for a default route")
         model = was.changed(changes)
+        told = [*map(str, stuck), *(str(each) for each in changes if each.after and not model.takes(each.after))]
+        if told:
+            return Forecast(undecided=f"not all routes can be added now: {'; '.join(told)}")
         try:
             report = self._prove(model)
             return Forecast(report, tuple(_worse(self.before, report, was, model, changes)))
@@ -98,7 +99,8 @@ class Forecaster:
         """Return the proof of now; worse are addresses at which the model of now is right without our changes."""
         if self._model is None:
             return Forecast()
-        report, routing = self._prove(), self._host.routes
+        routing = self._host.routes
+        report = self._prove(routing)
         try:
             if report.ok or not any(_worse(self.before, report, self._model, routing)):
                 return Forecast(report)

@@ -3,7 +3,9 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import attrs
 import pytest
 
 from hostrouting.check import NodeReport, check_node
@@ -11,8 +13,13 @@ from hostrouting.cli import main
 from hostrouting.config import HostRoutingConfig
 from hostrouting.configure import Configure, Reset
 from hostrouting.exceptions import BackendError, ToolNotFoundError, UnitError
+from hostrouting.fix import fixed
 from hostrouting.host import Host, Route, RouteChange
+from hostrouting.net.addresses import parse_ipv4
 from hostrouting.net.default_route import default_routes
+from hostrouting.route_overlap import prove_config
+from hostrouting.route_overlap.fabric import Fabric, FabricAddress
+from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.testing import FakeHost
 from phases import Context, TaskFailedError, execute
 from phases.testing import ManualClock
@@ -273,11 +280,64 @@ def test_a_narrower_foreign_route_needs_a_separate_route(host: FakeHost) -> None
     host.routes.add_route("172.16.9.0/24", dev="ib0")
     report = check(host, config)
     [cidr] = report.to_mapping()["cidrs"]
-    assert [route["destination"] for route in cidr["suggested_routes"]] == ["172.16.9.0/25", "172.16.9.128/25"]
+    assert [route["destination"] for route in cidr["suggested_routes"]] == ["172.16.9.0/24"]
     assert "not in force" not in report.overlap.advice
     suggested = [{key: route[key] for key in ("destination", "gateway", "dev")} for route in cidr["suggested_routes"]]
     routes = [{"destination": "172.16.8.0/22"}, *suggested]
     assert check(host, applied(host, staticRoutes={"enabled": True, "routes": routes}, **OVERLAP)).ok
+
+
+def test_pasted_advice_converges(host: FakeHost) -> None:
+    """The section that it prints has the routes of the config, too: pasted and applied, nothing is lost."""
+    wrong = {"destination": "172.16.8.0/22", "gateway": "172.16.0.9", "dev": "ib0"}
+    routes = {"enabled": True, "routes": [{"destination": "192.0.2.0/24", "metric": 7}, wrong]}
+    config = config_of(staticRoutes=routes, routeOverlap=OVERLAP["routeOverlap"])
+    ConfigureStaticRoutes(config, host=host).act(in_time())
+    [line] = [line for line in check(host, config).overlap.advice.splitlines() if "staticRoutes" in line]
+    pasted = HostRoutingConfig.from_mapping({**config.to_mapping(), **json.loads(f"{{{line}}}")})
+    kept, mending = map(str, pasted.static_routes.routes)
+    assert (kept, mending) == ("192.0.2.0/24 metric 7", "172.16.8.0/22 via 10.224.0.1 dev eth0")
+    assert fixed(in_time(), config, host) == pasted
+    ConfigureStaticRoutes(pasted, host=host).act(in_time())
+    assert check(host, pasted).overlap.ok
+
+
+@pytest.mark.parametrize("hiding", [{"kind": "blackhole"}, {"dev": "ib0"}])
+def test_our_hidden_route_needs_an_apply_and_no_other_route(host: FakeHost, hiding: dict[str, Any]) -> None:
+    """Also where a blackhole stands before ours, and where a narrower one of ours has the same first address."""
+    routes = [{"destination": "172.16.8.0/22"}, {"destination": "172.16.8.0/24"}]
+    config = applied(host, staticRoutes={"enabled": True, "routes": routes}, **OVERLAP)
+    host.routes.apply([RouteChange.prepend(Route.parse("172.16.8.0/22", protocol=4, **hiding))])
+    report = check(host, config).overlap
+    assert [(cidr.configured_routes, cidr.suggested_routes) for cidr in report.cidrs] == [(("172.16.8.0/22",), ())]
+    assert fixed(in_time(), config, host) == config
+
+
+def test_a_route_that_waits_for_a_default_route_says_so(host: FakeHost) -> None:
+    """An apply cannot add it now, and neither the fix nor a finding says that it could."""
+    applied(host, **ROUTES)
+    config = config_of(staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22", "dev": "ib0"}]})
+    reason = "no IPv4 default route leaves by ib0, so it has no gateway there"
+    assert reason in str(fixed(in_time(), config, host))
+    assert f"{reason}); when that is there, run: " in check(host, config).findings[0].reason
+
+
+def test_a_fabric_is_never_offered_to_be_allowed(host: FakeHost) -> None:
+    """Any other device is, with `-v`; not one of a listed network, of the agent's pool, or of InfiniBand."""
+    config = config_of(routeOverlap={**OVERLAP["routeOverlap"], "allowedDevs": ["mesh*"]})
+    offer = '"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT", "allowedDevs": ["mesh*", "ib0"]'
+    assert offer in "\n".join(check(host, config).lines(verbose=True))
+    assert "allowedDevs" not in "\n".join(check(host, config).lines())
+    node = host.routes
+    assert prove_config(config, Fabric(networks=("172.16.0.0/16",)), node).allowance == ""
+    node.add_link("eth1")
+    node.add_route("172.16.9.0/24", dev="eth1")
+    macs = {"ib0": ":".join(["80"] * 20), "eth1": "02:00:00:00:00:07"}
+    devices = {name: one._replace(mac=macs.get(name, "")) for name, one in node.fib.devices.items()}
+    node.fib = attrs.evolve(node.fib, devices=devices)
+    assert '"allowedDevs": ["mesh*", "eth1"]' in check(host, config).overlap.allowance
+    pool = Fabric(addresses=(FabricAddress("020000000007", parse_ipv4("172.16.1.5")),), source="the pool")
+    assert prove_config(config, pool, node).allowance == ""
 
 
 def test_a_route_that_was_looked_up_by_another_default_route(host: FakeHost) -> None:

@@ -113,10 +113,6 @@ class Fib:
         """See `RouteBackend.routes`."""
         return list(self.tables)
 
-    def routes_of(self, protocol: int) -> list[ObservedRoute]:
-        """See `RouteBackend.routes_of`."""
-        return [route for route in self.tables if route.protocol == protocol]
-
     def rules(self) -> list[Rule]:
         """See `RouteBackend.rules`."""
         return list(self.policy.rules)
@@ -166,6 +162,16 @@ class Fib:
 
     def _first(self, tables: tuple[int, ...], packet: Packet, scope: int) -> ObservedRoute | None:
         return self.tables.search(tables, packet.destination, tos=packet.tos & TOS_BITS, scope=scope, oif=packet.oif)
+
+    def takes(self, hop: Route | NextHop) -> bool:
+        """Return True if the kernel takes a route by a next hop, because it finds the gateway on the link."""
+        if hop.gateway is None or hop.onlink:
+            return True
+        packet = Packet(hop.gateway.number, oif=hop.dev or "")
+        decision = self.decide(packet, scope=SCOPE_LINK)
+        # On a node with VRFs the rules are not known to lead to the table.
+        there = self.search(MAIN_TABLE, packet, scope=SCOPE_LINK) if decision.unknown else decision.route
+        return there is not None and (there.kind, there.scope) == ("unicast", SCOPE_LINK)
 
     def is_local(self, address: int, table: int = LOCAL_TABLE) -> bool:
         """Return True if a table says that an address is the node's own."""

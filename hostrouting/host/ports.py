@@ -40,9 +40,6 @@ class Routing(Protocol):
         snapshot: a table that changed meanwhile is read again.
         """
 
-    def routes_of(self, protocol: int) -> list[ObservedRoute]:
-        """Return the routes of one protocol, as `routes` shows them: a small part of a big table costs little."""
-
     def rules(self) -> list[Rule]:
         """Return the policy rules in the order in which the kernel tries them; a fresh namespace has three."""
 
@@ -67,6 +64,9 @@ class RouteBackend(Routing, Protocol):
     Reading needs no privilege. Every method may be called from any thread. Every failure is a `BackendError`, never an
     error of the library or system call underneath.
     """
+
+    def routes_of(self, protocol: int) -> list[ObservedRoute]:
+        """Return the routes of one protocol, as `routes` shows them: a small part of a big table costs little."""
 
     def apply(
         self,

@@ -67,6 +67,11 @@ class Device(NamedTuple):
     #: The group of `ip link set group`, by which rules suppress routes.
     group: int = 0
 
+    @property
+    def is_infiniband(self) -> bool:
+        """True for IP over InfiniBand, whose hardware addresses have 20 octets."""
+        return self.mac.count(":") == 19
+
 
 def vrf_of(name: str, devices: Mapping[str, Device]) -> str | None:
     """Return the VRF to whose table the addresses of a device bring their routes; None if that is main, and local.

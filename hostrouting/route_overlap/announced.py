@@ -49,7 +49,7 @@ class Announced:
     """The routes that an announced fabric will bring to a node."""
 
     def __init__(
-        self, devices: Iterable[Device], routes: Iterable[ObservedRoute], rules: Sequence[Rule], fabric: Fabric
+        self, devices: Sequence[Device], routes: Iterable[ObservedRoute], rules: Sequence[Rule], fabric: Fabric
     ) -> None:
         self._source = fabric.source
         self._devices = {device.name: device for device in devices}
@@ -70,8 +70,17 @@ class Announced:
         self._own: dict[int, _Network] = {}
         #: The devices that get an address.
         self._changed: set[str] = set()
+        #: The present devices of the fabric, whether they have their address or not.
+        self.members = {
+            device.name
+            for network, length in map(parse_cidr, fabric.networks)
+            for device in devices
+            for one in device.addresses
+            if one.local & netmask(length) == network
+        }
         for mac, address in fabric.addresses:
             for name in self._named(mac):
+                self.members.add(name)
                 self._connect(name, DeviceAddress(address, _LENGTH, address))
         for cidr in fabric.networks:
             self._announce(_ABSENT + cidr, parse_cidr(cidr))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
 from hostrouting.findings import NodeFinding
-from hostrouting.net.addresses import IPV4, Prefix, bounds, format_ipv4
+from hostrouting.net.addresses import IPV4, Prefix, format_ipv4
 from hostrouting.net.default_route import default_route, default_routes, leads_out_by
 from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.route_overlap.parts import AllowedDevices, DecidedPart, Node, adjacent, looked_up
@@ -45,41 +45,38 @@ def prove_egress(
 ) -> OverlapReport:
     """Prove for every address of `cidrs` that it leaves by an expected device, or by one that a pattern allows.
 
-    `expected_devs=None` means the devices of the default route; without one, every CIDR is `no-route` as a whole. An
-    address that will leave by an announced `fabric` is a finding, too. It changes nothing and needs no privilege. It
-    raises `BackendError` if the kernel cannot be asked.
+    `expected_devs=None` means the devices of the default route; without one, every address is a finding, as it is
+    unknown where it should leave. An address that will leave by an announced `fabric` is a finding, too. It changes
+    nothing and needs no privilege. It raises `BackendError` if the kernel cannot be asked.
     """
     node = Node(backend)
     if fabric and (fabric.addresses or fabric.networks):
         node.expect(fabric)
     allowed = _allowed(node, allowed_devs, expected_devs)
+    expected_devs = allowed.expected
     suggested: Sequence[Sequence[SuggestedRoute]] = [()] * len(cidrs)
-    carriers: tuple[str, ...] = ()
     dead_ends: tuple[str, ...] = ()
-    if allowed is None:
-        whole = [map(format_ipv4, bounds(cidr)) for cidr in cidrs]
-        findings: list[tuple[Finding, ...]] = [
-            (Finding(kind="no-route", first=first, last=last),) for first, last in whole
-        ]
-    else:
-        expected_devs = allowed.expected
-        bad = [_bad(parts, allowed, node) for parts in looked_up(node, cidrs, allowed=allowed)]
-        carriers = allowed.carriers
-        if not leads_out_by(node.routes, [dev for dev in expected_devs if allowed.leads_out(dev)]):
-            dead_ends = tuple(dev for dev in expected_devs if dev in allowed.dead_ends)
-        if any(bad):
-            # Imported late: a node without findings does not need it.
-            from hostrouting.route_overlap.suggest import suggestions
+    parts_of_cidrs = looked_up(node, cidrs, allowed=allowed if expected_devs else None)
+    bad = [_bad(parts, allowed, node) for parts in parts_of_cidrs]
+    carriers = allowed.carriers
+    if not leads_out_by(node.routes, [dev for dev in expected_devs if allowed.leads_out(dev)]):
+        dead_ends = tuple(dev for dev in expected_devs if dev in allowed.dead_ends)
+    if any(bad):
+        # Imported late: a node without findings does not need it.
+        from hostrouting.route_overlap.suggest import suggestions
 
-            suggested = suggestions(node, bad, allowed)
-        findings = [_findings(parts, allowed, node) for parts in bad]
+        suggested = suggestions(node, bad, allowed)
+    findings = [_findings(parts, allowed, node) for parts in bad]
+    links = backend.links()
+    fabric_devs = frozenset(link.name for link in links if link.is_infiniband)
     return OverlapReport(
-        expected_devs=tuple(expected_devs or ()),
+        fabric_devs=fabric_devs.union(node.announced.members if node.announced else ()),
+        expected_devs=tuple(expected_devs),
         carriers=carriers,
-        notes=tuple(_notes(backend.links(), set(carriers).difference(expected_devs or ()))),
-        lacks_default=not leads_out_by(node.routes, expected_devs or ()),
+        notes=tuple(_notes(links, set(carriers).difference(expected_devs))),
+        lacks_default=not leads_out_by(node.routes, expected_devs),
         dead_ends=dead_ends,
-        absent_devs=tuple(dev for dev in expected_devs or () if dev not in {link.name for link in backend.links()}),
+        absent_devs=tuple(dev for dev in expected_devs if dev not in {link.name for link in links}),
         cidrs=tuple(
             CidrReport(cidr=str(Prefix.parse(cidr).masked), findings=found, suggested_routes=tuple(mending))
             for cidr, found, mending in zip(cidrs, findings, suggested, strict=True)
@@ -100,12 +97,12 @@ def _notes(links: Sequence[Device], allowed: Container[str]) -> Iterator[NodeFin
             yield NodeFinding("idle-device", link.name, reason, "note")
 
 
-def _allowed(node: Node, patterns: Sequence[str], expected_devs: Sequence[str] | None) -> AllowedDevices | None:
-    """Return the devices that may carry expected traffic; None if neither a default route nor the config names one."""
+def _allowed(node: Node, patterns: Sequence[str], expected_devs: Sequence[str] | None) -> AllowedDevices:
+    """Return the devices that may carry expected traffic: none if neither a default route nor the config names one."""
     if expected_devs is None:
         default = default_route(node.routes)
         if default is None:
-            return None
+            return AllowedDevices((), ())
         expected_devs = default.devs
     # The agent sets the devices of an announced fabric up.
     without_carrier = [device.name for device in node.links() if not (device.up and device.carrier)]
@@ -149,11 +146,13 @@ def _finding(group: Sequence[DecidedPart], allowed: AllowedDevices, node: Node) 
         return make(kind="announced", dev=dev, own=tuple(own), **announced._asdict())
     refused = allowed.refused(one.answer.route) if one.answer.route else ()
     wrong = [dev for dev in refused if dev not in allowed.dead_ends]
-    is_dead_end = one.kind == "overlap" and not wrong
+    kind = one.kind
+    if kind == "overlap" and not (wrong and allowed.expected):
+        kind = "dead-end" if allowed.expected else "unknown-exit"
     # Adjacent blackholes have one answer, but are different routes.
     texts = dict.fromkeys(str(other.decider) for other in group if other.decider)
     return make(
-        kind="dead-end" if is_dead_end else one.kind,
+        kind=kind,
         devs=one.devs,
         dev=next(iter(wrong or refused), None),
         route="; ".join(texts) or None,

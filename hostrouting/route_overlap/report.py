@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 
+from hostrouting.config import HostRoutingConfig, StaticRoutesConfig
 from hostrouting.net.addresses import Prefix, check_device_name, parse_ipv4
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from hostrouting.config import RouteOverlapConfig
     from hostrouting.findings import NodeFinding
 
 Kind: TypeAlias = Literal["overlap", "no-route", "blocked", "local", "dead-end", "announced", "unknown-exit"]
@@ -23,6 +25,7 @@ _SENTENCES: Final[dict[Kind, str]] = {
     "blocked": "blocked",
     "local": "local, the node itself holds it on {dev}",
     "dead-end": "dead end, {dev} has no carrier{among}",
+    "unknown-exit": "leaves by {dev}{among}",
 }
 #: The kinds of findings that allowing their device resolves.
 _BY_DEVICE: Final = frozenset({"overlap", "local"})
@@ -33,7 +36,8 @@ class Finding:
     """Addresses from `first` to `last`, all decided by one route that must not decide them.
 
     `kind` is `overlap` (they leave by another device), `no-route`, `blocked` (blackhole, unreachable, prohibit) or
-    `local` (the node itself has the address, on another device), `dead-end` (an expected device has no carrier) or
+    `local` (the node itself has the address, on another device), `dead-end` (an expected device has no carrier),
+    `unknown-exit` (they leave by `devs`, and neither a default route nor the config says by which they should) or
     `announced` (they will leave by the fabric once its `network` is connected, as `source` says; no route takes the
     addresses `own` from it). `dev` is the first of `devs` that is not allowed. `route` is the deciding route, or rule,
     as `ip` prints it; None if there is none.
@@ -56,9 +60,7 @@ class Finding:
 
     @property
     def to_allow(self) -> tuple[str, ...]:
-        """The devices to be allowed to resolve it; of several that are announced, any may get its address first."""
-        if self.kind == "announced":
-            return self.devs
+        """The devices to be allowed to resolve it."""
         return (self.dev,) if self.dev and self.kind in _BY_DEVICE else ()
 
     def line(self, cidr: str) -> str:
@@ -165,6 +167,10 @@ class OverlapReport:
     absent_devs: tuple[str, ...] = ()
     #: Policy rules that a lookup by address does not cover, because they select by marks, ports or the like.
     not_covered: tuple[str, ...] = ()
+    #: The devices of a fabric, connected or announced.
+    fabric_devs: frozenset[str] = frozenset()
+    #: The config whose CIDRs these are; suggestions complete it.
+    config: HostRoutingConfig = attrs.field(factory=HostRoutingConfig)
     #: Facts that change no answer, about the fabric and about devices; `check` shows them with its other findings.
     notes: Sequence[NodeFinding] = ()
 
@@ -182,6 +188,14 @@ class OverlapReport:
     def suggested_routes(self) -> tuple[SuggestedRoute, ...]:
         """Every suggested route, each once."""
         return tuple(dict.fromkeys(route for report in self.cidrs for route in report.suggested_routes))
+
+    @property
+    def mended_routes(self) -> StaticRoutesConfig:
+        """The section of the config with every suggested route; a route of the config in the same place goes."""
+        new = {route.destination: route.to_config() for route in self.suggested_routes}
+        kept = [route for route in self.config.static_routes.routes if route.metric or route.destination not in new]
+        routes = [*(route.to_mapping() for route in kept), *new.values()]
+        return StaticRoutesConfig.from_mapping({"enabled": True, "routes": routes})
 
     def with_names(self, names: Mapping[str, str | None]) -> OverlapReport:
         """Return the report with the names of its CIDRs."""
@@ -215,6 +229,20 @@ class OverlapReport:
         """The steps that resolve the findings, and the rules that the proof does not cover; may be empty."""
         return "\n".join([*self._advice(), *self._gaps()])
 
+    @property
+    def allowance(self) -> str:
+        """The step that silences findings: to allow their devices; never those of a fabric. May be empty."""
+        found = dict.fromkeys(dev for _, finding in self.findings for dev in finding.to_allow)
+        patterns = [_pattern_for(dev) for dev in found if dev not in self.fabric_devs]
+        if not patterns:
+            return ""
+        overlap = self.config.route_overlap
+        section = attrs.evolve(overlap, allowed_devs=(*overlap.allowed_devs, *patterns))
+        return (
+            "Or allow these devices, if they reach the cluster. This silences the finding for good: whatever leads the "
+            f"addresses there later, no check, gate or watch says so.\n{_section('routeOverlap', section)}"
+        )
+
     def __str__(self) -> str:
         return "\n".join(filter(None, (self.verdict, self.advice)))
 
@@ -228,10 +256,18 @@ class OverlapReport:
             return
         by = ", ".join(self.expected_devs)
         bad = [report for report in self.cidrs if not report.ok]
-        if not self.expected_devs:
-            yield "the node has no IPv4 default route, so nothing leads to " + ", ".join(cidrs)
+        if self.expected_devs:
+            yield f"{len(bad)} of {len(cidrs)} expected CIDRs would not leave by {by} as a whole:"
+        elif all(finding.kind == "no-route" for _, finding in self.findings):
+            yield f"the node has no IPv4 default route, so nothing leads to {', '.join(cidrs)}"
             return
-        yield f"{len(bad)} of {len(cidrs)} expected CIDRs would not leave by {by} as a whole:"
+        else:
+            unknown = f"the config names no expectedDevs, so it is unknown where {', '.join(cidrs)} should leave"
+            [(_, first), *others] = self.findings
+            is_told = first.kind == "unknown-exit" and not others
+            end = f"; it {first.sentence().partition(': ')[2]}" if is_told else ":"
+            yield f"the node has no IPv4 default route and {unknown}{end}"
+            bad = [] if is_told else bad
         for report in bad:
             yield f"  {report.title}"
             for finding in report.findings:
@@ -250,9 +286,8 @@ class OverlapReport:
                 f"The config has routes for it that are not in force ({', '.join(configured)}); "
                 "an apply adds them, or says why they are refused"
             )
-        routes = self.suggested_routes
-        if routes:
-            yield from _paste(routes)
+        if self.suggested_routes:
+            yield from _paste(self)
         yield from _other_steps(self)
 
     def _ways_to_a_default_route(self) -> Iterator[str]:
@@ -276,13 +311,10 @@ class OverlapReport:
             yield from (f"  {rule}" for rule in self.not_covered)
 
 
-def _paste(routes: tuple[SuggestedRoute, ...]) -> Iterator[str]:
-    import json
-
-    section = {"enabled": True, "routes": [route.to_config() for route in routes]}
-    yield "To fix it, add these routes to hostRouting in the agent's config, and apply it again:"
-    yield f'  "staticRoutes": {json.dumps(section)}'
-    for route in routes:
+def _paste(report: OverlapReport) -> Iterator[str]:
+    yield "To fix it, make this section that of hostRouting in the agent's config, and apply it again:"
+    yield _section("staticRoutes", report.mended_routes)
+    for route in report.suggested_routes:
         if route.takes_from:
             yield f"  {route.destination} takes addresses from {', '.join(route.takes_from)}"
         if route.warning:
@@ -305,12 +337,12 @@ def _other_steps(report: OverlapReport) -> Iterator[str]:
         )
     if "local" in kinds:
         yield "The node's own address precedes any route: remove it from its device, or narrow expectedCidrs."
-    devs = dict.fromkeys(dev for _, finding in report.findings for dev in finding.to_allow)
-    if devs:
-        import json
 
-        yield "If these devices are meant to carry the addresses, allow them instead:"
-        yield f'  "routeOverlap": {{"allowedDevs": {json.dumps(list(map(_pattern_for, devs)))}}}'
+
+def _section(name: str, section: RouteOverlapConfig | StaticRoutesConfig) -> str:
+    import json
+
+    return f'  "{name}": {json.dumps(section.to_mapping())}'
 
 
 def _may_be_configured(dev: str) -> bool:

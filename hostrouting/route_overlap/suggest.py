@@ -1,29 +1,31 @@
-"""Suggest the fewest routes that resolve the findings of a proof: by the default gateway, and more specific.
+"""Suggest the fewest routes that resolve the findings of a proof: by the default gateway, as specific or more.
 
 A route in the main table changes only decisions of the main table, and only those of less specific routes and of routes
-with a higher metric. So each offending route of the main table is treated separately. The suggestion is the smallest
-network around all addresses that the route decides inside the CIDR. If that is the network of the offending route
-itself, which a route without metric would have to replace, its two halves are suggested. Addresses inside that a more
+to the same network, before which it is added. So each offending route of the main table is treated separately. The
+suggestion is the smallest network around all addresses that the route decides inside the CIDR. Where the kernel's own
+route has that place, which is never hidden, the two halves of the network are suggested. Addresses inside that a more
 specific route decides are not affected.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from operator import attrgetter, itemgetter
+from contextlib import suppress
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import attrs
 
-from hostrouting.fib.model import source_by
+from hostrouting.config.rules import destination
+from hostrouting.fib.model import Fib, source_by
 from hostrouting.net.addresses import IPV4, Address, format_cidr, format_ipv4, netmask
 from hostrouting.net.default_route import default_routes
-from hostrouting.net.routes import MAIN_TABLE, SCOPE_LINK, ObservedRoute
+from hostrouting.net.routes import MAIN_TABLE, ObservedRoute
 from hostrouting.route_overlap.announced import is_present
 from hostrouting.route_overlap.report import SuggestedRoute
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Container, Iterator, Sequence
 
     from hostrouting.net.links import Device
     from hostrouting.net.routes import Lookup
@@ -51,35 +53,23 @@ def suggestions(
     """Return routes for the bad parts of each CIDR, by destination; none that the main table cannot resolve."""
     links = node.links()
     way = _find_way(node, allowed, links)
-    mender = None if way is None else _Mender(node, allowed, links, way)
+    # No route without metric is added before the kernel's own one.
+    own = (route for route in node.routes if route.protocol == _KERNEL and not (route.tos or route.metric))
+    kept = {(0, 0), *(route[:2] for route in own if route.table == MAIN_TABLE)}
+    mender = None if way is None else _Mender(node, allowed, links, way, kept)
     return [mender.suggest(parts) if mender and parts else [] for parts in bad]
 
 
 def _find_way(node: Node, allowed: AllowedDevices, links: Sequence[Device]) -> _Way | None:
     """Return the first next hop of a default route whose gateway is on the link of an expected device."""
+    model = Fib.of(links, node.routes, node.rules)
     for default, hop in ((route, hop) for route in default_routes(node.routes) for hop in route.hops):
         if hop.gateway is None or hop.gateway.family != IPV4 or not allowed.leads_out(hop.dev):
             continue
-        if _is_on_link(node, hop.gateway.number, hop.dev):
+        # A route of a config is never `onlink`.
+        if model.takes(hop._replace(onlink=False)):
             return _Way(hop.gateway, hop.dev, source_by(hop, default.scope, links))
     return None
-
-
-def _is_on_link(node: Node, gateway: int, dev: str) -> bool:
-    """Return True if the kernel takes a route by this gateway and device."""
-    there = node.backend.lookup([gateway])[0].route
-    if there is None or there.kind != "unicast":
-        return False
-    if there.devs != (dev,):
-        # The kernel asks the routes by the device alone: another device may have the same network.
-        around = [route for route in node.routes if _leads_to(route, gateway, dev)]
-        there = max(around, key=attrgetter("prefix_length"), default=there)
-    return there.devs == (dev,) and there.gateway is None and there.scope == SCOPE_LINK
-
-
-def _leads_to(route: ObservedRoute, address: int, dev: str) -> bool:
-    is_around = not (address ^ route.network) & netmask(route.prefix_length)
-    return is_around and route.devs == (dev,) and route.table == MAIN_TABLE and not route.tos
 
 
 @attrs.frozen
@@ -90,6 +80,8 @@ class _Mender:
     _allowed: AllowedDevices
     _links: Sequence[Device]
     _way: _Way
+    #: The networks to which no route of a config can lead.
+    _kept: Container[_Network]
 
     def suggest(self, bad: Sequence[DecidedPart]) -> list[SuggestedRoute]:
         by_offender: dict[ObservedRoute, list[tuple[int, int]]] = defaultdict(list)
@@ -98,11 +90,8 @@ class _Mender:
                 by_offender[offender].append((one.part.first, one.part.last))
         found = []
         for offender in self._node.held_in_main(by_offender):
-            # A route without metric precedes one with a metric to the same network.
-            shortest = offender.prefix_length + (0 if offender.metric else 1)
-            if shortest <= 32:
-                networks = list(_cover(by_offender[offender], shortest))
-                found += [(network, self._route(network, networks, offender)) for network in networks]
+            networks = [one for one in _cover(by_offender[offender], self._kept) if _may_be_configured(one)]
+            found += [(network, self._route(network, networks, offender)) for network in networks]
         return [route for _, route in sorted(found, key=itemgetter(0))]
 
     def _offenders(self, bad: Sequence[DecidedPart]) -> Iterator[ObservedRoute | None]:
@@ -174,19 +163,26 @@ class _Mender:
         return None
 
 
-def _cover(ranges: Sequence[tuple[int, int]], shortest: int) -> Iterator[_Network]:
-    """Return the fewest networks around all (sorted) ranges, none with a shorter prefix than `shortest`.
+def _may_be_configured(network: _Network) -> bool:
+    with suppress(ValueError):
+        return bool(destination(format_cidr(*network)))
+    return False
 
-    >>> list(_cover([(0x0A000005, 0x0A0000FF)], 8)) == [(0x0A000000, 24)]
+
+def _cover(ranges: Sequence[tuple[int, int]], kept: Container[_Network]) -> Iterator[_Network]:
+    """Return the fewest networks around all (sorted) ranges, none of them one of `kept`.
+
+    >>> list(_cover([(0x0A000005, 0x0A0000FF)], ())) == [(0x0A000000, 24)]
     True
-    >>> list(_cover([(0x0A000000, 0x0A0000FF)], 25)) == [(0x0A000000, 25), (0x0A000080, 25)]
+    >>> list(_cover([(0x0A000000, 0x0A0000FF)], [(0x0A000000, 24)])) == [(0x0A000000, 25), (0x0A000080, 25)]
     True
     """
     first, last = ranges[0][0], ranges[-1][1]
     length = 32 - (first ^ last).bit_length()
-    if length >= shortest:
-        yield first & netmask(length), length
-        return
-    middle = last & netmask(length + 1)
-    yield from _cover([(low, min(high, middle - 1)) for low, high in ranges if low < middle], shortest)
-    yield from _cover([(max(low, middle), high) for low, high in ranges if high >= middle], shortest)
+    network = first & netmask(length), length
+    if network not in kept:
+        yield network
+    elif length < 32:
+        middle = network[0] | 1 << 31 - length
+        yield from _cover([(low, min(high, middle - 1)) for low, high in ranges if low < middle], kept)
+        yield from _cover([(max(low, middle), high) for low, high in ranges if high >= middle], kept)

@@ -15,6 +15,7 @@ import attrs
 from hostrouting.boot import RUNTIME_DIRECTORY, WAIT_SECONDS, WAITED, PairTask, RecordedFiles
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, OverlapMode
 from hostrouting.exceptions import HostFileError, RouteOverlapError
+from hostrouting.fib.tables import is_usable
 from hostrouting.findings import NodeFinding
 from hostrouting.net.routes import OUR_PROTOCOL, ObservedRoute, place
 from hostrouting.route_overlap.fabric import POOL, Fabric, read_fabric
@@ -23,7 +24,7 @@ from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK, MARKERS
 from phases import Change, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from hostrouting.config import HostRoutingConfig
+    from hostrouting.config import HostRoutingConfig, StaticRoute
     from hostrouting.findings import Severity
     from hostrouting.host import Host
     from hostrouting.host.ports import Routing
@@ -38,7 +39,6 @@ _SECONDS_OF_A_WRITE: Final = 0.1
 #: The kinds of findings that a lease, a driver or a carrier resolves; one of another device only if an expected one is
 #: absent.
 _MAY_HEAL: Final = frozenset({"no-route", "dead-end"})
-_IPOIB_COLONS: Final = 19
 _MARKER_MODE: Final = 0o644
 #: A daemon may have filled an expected CIDR with routes; more lines than these help nobody.
 _MOST_LINES: Final = 100
@@ -167,29 +167,41 @@ def _reason_to_wait(report: OverlapReport, fabric: Fabric, host: Host) -> str:
     return "" if kinds else report.lines()[0]
 
 
-def prove_now(
-    config: HostRoutingConfig, fabric: Fabric, host: Host, *, routing: Routing | None = None
-) -> OverlapReport:
-    """Prove the expected CIDRs as they are under an announced fabric, or will be by a model of the routing."""
-    section, routing = config.route_overlap, routing or host.routes
+def prove_now(config: HostRoutingConfig, fabric: Fabric, host: Host) -> OverlapReport:
+    """Prove the expected CIDRs as they are under an announced fabric."""
+    report = prove_config(config, fabric, host.routes)
+    severity: Severity = "warning" if fabric.awaited and _has_infiniband(host) else "note"
+    notes = tuple(NodeFinding("fabric", "routeOverlap", note, severity) for note in fabric.notes)
+    report = attrs.evolve(report, notes=(*notes, *report.notes))
+    routes = config.static_routes.routes
+    if report.ok or not routes:
+        return report
+    networks = {route.prefix for route in routes}
+    # Of hundreds of thousands of routes hardly any matter here.
+    there = reversed([route for route in host.routes.routes() if route[:2] in networks])
+    first = {place(route): route for route in there if is_usable(route)}
+    in_places = [(route, first.get(place(ObservedRoute(*route.prefix, metric=route.metric)))) for route in routes]
+    return report.knowing([route.destination for route, found in in_places if not _is_in_force(route, found)])
+
+
+def prove_config(config: HostRoutingConfig, fabric: Fabric, routing: Routing) -> OverlapReport:
+    """Prove the expected CIDRs of a config, on a machine or a model."""
+    section = config.route_overlap
     report = prove_egress(
         routing,
         list(section.cidrs),
         allowed_devs=(*DEFAULT_ALLOWED_DEVS, *section.allowed_devs),
         expected_devs=section.expected_devs or None,
         fabric=fabric,
-    ).with_names(section.cidrs)
-    severity: Severity = "warning" if fabric.awaited and _has_infiniband(host) else "note"
-    notes = tuple(NodeFinding("fabric", "routeOverlap", note, severity) for note in fabric.notes)
-    report = attrs.evolve(report, notes=(*notes, *report.notes))
-    if report.ok or not config.static_routes.routes:
-        return report
-    places = {place(ObservedRoute(*route.prefix, metric=route.metric)): route for route in config.static_routes.routes}
-    standing = set(map(place, routing.routes_of(OUR_PROTOCOL)))
-    for _, first, _ in routing.lookup([route.prefix[0] for route in places.values()]):
-        if first and first.protocol != OUR_PROTOCOL:
-            standing.discard(place(first))
-    return report.knowing([route.destination for spot, route in places.items() if spot not in standing])
+    )
+    return attrs.evolve(report.with_names(section.cidrs), config=config)
+
+
+def _is_in_force(route: StaticRoute, found: ObservedRoute | None) -> bool:
+    """Return True if the first route in the place of a route of the config is ours, and fits."""
+    if found is None or found.protocol != OUR_PROTOCOL:
+        return False
+    return route.dev in {None, found.dev} and route.gateway in {None, str(found.gateway)}
 
 
 def announced_fabric(ctx: Context, setting: str | tuple[str, ...], host: Host) -> Fabric:
@@ -212,8 +224,8 @@ def _uptime(host: Host) -> float | None:
 
 
 def _has_infiniband(host: Host) -> bool:
-    """Return True if the node has InfiniBand hardware, or a device for IP over it, whose address has 20 octets."""
+    """Return True if the node has InfiniBand hardware, or a device for IP over it."""
     with suppress(HostFileError):
         if host.files.names("/sys/class/infiniband"):
             return True
-    return any(device.mac.count(":") == _IPOIB_COLONS for device in host.routes.links())
+    return any(device.is_infiniband for device in host.routes.links())

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: The refusals that a lease, an address or a carrier may mend.
 _MAY_HEAL: Final = frozenset({errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.ENODEV})
+#: The beginnings of the details of changes that cannot be made before something else has come.
+_AWAITED: Final = ("looked up when a default route is there: ", "waits up to 30 s, since ")
 
 
 # --- records
@@ -130,7 +132,7 @@ def forecast(
     details = _foreseen(outcome.changes, devices, observed)
     details |= {change: refused(_never_overwritten(own)) for change, own in outcome.in_the_way.items()}
     unresolved = [
-        Change("+", str(route), f"looked up when a default route is there: {reason}")
+        Change("+", str(route), f"{_AWAITED[0]}{reason}")
         if route.dev is None or route.dev in devices
         else Change("+", str(route), refused(_no_device(route.dev)))
         for route, reason in missing
@@ -144,7 +146,8 @@ def findings_of(changes: Iterable[Change], connected: Mapping[Route, ObservedRou
     state = {"+": "is not in force", "-": "is ours, but not of this config", "~": "is another one now"}
     for change in changes:
         told = f"{state[change.action]} ({change.detail})" if change.detail else state[change.action]
-        step = "" if is_refused(change.detail) else f"; {APPLY}"
+        first = "when that is there, " if change.detail and change.detail.startswith(_AWAITED) else ""
+        step = "" if is_refused(change.detail) else f"; {first}{APPLY}"
         yield NodeFinding("lost-route", change.subject, f"{told}{step}")
     for route, own in connected.items():
         reason = (
@@ -167,7 +170,7 @@ def _foreseen(
             foreseen[change] = refused(_no_device(dev))
         elif not _is_usable(devices[dev]):
             lack = "has no IPv4 address" if devices[dev].up else "is down"
-            foreseen[change] = f"waits up to 30 s, since {dev} {lack}"
+            foreseen[change] = f"{_AWAITED[1]}{dev} {lack}"
     return foreseen
 
 

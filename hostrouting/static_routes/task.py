@@ -65,12 +65,12 @@ class ConfigureStaticRoutes(PairTask):
         changes, outcome = foresee(self._host, self._resolution)
         return list(findings_of(changes, outcome.connected))
 
-    def planned(self) -> list[RouteChange] | None:
-        """Return the route changes of `act`; None if a route is refused, or lacks values that only a lease brings."""
+    def planned(self) -> tuple[list[RouteChange], list[Change]]:
+        """Return the route changes of `act`, and those that are refused, or lack values that only a lease brings."""
         resolution = self._resolution
         changes, outcome = foresee(self._host, resolution)
-        is_possible = not resolution.missing and not any(is_refused(change.detail) for change in changes)
-        return outcome.changes if is_possible else None
+        lost = {str(route) for route, _ in resolution.missing}
+        return outcome.changes, [each for each in changes if is_refused(each.detail) or each.subject in lost]
 
     def undo_act(self, ctx: Context) -> None:
         """Remove our routes; those that they hid decide again."""

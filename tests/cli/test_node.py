@@ -79,6 +79,24 @@ def test_check_passes_once_the_route_is_there(node: KernelNode, checked: Path) -
 
 
 @needs_kernel
+def test_the_fix_is_a_config_or_a_reason(node: KernelNode, tmp_path: Path) -> None:
+    """The whole config and nothing else: a route for the very address of a foreign one. Against a rule none helps."""
+    path = tmp_path / "config.json"
+    section = {"expectedCidrs": ["172.20.5.7/32"], "mode": "STRICT"}
+    path.write_text(json.dumps({"agent": 1, "hostRouting": {"routeOverlap": section}}))
+    node.add_route("172.20.5.7/32", dev="ib0")
+    answered = run("check", "--fix", path, inside=node)
+    route = {"destination": "172.20.5.7/32", "gateway": "10.224.0.1", "dev": "eth0"}
+    mended = {"staticRoutes": {"enabled": True, "routes": [route]}, "routeOverlap": section}
+    assert (answered.returncode, answered.stderr) == (0, "")
+    assert json.loads(answered.stdout) == {"hostRouting": mended}
+    node.ip("rule", "add", "to", "172.20.0.0/16", "prohibit", "priority", "1")
+    answered = run("check", "--fix", path, inside=node)
+    assert (answered.returncode, answered.stdout) == (1, "")
+    assert "172.20.5.7: blocked (1: from all to 172.20.0.0/16 prohibit)" in answered.stderr
+
+
+@needs_kernel
 def test_a_closed_pipe_changes_no_answer(node: KernelNode, checked: Path) -> None:
     """`check CONFIG | head -1` of a bad node still has exit status 1, and stderr is empty."""
     reading, writing = os.pipe()

@@ -231,7 +231,7 @@ class TestNames:
         """The check suggests a route by such a device, which the script names, too, and it repairs the finding."""
         node.ip("route", "add", "10.96.0.0/12", "dev", "eth1")
         assert f"\nexpected: dev {odd} via 10.220.0.1; " in run_script(node, tmp_path, [CIDR]).output
-        proposed, _ = pasted(str(prove_egress(NetlinkBackend(netns=node.name), [CIDR])))
+        [proposed] = pasted(str(prove_egress(NetlinkBackend(netns=node.name), [CIDR])))
         [route] = HostRoutingConfig.from_mapping(proposed).static_routes.routes
         assert routes_of_script(node, route) == (0, [f"10.96.0.0/16 via 10.220.0.1 dev {odd}"])
         assert prove_egress(NetlinkBackend(netns=node.name), [CIDR]).ok
@@ -240,7 +240,7 @@ class TestNames:
         """The pattern that is proposed matches it."""
         node.ip("route", "replace", "default", "via", VIA["eth1"], "dev", "eth1")
         node.ip("route", "add", CIDR, "dev", odd)
-        allowed = pasted(str(prove_egress(NetlinkBackend(netns=node.name), [CIDR])))[-1]
+        [allowed] = pasted(prove_egress(NetlinkBackend(netns=node.name), [CIDR]).allowance)
         assert run_script(node, tmp_path, [CIDR]).status == 1
         patterns = HostRoutingConfig.from_mapping(allowed).route_overlap.allowed_devs
         assert prove_egress(NetlinkBackend(netns=node.name), [CIDR], allowed_devs=patterns).ok

@@ -124,14 +124,20 @@ def test_of_two_default_routes_the_lower_metric_counts(node: MemoryBackend) -> N
     assert prove_egress(node, ["10.96.0.0/16"]).expected_devs == ("eth0",)
 
 
-def test_without_default_route_every_cidr_is_no_route_whole(node: MemoryBackend) -> None:
-    """Whatever more specific routes say: there is no device to expect."""
+def test_without_default_route_the_way_of_each_address_is_told(node: MemoryBackend) -> None:
+    """No device is expected, so every address is a finding, also one that leaves by a device of a CNI."""
     node.delete_route(next(route for route in node.routes() if route.prefix_length == 0))
-    report = prove_egress(node, ["10.96.0.0/16", "172.16.8.0/22"])
+    node.add_link("cni0")
+    node.add_route("10.96.0.0/25", dev="cni0")
+    node.add_route("10.96.1.0/24", kind="blackhole")
+    report = prove_egress(node, ["10.96.0.0/23", "172.16.1.4/31"])
     assert report.expected_devs == ()
-    assert [shapes(cidr) for cidr in report.cidrs] == [
-        [("no-route", "10.96.0.0", "10.96.255.255", None)],
-        [("no-route", "172.16.8.0", "172.16.11.255", None)],
+    assert [shape for cidr in report.cidrs for shape in shapes(cidr)] == [
+        ("unknown-exit", "10.96.0.0", "10.96.0.127", "cni0"),
+        ("no-route", "10.96.0.128", "10.96.0.255", None),
+        ("blocked", "10.96.1.0", "10.96.1.255", None),
+        ("local", "172.16.1.4", "172.16.1.4", "ib0"),
+        ("unknown-exit", "172.16.1.5", "172.16.1.5", "ib0"),
     ]
 
 

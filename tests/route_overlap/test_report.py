@@ -56,7 +56,7 @@ def test_the_json_has_uncovered_rules_only_if_there_are_any() -> None:
 
 
 def test_the_json_without_default_route() -> None:
-    """No devices are expected, and every CIDR is `no-route` whole."""
+    """No devices are expected, and addresses without a route are `no-route`."""
     report = prove_egress(Node(default=False), ["10.96.0.0/16"])
     assert report.to_mapping(mode="WARN") == {
         "ok": False,
@@ -90,20 +90,26 @@ def test_the_message_is_the_documentation() -> None:
 1 of 2 expected CIDRs would not leave by eth0 as a whole:
   172.16.8.0/22
     172.16.8.0 to 172.16.11.255: overlap, leaves by ib0 (172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4)
-To fix it, add these routes to hostRouting in the agent's config, and apply it again:
+To fix it, make this section that of hostRouting in the agent's config, and apply it again:
   "staticRoutes": {{"enabled": true, "routes": [{route}]}}
-  172.16.8.0/22 takes addresses from ib0
-If these devices are meant to carry the addresses, allow them instead:
-  "routeOverlap": {{"allowedDevs": ["ib0"]}}"""
+  172.16.8.0/22 takes addresses from ib0"""
     assert str(report) == message
 
 
 def test_the_message_without_default_route() -> None:
-    """The message names the missing route and where to look."""
+    """The message names the missing route and where to look, and the way of addresses that have one."""
     assert str(prove_egress(Node(default=False), ["10.96.0.0/16", "10.97.0.0/16"])) == (
         "the node has no IPv4 default route, so nothing leads to 10.96.0.0/16, 10.97.0.0/16\n"
         "Give the node a default route: see the log of its DHCP client, or its network configuration."
     )
+    node = Node(default=False)
+    unknown = "the node has no IPv4 default route and the config names no expectedDevs, so it is unknown where"
+    route = "(172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4)"
+    only = f"{unknown} 172.16.8.0/22 should leave; it leaves by ib0 {route}"
+    assert prove_egress(node, ["172.16.8.0/22"]).verdict == only
+    verdict = prove_egress(node, ["172.16.8.0/22", "10.96.0.0/16"]).verdict.splitlines()
+    assert verdict[0] == f"{unknown} 172.16.8.0/22, 10.96.0.0/16 should leave:"
+    assert verdict[2] == f"    172.16.8.0 to 172.16.11.255: leaves by ib0 {route}"
 
 
 @pytest.mark.parametrize(

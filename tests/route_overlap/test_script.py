@@ -165,11 +165,17 @@ class TestRunning:
 
     @pytest.mark.parametrize(("mode", "status"), [("WARN", 0), ("STRICT", 1)])
     def test_no_default_route(self, node: KernelNode, tmp_path: Path, mode: str, status: int) -> None:
-        """A finding for every CIDR, after the wait."""
-        ran = run_script(node, tmp_path, ["172.16.8.0/22"], mode=mode)
+        """A finding for every CIDR, after the wait: without a route, and with one that nothing expects."""
+        nothing = "10.96.0.0/16: no-route 10.96.0.0-10.96.255.255\n"
+        ran = run_script(node, tmp_path, ["10.96.0.0/16"], mode=mode)
+        assert (ran.status, ran.markers) == (status, {"route-overlap.detected": nothing})
+        assert ran.output.startswith("the node has no IPv4 default route, so nothing leads to 10.96.0.0/16\n")
+        ran = run_script(node, tmp_path, ["172.16.8.0/22", "10.96.0.0/16"], mode=mode)
         assert ran.status == status
-        assert ran.markers == {"route-overlap.detected": "172.16.8.0/22: no-route 172.16.8.0-172.16.11.255\n"}
-        assert ran.output.startswith("the node has no IPv4 default route, so nothing leads to 172.16.8.0/22")
+        route = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
+        unknown = f"172.16.8.0/22: unknown-exit 172.16.8.0-172.16.11.255 by ib0 ({route})\n"
+        assert ran.markers == {"route-overlap.detected": unknown + nothing}
+        assert f"so it is unknown where 172.16.8.0/22 10.96.0.0/16 should leave:\n  {unknown}" in ran.output
 
     def test_the_blocking_route_is_named(self, node: KernelNode, uplink: None, tmp_path: Path) -> None:
         """The kernel answers with an errno alone; the script finds the route."""

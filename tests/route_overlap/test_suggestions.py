@@ -39,25 +39,38 @@ def test_a_nested_offender_needs_a_separate_route(node: MemoryBackend) -> None:
     node.add_route("172.16.9.0/24", dev="ib1")
     assert [(route.destination, route.takes_from) for route in prove(node, "172.16.8.0/22").suggested_routes] == [
         ("172.16.8.0/22", ("ib0",)),
-        ("172.16.9.0/25", ("ib1",)),
-        ("172.16.9.128/25", ("ib1",)),
+        ("172.16.9.0/24", ("ib1",)),
     ]
 
 
-def test_a_host_route_is_suggested_where_it_helps(node: MemoryBackend) -> None:
-    """Two addresses by two routes, and one that has a metric by one without."""
+def test_a_route_of_another_program_is_hidden_by_the_same(node: MemoryBackend) -> None:
+    """With or without a metric, a single address, too: ours is added before it."""
     node.add_route("10.96.0.10/31", dev="ib0")
     node.add_route("10.96.0.20/32", dev="ib0", metric=100)
-    destinations = ["10.96.0.10/32", "10.96.0.11/32", "10.96.0.20/32"]
+    node.add_route("10.96.0.30/32", dev="ib0")
+    destinations = ["10.96.0.10/31", "10.96.0.20/32", "10.96.0.30/32"]
     assert [route.destination for route in prove(node, "10.96.0.0/16").suggested_routes] == destinations
 
 
-def test_a_host_route_without_metric_cannot_be_overridden(node: MemoryBackend) -> None:
-    """Nothing is more specific than a /32."""
-    node.add_route("10.96.0.10/32", dev="ib0")
-    report = prove(node, "10.96.0.0/16")
+def test_the_kernels_own_route_is_not_hidden(node: MemoryBackend) -> None:
+    """Nothing is more specific than the /32 of a peer, and behind a foreign route the kernel's own counts, too."""
+    node.add_address("ib0", "10.96.0.9/32", peer="10.96.0.10")
+    report = prove(node, "10.96.0.10/32")
     assert shapes(report) == [("overlap", "10.96.0.10", "10.96.0.10", "ib0")]
     assert report.suggested_routes == ()
+    node.insert_route(Route.parse("172.16.0.0/16", dev="ib0", protocol=3), verb="prepend")
+    destinations = [route.destination for route in prove(node, "172.16.0.0/16").suggested_routes]
+    assert destinations == ["172.16.0.0/17", "172.16.128.0/17"]
+
+
+def test_no_route_is_suggested_that_no_config_may_have(node: MemoryBackend) -> None:
+    """The whole address space is taken in halves, and there is no route to multicast."""
+    node.delete_route(next(route for route in node.routes() if route.prefix_length == 0))
+    node.add_route("default", dev="ib0")
+    node.add_route("default", gateway="10.224.0.1", dev="eth0", metric=9)
+    [report, other] = prove_egress(node, ["0.0.0.0/0", "224.0.0.0/4"], expected_devs=["eth0"]).cidrs
+    assert {"0.0.0.0/1", "128.0.0.0/1"} <= {route.destination for route in report.suggested_routes}
+    assert other.suggested_routes == ()
 
 
 def test_no_route_is_suggested_whose_own_source_leads_astray(node: MemoryBackend) -> None:
@@ -101,7 +114,7 @@ def test_of_several_neighbours_the_first_is_named(node: MemoryBackend) -> None:
 
 def test_the_second_half_may_be_a_single_address(node: MemoryBackend) -> None:
     """The first of it: all else there is decided by more specific routes that are fine."""
-    node.add_route("10.96.0.0/24", dev="ib0")
+    node.add_address("ib0", "10.96.0.4/24")
     for inner in ("129/32", "130/31", "132/30", "136/29", "144/28", "160/27", "192/26"):
         node.add_route(f"10.96.0.{inner}", gateway="10.224.0.1", dev="eth0")
     destinations = [route.destination for route in prove(node, "10.96.0.0/24").suggested_routes]
@@ -116,8 +129,7 @@ def test_a_node_without_any_address_has_suggestions_too() -> None:
     node.add_route("default", gateway="10.224.0.1", dev="eth0")
     node.add_route("10.96.0.0/24", kind="blackhole")
     node.add_rule(Rule(100, table=88, source=(parse_ipv4("192.0.2.1"), 32)))
-    destinations = [route.destination for route in prove(node, "10.96.0.0/24").suggested_routes]
-    assert destinations == ["10.96.0.0/25", "10.96.0.128/25"]
+    assert [route.destination for route in prove(node, "10.96.0.0/24").suggested_routes] == ["10.96.0.0/24"]
 
 
 def gateways(report: CidrReport) -> list[tuple[str, str]]:
@@ -146,12 +158,11 @@ def test_nothing_is_suggested_where_no_gateway_leads_out(node: MemoryBackend) ->
     assert (report.ok, report.suggested_routes) == (False, ())
 
 
-def test_more_specific_routes_repair_a_route_that_refuses(node: MemoryBackend) -> None:
-    """A blackhole of the main table is beaten as any route is; nothing carries its addresses now."""
+def test_a_route_that_refuses_is_repaired(node: MemoryBackend) -> None:
+    """A blackhole of the main table is hidden as any route is; nothing carries its addresses now."""
     node.add_route("10.96.0.0/24", kind="blackhole")
     assert [(route.destination, route.takes_from) for route in prove(node, "10.96.0.0/16").suggested_routes] == [
-        ("10.96.0.0/25", ()),
-        ("10.96.0.128/25", ()),
+        ("10.96.0.0/24", ()),
     ]
 
 

@@ -72,7 +72,7 @@ def test_warn_logs_every_finding_and_leaves_the_marker(host: FakeHost, caplog: p
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert [record.getMessage().partition("\n")[0] for record in warnings] == [
         LINE,
-        "To fix it, add these routes to hostRouting in the agent's config, and apply it again:",
+        "To fix it, make this section that of hostRouting in the agent's config, and apply it again:",
     ]
     assert (warnings[0].__dict__["kind"], warnings[0].__dict__["dev"]) == ("overlap", "ib0")
 

@@ -163,7 +163,7 @@ class TestDeadEnds:
             (SERVICES, "dead-end", ("eth0",), "eth0"),
         ]
         assert suggested(report) == []
-        assert report.advice.endswith('"allowedDevs": ["ib0"]}')
+        assert report.allowance.endswith('"allowedDevs": ["ib0"]}')
         # An overlap alone names the device, too, and not the main table, in which a route will help once it is back.
         advice = asked.ask("172.16.8.0/22").advice
         assert advice.startswith("eth0 has no carrier: ")
@@ -175,7 +175,7 @@ class TestDeadEnds:
         asked.default("eth0", "ib0")
         report = asked.ask(SERVICES, expectedDevs=["eth0"])
         assert shapes(report) == [(SERVICES, "overlap", ("eth0", "ib0"), "ib0")]
-        assert report.advice.endswith('"allowedDevs": ["ib0"]}')
+        assert '"allowedDevs": ["ib0"]' in report.allowance
 
     def test_to_allow_a_dead_device_makes_it_no_better(self, asked: AskedNode) -> None:
         """An expected device needs a carrier, also if a pattern matches it."""
@@ -224,11 +224,12 @@ class TestLocal:
         asked.default("eth0")
         report = asked.ask("10.9.0.0/24")
         assert shapes(report) == [("10.9.0.0/24", "local", ("mesh0",), "mesh0")]
-        assert report.advice.splitlines() == [
-            "The node's own address precedes any route: remove it from its device, or narrow expectedCidrs.",
-            "If these devices are meant to carry the addresses, allow them instead:",
-            '  "routeOverlap": {"allowedDevs": ["mesh0"]}',
-        ]
+        assert report.advice == (
+            "The node's own address precedes any route: remove it from its device, or narrow expectedCidrs."
+        )
+        section = '"routeOverlap": {"expectedCidrs": ["10.9.0.0/24"], "mode": "STRICT", "allowedDevs": ["mesh0"]}'
+        assert "This silences the finding for good: " in report.allowance
+        assert report.allowance.endswith(f"\n  {section}")
         assert asked.ask("10.9.0.0/24", allowedDevs=["mesh0"]).ok
 
 

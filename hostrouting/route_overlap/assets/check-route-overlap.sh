@@ -449,33 +449,33 @@ if [[ $default && ${#expected[@]} == 0 ]]; then
   devices_of "$default"
   expected=("${devs[@]}")
 fi
-if ((${#expected[@]})); then
-  for dev in "${expected[@]}"; do
-    permissions["/$dev"]=yes
-  done
-  # @if auto list@
-  announce_fabric
-  # @end@
-  cut_cidrs
-  for start in "${starts[@]}"; do
-    dotted "$start"
-    addresses+=("$REPLY")
-  done
-  printf -v questions 'route get fibmatch %s uid 0\n' "${addresses[@]}"
-  lookup "${questions%$'\n'}"
-  plain=("${answers[@]}")
-  if ((${#plain[@]} != ${#addresses[@]})); then
-    answer="ip gave ${#plain[@]} answers to ${#addresses[@]} questions; the last is: ${plain[*]: -1}"
-    cannot_prove
-  fi
-  all_fine=yes
-  for one in "${plain[@]}"; do
-    [[ ${verdicts[${one#* }]-} == fine ]] || is_fine "$one" || all_fine=''
-  done
-  # @if auto list@
-  ((${#announced[@]})) && find_taken
-  # @end@
+for dev in "${expected[@]}"; do
+  permissions["/$dev"]=yes
+done
+# @if auto list@
+((${#expected[@]})) && announce_fabric
+# @end@
+# Without any, it is unknown which device may carry anything.
+((${#expected[@]})) || allowed=()
+cut_cidrs
+for start in "${starts[@]}"; do
+  dotted "$start"
+  addresses+=("$REPLY")
+done
+printf -v questions 'route get fibmatch %s uid 0\n' "${addresses[@]}"
+lookup "${questions%$'\n'}"
+plain=("${answers[@]}")
+if ((${#plain[@]} != ${#addresses[@]})); then
+  answer="ip gave ${#plain[@]} answers to ${#addresses[@]} questions; the last is: ${plain[*]: -1}"
+  cannot_prove
 fi
+all_fine=yes
+for one in "${plain[@]}"; do
+  [[ ${verdicts[${one#* }]-} == fine ]] || is_fine "$one" || all_fine=''
+done
+# @if auto list@
+((${#announced[@]})) && find_taken
+# @end@
 
 notes=("${fabric_notes[@]}" "${not_covered[@]/#/not covered by this proof, as it selects by more than addresses: rule }")
 printf -v notes '\n%s' "${notes[@]}"
@@ -528,7 +528,7 @@ pass() {
   conclude "$ok" "$detected" "$REPLY $verb" 0 5 "$REPLY $verb$notes"
 }
 
-[[ ${#expected[@]} != 0 && ! $by_source && $all_fine ]] && pass
+[[ ! $by_source && $all_fine ]] && pass
 
 # --- bash reads on if something is wrong, or if the source of a packet matters
 
@@ -608,6 +608,7 @@ report() { # number of the cidr, first, last, answer: adds a finding
       for dev in "${devs[@]}"; do
         is_allowed "$dev" || kind=overlap
       done
+      ((${#expected[@]})) || kind=unknown-exit
       [[ $4 == 'local '* ]] && kind='local'
       # A backslash and a tab precede each next hop; its state is not shown, as in the proof.
       route=${route//\\$'\t'/} route=${route% }
@@ -646,9 +647,9 @@ judge() {
 
 may_heal() { # -> REPLY: the finding, or its cause, that may go by itself
   local dev
-  [[ ${kinds[local]-}${kinds[blocked]-}${kinds[announced]-} ]] && return 1
   REPLY='table main has no IPv4 default route'
   ((${#expected[@]})) || return 0
+  [[ ${kinds[local]-}${kinds[blocked]-}${kinds[announced]-} ]] && return 1
   look 'link show' || return
   for dev in "${expected[@]}"; do
     REPLY="there is no network device $dev"
@@ -660,14 +661,15 @@ may_heal() { # -> REPLY: the finding, or its cause, that may go by itself
 
 explain() { # -> REPLY
   local text most=10
-  if ((!${#expected[@]})); then
-    REPLY="the node has no IPv4 default route, so nothing leads to ${cidrs[*]}"
-    REPLY+=$'\n'"Give it one: see the log of its DHCP client, or its network configuration."
-    return
-  fi
   joined "${expected[@]}"
   text="${#bad[@]} of ${#cidrs[@]} expected CIDRs would not leave by $REPLY as a whole:"
   way="expected: ${way:-dev ${REPLY//, / or }, by which no default route leads out}"
+  if ((!${#expected[@]})); then
+    way='To give it one, see the log of its DHCP client, or its network configuration'
+    text="the node has no IPv4 default route, so nothing leads to ${cidrs[*]}"
+    [[ ${!kinds[*]} == no-route ]] || text="the node has no IPv4 default route and the config names no expectedDevs, \
+so it is unknown where ${cidrs[*]} should leave:"
+  fi
   printf -v REPLY '\n  %s' "${findings[@]:0:most}"
   ((${#findings[@]} > most)) && REPLY+=$'\n'"  and $((${#findings[@]} - most)) more in $detected"
   REPLY=$text$REPLY$'\n'"$way; for the routes that help: @hostrouting check@"
@@ -675,18 +677,11 @@ explain() { # -> REPLY
 
 declare -A kinds=()
 declare -a findings=() bad=() sourced=()
-if ((${#expected[@]})); then
-  [[ $by_source ]] && ask_by_source
-  # @if auto@
-  ((${#fates[@]})) && date_fabric_source
-  # @end@
-  judge
-else
-  for i in "${!cidrs[@]}"; do
-    bounds "${cidrs[i]}"
-    report "$i" "$low" "$high" '!Network is unreachable'
-  done
-fi
+[[ $by_source ]] && ask_by_source
+# @if auto@
+((${#fates[@]})) && date_fabric_source
+# @end@
+judge
 ((${#findings[@]})) || pass
 ((seconds < waits)) && may_heal && wait_a_second "$REPLY" && look_again
 explain
