@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 _LONGEST_LOOK: Final = 30.0
 _APPLY: Final = "run: hostrouting apply CONFIG"
 _APPLY_TO_IMAGE: Final = "run: hostrouting apply --root DIR CONFIG"
+#: When a unit ran last, in microseconds of the monotonic clock; 0 if it has not run since the boot.
+_RAN: Final = "ActiveExitTimestampMonotonic"
 _NO_ROUTES: Final = "an image has no routes to be asked; on a node made of it, run: hostrouting check CONFIG"
 
 
@@ -207,8 +210,12 @@ class _Look:
         for gate in held_gates(self._ctx, self._host.services):
             refused = is_refused_now(self._ctx, self._host.services, gate)
             if refused:
+                # Its marker is set anew at each restart by systemd, so it does not say since when.
+                ran = self._host.services.settings(self._ctx, gate, _RAN)[_RAN].lstrip("0")
+                booted = self._ctx.clock.time() - self._ctx.clock.monotonic()
+                since = clock(booted + int(ran) / 1e6) if ran else "the boot"
                 step = f"starts by itself once routing is right; see: systemctl status {gate}"
-                yield NodeFinding("held", gate, f"is held by its gate, and {step}")
+                yield NodeFinding("held", gate, f"is held by its gate, is down since {since}, and {step}")
             elif refused is None:
                 yield NodeFinding("held", gate, "is starting, and checks the routing now", "note")
 
@@ -257,6 +264,11 @@ class _Look:
             else each
             for each in findings
         ]
+
+
+def clock(moment: float) -> str:
+    """Return a moment, in seconds since the epoch, as local time."""
+    return time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(moment))
 
 
 def _reason(error: Exception) -> str:

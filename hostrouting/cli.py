@@ -16,10 +16,18 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from hostrouting import __version__
 from hostrouting.exceptions import HostFileError, InvalidConfigError, RouteOverlapError
-from hostrouting.output import change_lines, colourful, log_to_stderr, prepare_streams, print_json, print_lines
+from hostrouting.output import (
+    change_lines,
+    colourful,
+    end_log,
+    log_to_stderr,
+    prepare_streams,
+    print_json,
+    print_lines,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from hostrouting.boot import BootFile
@@ -32,6 +40,8 @@ FINE, BAD, USAGE, FAILED, DIFFERS = 0, 1, 2, 3, 4
 
 #: For apply and reset: enough to wait for DHCP (30 s), for systemd, and for another run.
 _DEFAULT_TIMEOUT: Final = 120.0
+#: For the verdict after a run.
+_SECONDS_TO_LOOK: Final = 10.0
 _logger = logging.getLogger("hostrouting")
 
 
@@ -40,20 +50,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     prepare_streams()
     argv = sys.argv[1:] if argv is None else argv
     arguments = parser(as_json="--json" in argv).parse_args(argv)
-    # Only the sweep answers with the result that its task logs.
-    answered = "removed" if arguments.command == "sweep" else ""
-    talks = arguments.command in {"apply", "reset", "sweep", "watch"}
-    log_to_stderr(verbose=arguments.verbose, talks=talks, answered=answered)
+    # The answers of these have what their tasks log: the removed objects, and the boot files.
+    answered = {"sweep": "removed", "apply": "action", "reset": "action"}.get(arguments.command)
+    log_to_stderr(verbose=arguments.verbose, talks=arguments.command == "watch", answered=answered)
     try:
         status: int = arguments.run(arguments)
     except KeyboardInterrupt:
-        return _refuse(arguments, "interrupted", FAILED)
+        status = _refuse(arguments, "interrupted", FAILED)
     except Exception as error:
         _logger.debug("where it happened", exc_info=True)
         # Some mistakes in a config show only on its machine, within a task.
         failures = (error, *getattr(error, "failures", ()))
         mistake = next((failure for failure in failures if isinstance(failure, InvalidConfigError)), None)
-        return _refuse(arguments, error, FAILED) if mistake is None else _refuse(arguments, mistake, USAGE)
+        status = _refuse(arguments, error, FAILED) if mistake is None else _refuse(arguments, mistake, USAGE)
+    end_log(failed=status in {BAD, FAILED})
     return status
 
 
@@ -99,30 +109,33 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
             help="an image: files and units below DIR, nothing live",
         )
 
-    def config(added: argparse.ArgumentParser, *, optional: bool = False) -> None:
-        text = "a JSON file: the hostRouting object, or a whole config that has it"
-        if optional:
-            text += "; needed only to find the records of a sweep with a backupDir"
-        added.add_argument("config", nargs="?" if optional else None, metavar="CONFIG", help=text)
+    def config(added: argparse.ArgumentParser, default: str = "") -> argparse.ArgumentParser:
+        text = "a JSON file, or - for stdin: the hostRouting object, or a whole config that has it"
+        text += default and f"; without it: {default}"
+        added.add_argument("config", nargs="?" if default else None, metavar="CONFIG", help=text)
         text = "accept a CONFIG without any setting for hostrouting, which means: remove everything"
         added.add_argument("--allow-empty", action="store_true", help=text)
+        return added
 
-    added = command("plan", _plan, "show the changes that apply would make; changes nothing, needs no root")
-    config(added)
+    installed = "the installed config"
+    command("status", _status, "tell in one sentence if this node is right, and what to do; needs no root")
+    added = config(
+        command("plan", _plan, "show the changes that apply would make; changes nothing, needs no root"), installed
+    )
     offline(added)
     added.add_argument("--exit-code", action="store_true", help=f"exit with {DIFFERS} if there is something to change")
-    added = command("apply", _apply, "correct this node now and for every boot")
-    config(added)
+    added = config(command("apply", _apply, "correct this node now and for every boot"))
     offline(added)
-    added = command("check", _check, "prove every expected CIDR, and compare all else; changes nothing, needs no root")
-    config(added)
+    added = config(
+        command("check", _check, "prove every expected CIDR, and compare all else; changes nothing, needs no root"),
+        installed,
+    )
     offline(added)
     text = "exit with 1 for findings of this severity or a worse one; the default is error"
     added.add_argument("--fail-on", choices=["error", "warning"], default="error", help=text)
     added = command("explain", _explain, "show which route and device decide each part, and why")
     added.add_argument("asked", nargs="+", metavar="ADDRESS|CIDR")
-    added = command("render", _render, "show the files that apply would install")
-    config(added)
+    added = config(command("render", _render, "show the files that apply would install"))
     added.add_argument("name", nargs="?", metavar="NAME", help="only this file, by its path or last part")
     added.add_argument(
         "--out",
@@ -130,17 +143,17 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
         metavar="DIR",
         help="write them below DIR, which is made if need be",
     )
-    added = command("reset", _reset, "remove everything that hostrouting installed, and restore swept objects")
-    config(added, optional=True)
+    added = config(
+        command("reset", _reset, "remove everything that hostrouting installed, and restore swept objects"),
+        "any config; only the records of a sweep with a backupDir need one",
+    )
     offline(added)
-    added = command("sweep", _sweep, "remove the stale objects of azure-vnet; `reset` restores them")
-    config(added)
+    added = config(command("sweep", _sweep, "remove the stale objects of azure-vnet; `reset` restores them"), installed)
     added.add_argument("--dry-run", action="store_true", help="only show the objects that a sweep would remove")
     added.add_argument(
         "--exit-code", action="store_true", help=f"with --dry-run: exit with {DIFFERS} if there is something to sweep"
     )
-    added = command("watch", _watch, "keep the routing of an applied config right, until SIGTERM or SIGINT")
-    config(added)
+    config(command("watch", _watch, "keep the routing of an applied config right, until SIGTERM or SIGINT"), installed)
     command("schema", _schema, "print the JSON Schema of CONFIG, for editors and for programs that write one")
     return root
 
@@ -178,7 +191,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     from hostrouting.findings import is_refused
     from phases import plan
 
-    config, host = _config(arguments), _host(arguments)
+    config, host = _config(arguments), _readable(_host(arguments))
     with _context(arguments.timeout) as ctx:
         changes = _without_repeats(plan(Configure(config, host=host), ctx))
         notices = _notices(ctx, config, host)
@@ -189,6 +202,18 @@ def _plan(arguments: argparse.Namespace) -> int:
     if any(is_refused(change.detail) for change in changes):
         return BAD
     return DIFFERS if arguments.exit_code and changes else FINE
+
+
+def _readable(host: Host) -> Host:
+    """Return the host; if systemd does not run this machine, with its unit files in place of systemd."""
+    import attrs
+
+    from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl, is_there
+
+    if not isinstance(host.services, Systemctl) or is_there():
+        return host
+    _logger.warning("systemd does not run here, so its files are read instead; an apply needs it, or --root DIR")
+    return attrs.evolve(host, services=OfflineUnits("/"))
 
 
 def _notices(ctx: Context, config: HostRoutingConfig, host: Host) -> list[str]:
@@ -241,6 +266,15 @@ def _check(arguments: argparse.Namespace) -> int:
     return FINE if report.severities.isdisjoint(bad) else BAD
 
 
+def _status(arguments: argparse.Namespace) -> int:
+    from hostrouting.status import node_status
+
+    with _context(arguments.timeout) as ctx:
+        found = node_status(ctx, _host(arguments))
+    _answer(arguments, found.to_mapping(), found.lines())
+    return FINE if found.report.ok else BAD
+
+
 def _sweep(arguments: argparse.Namespace) -> int:
     from hostrouting.stale_cni import sweep_node
 
@@ -265,7 +299,7 @@ def _explain(arguments: argparse.Namespace) -> int:
         return _refuse(arguments, error, USAGE)
     _answer(
         arguments,
-        [explanation.to_mapping() for explanation in explanations],
+        {"explanations": [explanation.to_mapping() for explanation in explanations]},
         (line for explanation in explanations for line in explanation.lines(picture=colourful())),
     )
     return FINE
@@ -352,7 +386,7 @@ def _config_to_watch(ctx: Context, arguments: argparse.Namespace, host: Host) ->
     from hostrouting.host.offline import NoSupervisor
     from hostrouting.watch import wait_for_installed
 
-    if arguments.config != INTENT_PATH or isinstance(host.supervisor, NoSupervisor):
+    if arguments.config not in {None, INTENT_PATH} or isinstance(host.supervisor, NoSupervisor):
         return _config(arguments)
     return wait_for_installed(ctx, host, _logger)
 
@@ -374,9 +408,12 @@ def _load_the_rest() -> None:
 
 
 def _schema(_arguments: argparse.Namespace) -> int:
+    import json
+
     from hostrouting.config.schema import config_schema
 
-    print_json(config_schema())
+    # No answer, but a document of its own.
+    print_lines([json.dumps(config_schema(), indent=2)])
     return FINE
 
 
@@ -386,8 +423,17 @@ def _schema(_arguments: argparse.Namespace) -> int:
 def _config(arguments: argparse.Namespace) -> HostRoutingConfig:
     from hostrouting.config import HostRoutingConfig
 
+    if arguments.config is None:
+        from hostrouting.boot import require_intent
+
+        return require_intent(_host(arguments).files)
     # To remove everything there is `reset`: an empty file is more probably a mistake.
-    return HostRoutingConfig.from_file(arguments.config, allow_empty=arguments.allow_empty)
+    if arguments.config != "-":
+        return HostRoutingConfig.from_file(arguments.config, allow_empty=arguments.allow_empty)
+    from hostrouting.config.wire import read_json
+
+    document = read_json(sys.stdin.buffer.read(), name="the config on stdin")
+    return HostRoutingConfig.from_mapping(document, allow_empty=arguments.allow_empty)
 
 
 def _host(arguments: argparse.Namespace) -> Host:
@@ -402,7 +448,7 @@ def _context(timeout: float | None) -> AbstractContextManager[Context]:
     return cancel_on_signals(Context(timeout=timeout))
 
 
-def _answer(arguments: argparse.Namespace, mapping: object, lines: Iterable[str]) -> None:
+def _answer(arguments: argparse.Namespace, mapping: Mapping[str, object], lines: Iterable[str]) -> None:
     if arguments.json:
         print_json(mapping)
     else:
@@ -411,6 +457,7 @@ def _answer(arguments: argparse.Namespace, mapping: object, lines: Iterable[str]
 
 def _run(arguments: argparse.Namespace, task: Configure | Reset) -> int:
     """Run the task, print its recorded changes, and return the exit status."""
+    from hostrouting.status import verdict_now
     from phases import TaskFailedError, run
 
     report = run(task, timeout=arguments.timeout or _DEFAULT_TIMEOUT, handle_signals=True, logger=_logger)
@@ -419,10 +466,15 @@ def _run(arguments: argparse.Namespace, task: Configure | Reset) -> int:
     only_overlaps = bool(overlaps) and len(overlaps) == len(failures)
     overlap = {"overlap": overlaps[0].report.to_mapping()} if overlaps else {}
     changes = [change for each in report.walk() for change in each.changes]
-    _answer(arguments, {"ok": report.ok, **report.to_mapping(), **overlap, **task.account()}, change_lines(changes))
+    with _context(_SECONDS_TO_LOOK) as ctx:
+        verdict = verdict_now(ctx, _host(arguments))
+    told = {"ok": report.ok, "verdict": verdict, **report.to_mapping(), **overlap, **task.account()}
+    if not report.ok:
+        _logger.error("%s", report.error)
+        end_log(failed=True)
+    _answer(arguments, told, [*change_lines(changes), verdict])
     if report.ok:
         return FINE
-    _logger.error("%s", report.error)
     if any(isinstance(failure, InvalidConfigError) for failure in failures):
         return USAGE
     return BAD if only_overlaps else FAILED
