@@ -76,7 +76,7 @@ class NodeReport:
 
 
 def check_node(ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: float | None = None) -> NodeReport:
-    """Make all checks, which change nothing and need no root. `seconds` bounds the wait.
+    """Make all checks, which change nothing and need no root. `seconds` bounds the wait; with 0 no router is asked.
 
     An image has no routes: the checks are of files, links, gates and programs, which a boot needs.
     """
@@ -85,7 +85,7 @@ def check_node(ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: 
     else:
         overlap = OverlapReport(expected_devs=(), cidrs=())
     look = _Look(ctx.child(timeout=_LONGEST_LOOK), config, host, overlap.expected_devs)
-    findings = (*overlap.notes, *(look.everything() if host.is_live else look.image()))
+    findings = (*overlap.notes, *(look.everything(asks_routers=seconds != 0) if host.is_live else look.image()))
     return NodeReport(
         overlap=overlap,
         mode=config.route_overlap.mode,
@@ -107,7 +107,7 @@ class _Look:
         self.not_asked: list[str] = []
         self.spared: list[dict[str, object]] = []
 
-    def everything(self) -> Iterator[NodeFinding]:
+    def everything(self, *, asks_routers: bool) -> Iterator[NodeFinding]:
         """Yield all findings, the most important first."""
         if self._is_to_be_applied():
             reason = f"nothing of this config is installed, live or for the next boot; {_APPLY}"
@@ -122,7 +122,7 @@ class _Look:
         if self._config.static_routes.routes:
             yield from self._ask(self._networkd)
         if self._config.route_overlap.cidrs:
-            yield from self._ask(self._routers)
+            yield from self._ask(*[self._routers] * asks_routers)
         elif self._config.route_overlap != RouteOverlapConfig():
             reason = "it names no addresses, so nothing is proven, now or at a boot; give expectedCidrs or expected"
             yield NodeFinding("nothing-proven", "routeOverlap", reason, "warning")
@@ -215,7 +215,7 @@ class _Look:
                 booted = self._ctx.clock.time() - self._ctx.clock.monotonic()
                 since = clock(booted + int(ran) / 1e6) if ran else "the boot"
                 step = f"starts by itself once routing is right; see: systemctl status {gate}"
-                yield NodeFinding("held", gate, f"is held by its gate, is down since {since}, and {step}")
+                yield NodeFinding("held", gate, f"is held by its gate since {since}, and {step}")
             elif refused is None:
                 yield NodeFinding("held", gate, "is starting, and checks the routing now", "note")
 

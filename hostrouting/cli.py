@@ -42,6 +42,7 @@ FINE, BAD, USAGE, FAILED, DIFFERS = 0, 1, 2, 3, 4
 _DEFAULT_TIMEOUT: Final = 120.0
 #: For the verdict after a run.
 _SECONDS_TO_LOOK: Final = 10.0
+_NO_SYSTEMD: Final = "systemd does not run here, so its files are read instead; an apply needs it, or --root DIR"
 _logger = logging.getLogger("hostrouting")
 
 
@@ -191,12 +192,12 @@ def _plan(arguments: argparse.Namespace) -> int:
     from hostrouting.findings import is_refused
     from phases import plan
 
-    config, host = _config(arguments), _readable(_host(arguments))
+    config, (host, told) = _config(arguments), _readable(_host(arguments))
     with _context(arguments.timeout) as ctx:
         changes = _without_repeats(plan(Configure(config, host=host), ctx))
-        notices = _notices(ctx, config, host)
-    told = {"notices": notices} if notices else {}
-    _answer(arguments, {"changes": [each.to_mapping() for each in changes], **told}, change_lines(changes))
+        notices = told + _notices(ctx, config, host)
+    more = {"notices": notices} if notices else {}
+    _answer(arguments, {"changes": [each.to_mapping() for each in changes], **more}, change_lines(changes))
     if not changes:
         _logger.info("nothing to change")
     if any(is_refused(change.detail) for change in changes):
@@ -204,16 +205,16 @@ def _plan(arguments: argparse.Namespace) -> int:
     return DIFFERS if arguments.exit_code and changes else FINE
 
 
-def _readable(host: Host) -> Host:
-    """Return the host; if systemd does not run this machine, with its unit files in place of systemd."""
+def _readable(host: Host) -> tuple[Host, list[str]]:
+    """Return the host; if systemd does not run this machine, with its unit files in place of systemd, and a notice."""
     import attrs
 
     from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl, is_there
 
     if not isinstance(host.services, Systemctl) or is_there():
-        return host
-    _logger.warning("systemd does not run here, so its files are read instead; an apply needs it, or --root DIR")
-    return attrs.evolve(host, services=OfflineUnits("/"))
+        return host, []
+    _logger.warning(_NO_SYSTEMD)
+    return attrs.evolve(host, services=OfflineUnits("/")), [_NO_SYSTEMD]
 
 
 def _notices(ctx: Context, config: HostRoutingConfig, host: Host) -> list[str]:
