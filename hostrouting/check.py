@@ -213,7 +213,8 @@ class _Look:
                 # Its marker is set anew at each restart by systemd, so it does not say since when.
                 ran = self._host.services.settings(self._ctx, gate, _RAN)[_RAN].lstrip("0")
                 booted = self._ctx.clock.time() - self._ctx.clock.monotonic()
-                since = clock(booted + int(ran) / 1e6) if ran else "the boot"
+                then = time.localtime(booted + int(ran or 0) / 1e6)
+                since = time.strftime("%Y-%m-%d %H:%M %Z", then) if ran else "the boot"
                 step = f"starts by itself once routing is right; see: systemctl status {gate}"
                 yield NodeFinding("held", gate, f"is held by its gate since {since}, and {step}")
             elif refused is None:
@@ -264,11 +265,6 @@ class _Look:
             else each
             for each in findings
         ]
-
-
-def clock(moment: float) -> str:
-    """Return a moment, in seconds since the epoch, as local time."""
-    return time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(moment))
 
 
 def _reason(error: Exception) -> str:

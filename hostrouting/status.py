@@ -43,12 +43,13 @@ class NodeStatus:
     @property
     def sentence(self) -> str:
         """The verdict, with the first cause, the first held unit and the next step."""
-        causes = self.report.overlap.lines()
-        for found in self.report.findings:
-            if found.kind == "not-applied" or (found.severity == "error" and found.kind != "held"):
-                causes.append(found.text.partition("; ")[0])
-        is_held = any(state.startswith("is held") for state in self.gates.values())
-        word = "wrong" if causes else "waiting" if is_held else "right"
+        causes = self.report.overlap.lines() + [
+            found.text.partition("; ")[0]
+            for found in self.report.findings
+            if found.kind == "not-applied" or (found.severity == "error" and found.kind != "held")
+        ]
+        # Then the other errors are held units.
+        word = "wrong" if causes else "right" if self.report.ok else "waiting"
         told = [_first(causes), *list(self.live.values())[2:]] if causes else self.live.values()
         sentence = f"{word}: {', '.join(told) or 'the image is as the config wants it'}"
         return f"{sentence}; run: {self.next}" if self.next else sentence
