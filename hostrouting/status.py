@@ -95,16 +95,18 @@ def node_status(ctx: Context, host: Host) -> NodeStatus:
 
     config = require_intent(host.files)
     report = check_node(ctx, config, host, seconds=0)
-    reasons = {found.subject: found.reason for found in report.findings if found.kind.startswith(("held", "gate-"))}
     broken = next((found.reason for found in report.findings if found.kind == "disabled"), "")
     kinds = [found.kind for found in report.findings if not found.reason.startswith("is ours, ")]
     routes, wrong = len(config.static_routes.routes), kinds.count("boot-file")
     lost = routes if "not-applied" in kinds else kinds.count("lost-route")
     rest = "shut" if report.mode == "STRICT" and not report.overlap.ok and not broken else "open"
-    gates: dict[str, str] = {}
-    for gate in config.gates:
-        units = [unit for unit in reasons if gate in {unit, template_of(unit)}]
-        gates |= {unit: reasons[unit].partition(";")[0] for unit in units} or {gate: f"{rest} ({state(gate)})"}
+    gates = {
+        found.subject: found.reason.partition(";")[0]
+        for found in report.findings
+        if found.kind.startswith(("held", "gate-"))
+    }
+    named = {*gates, *map(template_of, gates)}
+    gates |= {gate: f"{rest} ({state(gate)})" for gate in config.gates if gate not in named}
     held = [f"{unit} {told}" for unit, told in gates.items() if told.startswith("is held")]
     unit = UNIT_OF[config.watch.mode]
     age = ctx.clock.time() - (host.files.modified(INTENT_PATH) or 0)
@@ -129,7 +131,7 @@ def verdict_now(ctx: Context, host: Host) -> str:
     try:
         return node_status(ctx, host).sentence if host.files.exists(INTENT_PATH) else NOT_INSTALLED
     except (HostRoutingError, *CONTEXT_OVER) as error:
-        return f"the state of the node is unknown: {error}; run: {_CHECK}"
+        return f"the state of the node is unknown: {' '.join(str(error).split())}; run: {_CHECK}"
 
 
 def _first(texts: list[str]) -> str:
