@@ -6,6 +6,7 @@ import io
 import logging
 import os
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import HostFileError
@@ -84,7 +85,8 @@ def log_to_stderr(*, verbose: bool, talks: bool, answered: str | None = None) ->
     """
     level = logging.DEBUG if verbose else logging.INFO if talks or answered else logging.WARNING
     is_journal = _is_journal(sys.stderr)
-    handler = (_JournalLines if is_journal else _Lines)(sys.stderr, is_brief=bool(answered) and not verbose)
+    handler = (_JournalLines if is_journal else _Lines)(sys.stderr)
+    handler.is_brief = bool(answered) and not verbose
     handler.addFilter(lambda record: not hasattr(record, answered or ""))
     # systemd writes a name before each line: ours if it started this process, otherwise that of the caller's unit.
     name = "" if is_journal and os.getppid() == 1 else "hostrouting: "
@@ -104,23 +106,20 @@ class _Lines(logging.StreamHandler):  # type: ignore[type-arg]  # no subscript o
     A progress record has `progress`: (done, total). It is shown only on a terminal.
     """
 
+    is_brief = False
     _is_open = False
-
-    def __init__(self, stream: TextIO, *, is_brief: bool) -> None:
-        super().__init__(stream)
-        self._is_brief = is_brief
-        #: For the end of a brief command: the level of each line, negative, and the line.
-        self._kept: list[tuple[int, str]] = []
+    #: For the end of a brief command: the level of each line, negative, and the line.
+    _kept: tuple[tuple[int, str], ...] = ()
 
     def emit(self, record: logging.LogRecord) -> None:
         progress, message = getattr(record, "progress", None), record.getMessage()
         if progress is None:
             self._close()
-            if not self._is_brief or message.startswith("waiting "):
+            if not self.is_brief or message.startswith("waiting "):
                 super().emit(record)
             # The verdict has the first step.
             elif record.levelno >= logging.WARNING and not (hasattr(record, "advice") or message.startswith(_REPEATED)):
-                self._kept += [(-record.levelno, line) for line in self.format(record).split("\n")]
+                self._kept += tuple((-record.levelno, line) for line in self.format(record).split("\n"))
         elif self.stream.isatty():
             self.stream.write(f"\r{self.format(record)}")
             self._is_open = True
@@ -130,12 +129,13 @@ class _Lines(logging.StreamHandler):  # type: ignore[type-arg]  # no subscript o
 
     def end(self, *, failed: bool) -> None:
         """See `end_log`."""
-        more = len(self._kept) - _MOST_LINES + 1
+        kept, more = self._kept, len(self._kept) - _MOST_LINES + 1
         if failed and more > 1:
-            self._kept.sort(key=lambda kept: kept[0])
-            self._kept[-more:] = [(0, f"and {more} more: hostrouting check")]
-        self.stream.writelines(f"{line}\n" for _, line in self._kept)
-        self._kept = []
+            kept = (*sorted(kept, key=lambda line: line[0])[:-more], (0, f"and {more} more: hostrouting check"))
+        # As with any log line, a reader that is gone changes no exit status.
+        with suppress(OSError):
+            self.stream.writelines(f"{line}\n" for _, line in kept)
+        self._kept = ()
 
     def _close(self) -> None:
         if self._is_open:
