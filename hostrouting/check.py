@@ -211,10 +211,10 @@ class _Look:
             refused = is_refused_now(self._ctx, self._host.services, gate)
             if refused:
                 # Its marker is set anew at each restart by systemd, so it does not say since when.
-                ran = self._host.services.settings(self._ctx, gate, _RAN)[_RAN].lstrip("0")
-                booted = self._ctx.clock.time() - self._ctx.clock.monotonic()
-                then = time.localtime(booted + int(ran or 0) / 1e6)
-                since = time.strftime("%Y-%m-%d %H:%M %Z", then) if ran else "the boot"
+                ran = int(self._host.services.settings(self._ctx, gate, _RAN)[_RAN] or 0) / 1e6
+                clock = self._ctx.clock
+                then = time.localtime(clock.time() - clock.monotonic() + ran)
+                since = time.strftime("%Y-%m-%d %H:%M %Z", then)
                 step = f"starts by itself once routing is right; see: systemctl status {gate}"
                 yield NodeFinding("held", gate, f"is held by its gate since {since}, and {step}")
             elif refused is None:

@@ -52,12 +52,13 @@ def _write(text: str) -> None:
 
 
 def prepare_streams() -> None:
-    """Make sure that stdout and stderr exist and accept any text."""
-    for name in ("stdout", "stderr"):
+    """Make sure that all three exist, and that stdout and stderr accept any text."""
+    for name in ("stdin", "stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
             # The caller closed them and wants only the exit status.
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - open to our end
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - open to our end
         elif isinstance(stream, io.TextIOWrapper):
             # The name of a device is bytes and may not be valid text.
             stream.reconfigure(errors="backslashreplace")

@@ -292,6 +292,7 @@ def test_a_stdout_that_is_closed_from_the_start_changes_no_answer(config: Path, 
         ended = through_shell(">&-", *words)
         assert ended.returncode == status, ended.stderr
         assert "NoneType" not in ended.stderr
+    assert "the config on stdin is not JSON: it is empty" in through_shell("<&-", "check", "-").stderr
     assert through_shell(">&- 2>&-", "plan", "--exit-code", "--root", root, config).returncode == 4
 
 

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -113,7 +114,8 @@ def test_a_node_in_trouble(
     trouble(host)
     told = run_here("status", "--json")
     answer = json.loads(told.stdout)
-    assert (told.returncode, answer["verdict"], answer["ok"]) == (status, sentence, status == 0)
+    verdict = re.sub("since 20.*?,", "since the boot,", answer["verdict"])
+    assert (told.returncode, verdict, answer["ok"]) == (status, sentence, status == 0)
     assert run_here("check").returncode == status
 
 
@@ -170,9 +172,7 @@ def test_an_apply_says_little(on_stdin: Callable[..., Result]) -> None:
     """One that changes nothing is one line; with -v the log of tasks comes, and no change is told twice."""
     first = on_stdin(gated(MENDED), "apply", "-v")
     assert "completed task=configure/install-boot-files" in first.stderr
-    changes = first.stdout.splitlines()[:-1]
-    assert len(changes) > 10
-    assert [change for change in changes if change in first.stderr] == []
+    assert not [change for change in first.stdout.splitlines() if change in first.stderr]
     assert [len(told.splitlines()) for told in on_stdin(gated(MENDED), "apply")[1:]] == [1, 0]
 
 
@@ -184,8 +184,7 @@ def test_a_failed_apply_says_at_most_twelve_lines(on_stdin: Callable[..., Result
     lines = failed.stderr.splitlines()
     assert (failed.returncode, len(lines), len(failed.stdout.splitlines()[-1:])) == (1, 10, 1)
     assert lines[0].startswith("hostrouting: configure/check-route-overlap: 30 of 30 expected CIDRs would not leave")
-    _, more, *rest = lines[-1].split(maxsplit=2)
-    assert (int(more) > 60, rest) == (True, ["more: hostrouting check"])
+    assert re.fullmatch("and [0-9]{2} more: hostrouting check", lines[-1])
     assert len(on_stdin(strict, "apply", "-v").stderr.splitlines()) > 70
 
 
@@ -195,8 +194,8 @@ def test_a_status_without_an_answer_of_systemd(
     """The routes are proven all the same; what only systemd knows is called unknown, and `check` has the reason."""
     on_stdin(gated(MENDED), "apply")
     monkeypatch.setattr(host.services, "state", Mock(side_effect=UnitError("no answer")))
-    told = run_here("status").stdout.splitlines()
-    assert told[0].startswith("right: 1 of 1 routes are in force")
+    told = run_here("status").stdout
+    assert told.startswith(f"right: {RIGHT}")
     assert f"{NSPAWN}: open (unknown)" in told
 
 
