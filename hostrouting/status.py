@@ -61,7 +61,7 @@ class NodeStatus:
         told = [found.reason for found in self.report.findings if found.severity != "note" and found.kind != "held"]
         if not self.live or (overlap.ok and not told):
             return None
-        if any("hostrouting apply" in text for text in (*told, overlap.advice)):
+        if any("apply" in reason for reason in told) or any(cidr.configured_routes for cidr in overlap.cidrs):
             return _APPLY
         return _FIX if overlap.suggested_routes else _CHECK
 
