@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 #: Seconds for all checks except the proof; requests to the cloud have another limit.
 _LONGEST_LOOK: Final = 30.0
 _NO_ROUTES: Final = "an image has no routes to be asked; on a node made of it, run: "
+#: When a unit ran last, in microseconds of the monotonic clock; 0 if it has not run since the boot.
+_RAN: Final = "ActiveExitTimestampMonotonic"
 
 
 @attrs.frozen(kw_only=True)
@@ -74,7 +77,9 @@ class NodeReport:
 def check_node(
     ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: float | None = None, apply: str = APPLY
 ) -> NodeReport:
-    """Make all checks, which change nothing and need no root. `seconds` bounds the wait; `apply` is the step to take.
+    """Make all checks, which change nothing and need no root. `seconds` bounds the wait, and with 0 no router is asked.
+
+    `apply` is the step to take.
 
     An image has no routes: the checks are of files, links, gates and programs, which a boot needs.
     """
@@ -83,7 +88,7 @@ def check_node(
     else:
         overlap = OverlapReport(expected_devs=(), cidrs=())
     look = _Look(ctx.child(timeout=_LONGEST_LOOK), config, host, overlap.expected_devs)
-    findings = (*overlap.notes, *(look.everything() if host.is_live else look.image()))
+    findings = (*overlap.notes, *(look.everything(asks_routers=seconds != 0) if host.is_live else look.image()))
     return NodeReport(
         overlap=overlap,
         mode=config.route_overlap.mode,
@@ -105,7 +110,7 @@ class _Look:
         self.not_asked: list[str] = []
         self.spared: list[dict[str, object]] = []
 
-    def everything(self) -> Iterator[NodeFinding]:
+    def everything(self, *, asks_routers: bool) -> Iterator[NodeFinding]:
         """Yield all findings, the most important first."""
         if waiting := self._is_to_be_applied():
             reason = f"nothing of this config is installed, live or for the next boot; {APPLY}"
@@ -123,7 +128,7 @@ class _Look:
         if self._config.static_routes.routes:
             yield from self._ask(self._networkd)
         if self._config.route_overlap.cidrs:
-            yield from self._ask(self._routers)
+            yield from self._ask(*[self._routers] * asks_routers)
         elif self._config.route_overlap != RouteOverlapConfig():
             reason = "it names no addresses, so nothing is proven, now or at a boot; give expectedCidrs or expected"
             yield NodeFinding("nothing-proven", "routeOverlap", reason, "warning")
@@ -214,8 +219,13 @@ class _Look:
         for gate in held_gates(self._ctx, self._host.services):
             refused = is_refused_now(self._ctx, self._host.services, gate)
             if refused:
+                # Its marker is set anew at each restart by systemd, so it does not say since when.
+                ran = int(self._host.services.settings(self._ctx, gate, _RAN)[_RAN] or 0) / 1e6
+                clock = self._ctx.clock
+                then = time.localtime(clock.time() - clock.monotonic() + ran)
+                since = time.strftime("%Y-%m-%d %H:%M %Z", then)
                 step = f"starts by itself once routing is right; see: systemctl status {gate}"
-                yield NodeFinding("held", gate, f"is held by its gate, and {step}")
+                yield NodeFinding("held", gate, f"is held by its gate since {since}, and {step}")
             elif refused is None:
                 yield NodeFinding("held", gate, "is starting, and checks the routing now", "note")
 

@@ -16,10 +16,18 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from hostrouting import __version__
 from hostrouting.exceptions import HostFileError, InvalidConfigError, RouteOverlapError
-from hostrouting.output import change_lines, colourful, log_to_stderr, prepare_streams, print_json, print_lines
+from hostrouting.output import (
+    change_lines,
+    colourful,
+    end_log,
+    log_to_stderr,
+    prepare_streams,
+    print_json,
+    print_lines,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from hostrouting.boot import BootFile
@@ -34,6 +42,9 @@ FINE, BAD, USAGE, FAILED, DIFFERS = 0, 1, 2, 3, 4
 _DEFAULT_TIMEOUT: Final = 120.0
 #: As of a process that SIGINT ended.
 _INTERRUPTED: Final = 130
+#: For the verdict after a run.
+_SECONDS_TO_LOOK: Final = 10.0
+_NO_SYSTEMD: Final = "systemd does not run here, so its files are read instead; an apply needs it, or --root DIR"
 _logger = logging.getLogger("hostrouting")
 
 
@@ -42,25 +53,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     prepare_streams()
     argv = sys.argv[1:] if argv is None else argv
     arguments = parser(as_json="--json" in argv).parse_args(argv)
-    # Only the sweep answers with the result that its task logs.
-    answered = "removed" if arguments.command == "sweep" else ""
-    talks = arguments.command in {"apply", "reset", "sweep", "watch"}
-    log_to_stderr(verbose=arguments.verbose, talks=talks, answered=answered)
+    # The answers of these have what their tasks log: the removed objects, and the boot files.
+    answered = {"sweep": "removed", "apply": "action", "reset": "action"}.get(arguments.command)
+    log_to_stderr(verbose=arguments.verbose, talks=arguments.command == "watch", answered=answered)
     try:
         with _recorded(arguments):
             status: int = arguments.run(arguments)
     except KeyboardInterrupt:
-        return _refuse(arguments, "interrupted", _INTERRUPTED)
+        status = _refuse(arguments, "interrupted", _INTERRUPTED)
     except Exception as error:
         _logger.debug("where it happened", exc_info=True)
         # Some mistakes in a config show only on its machine, within a task.
         failures = (error, *getattr(error, "failures", ()))
         mistake = next((failure for failure in failures if isinstance(failure, InvalidConfigError)), None)
-        return (
+        status = (
             _refuse(arguments, error, _signalled(error) or FAILED)
             if mistake is None
             else _refuse(arguments, mistake, USAGE)
         )
+    end_log(failed=status not in {FINE, USAGE, DIFFERS})
     return status
 
 
@@ -106,27 +117,30 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
             help="an image: files and units below DIR, nothing live",
         )
 
-    def config(added: argparse.ArgumentParser, *, optional: bool = False) -> None:
-        text = "a JSON file: the hostRouting object, or a whole config that has it"
-        if optional:
-            text += "; needed only to find the records of a sweep with a backupDir"
-        added.add_argument("config", nargs="?" if optional else None, metavar="CONFIG", help=text)
+    def config(added: argparse.ArgumentParser, default: str = "") -> argparse.ArgumentParser:
+        text = "a JSON file, or - for stdin: the hostRouting object, or a whole config that has it"
+        text += default and f"; without it: {default}"
+        added.add_argument("config", nargs="?" if default else None, metavar="CONFIG", help=text)
         text = "accept a CONFIG that installs nothing, which means: remove everything"
         added.add_argument("--allow-empty", action="store_true", help=text)
+        return added
 
-    added = command("plan", _plan, "show the changes that apply would make; changes nothing, needs no root")
-    config(added)
+    installed = "the installed config"
+    command("status", _status, "tell in one sentence if this node is right, and what to do; needs no root")
+    added = config(
+        command("plan", _plan, "show the changes that apply would make; changes nothing, needs no root"), installed
+    )
     offline(added)
     added.add_argument("--exit-code", action="store_true", help=f"exit with {DIFFERS} if there is something to change")
     added.add_argument("--diff", action="store_true", help="show the changed files as a unified diff")
-    added = command("apply", _apply, "correct this node now and for every boot")
-    config(added)
+    added = config(command("apply", _apply, "correct this node now and for every boot"))
     offline(added)
-    added.add_argument(
-        "--force", action="store_true", help="go on even if addresses that leave right would leave wrong"
+    text = "go on even if addresses that leave right would leave wrong"
+    added.add_argument("--force", action="store_true", help=text)
+    added = config(
+        command("check", _check, "prove every expected CIDR, and compare all else; changes nothing, needs no root"),
+        installed,
     )
-    added = command("check", _check, "prove every expected CIDR, and compare all else; changes nothing, needs no root")
-    config(added)
     offline(added)
     added.add_argument(
         "--fail-on",
@@ -139,8 +153,7 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     )
     added = command("explain", _explain, "show which route and device decide each part, and why")
     added.add_argument("asked", nargs="+", metavar="ADDRESS|CIDR")
-    added = command("render", _render, "show the files that apply would install")
-    config(added)
+    added = config(command("render", _render, "show the files that apply would install"))
     added.add_argument("name", nargs="?", metavar="NAME", help="only this file, by its path or last part")
     added.add_argument(
         "--out",
@@ -148,17 +161,17 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
         metavar="DIR",
         help="write them below DIR, which is made if need be",
     )
-    added = command("reset", _reset, "remove everything that hostrouting installed, and restore swept objects")
-    config(added, optional=True)
+    added = config(
+        command("reset", _reset, "remove everything that hostrouting installed, and restore swept objects"),
+        "any config; only the records of a sweep with a backupDir need one",
+    )
     offline(added)
-    added = command("sweep", _sweep, "remove the stale objects of azure-vnet; `reset` restores them")
-    config(added)
+    added = config(command("sweep", _sweep, "remove the stale objects of azure-vnet; `reset` restores them"), installed)
     added.add_argument("--dry-run", action="store_true", help="only show the objects that a sweep would remove")
     added.add_argument(
         "--exit-code", action="store_true", help=f"with --dry-run: exit with {DIFFERS} if there is something to sweep"
     )
-    added = command("watch", _watch, "keep the routing of an applied config right, until SIGTERM or SIGINT")
-    config(added)
+    config(command("watch", _watch, "keep the routing of an applied config right, until SIGTERM or SIGINT"), installed)
     command("schema", _schema, "print the JSON Schema of CONFIG, for editors and for programs that write one")
     return root
 
@@ -196,16 +209,15 @@ def _plan(arguments: argparse.Namespace) -> int:
     from hostrouting.findings import is_refused
     from phases import plan
 
-    config, host = _config(arguments), _host(arguments)
+    config, (host, told) = _config(arguments), _readable(_host(arguments))
     with _context(arguments.timeout) as ctx:
         task = Configure(config, host=host)
         changes = _without_repeats(plan(task, ctx))
-        notices = _notices(ctx, config, host)
+        notices = told + _notices(ctx, config, host)
         found = task.forecast(ctx)
-    told: dict[str, object] = {"changes": [each.to_mapping() for each in changes]}
     lines = [*change_lines(changes), *(_diffs(changes, config, host) if arguments.diff else ()), *found.lines(config)]
-    told |= {"notices": notices} if notices else {}
-    _answer(arguments, told | found.to_mapping(config), lines)
+    more = ({"notices": notices} if notices else {}) | found.to_mapping(config)
+    _answer(arguments, {"changes": [each.to_mapping() for each in changes], **more}, lines)
     if not changes:
         _logger.info("nothing to change")
     if found.holds(config) or any(is_refused(change.detail) for change in changes):
@@ -226,6 +238,18 @@ def _diffs(changes: Iterable[Change], config: HostRoutingConfig, host: Host) -> 
                 (content or b"").decode(errors="replace") for content in (host.files.read(path), wanted.get(path))
             )
             yield from unified_diff(before.splitlines(), after.splitlines(), path, path, lineterm="")
+
+
+def _readable(host: Host) -> tuple[Host, list[str]]:
+    """Return the host; if systemd does not run this machine, with its unit files in place of systemd, and a notice."""
+    import attrs
+
+    from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl, is_there
+
+    if not isinstance(host.services, Systemctl) or is_there():
+        return host, []
+    _logger.warning(_NO_SYSTEMD)
+    return attrs.evolve(host, services=OfflineUnits("/")), [_NO_SYSTEMD]
 
 
 def _notices(ctx: Context, config: HostRoutingConfig, host: Host) -> list[str]:
@@ -267,6 +291,7 @@ def _apply(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
+    from hostrouting.boot import INTENT_PATH
     from hostrouting.check import check_node
     from hostrouting.commands import command_line
 
@@ -282,11 +307,20 @@ def _check(arguments: argparse.Namespace) -> int:
                 return BAD
             print_json({"hostRouting": found.to_mapping()})
             return FINE
-        step = f"run: {command_line('apply', arguments.config, root=arguments.root)}"
+        step = f"run: {command_line('apply', arguments.config or INTENT_PATH, root=arguments.root)}"
         report = check_node(ctx, config, host, seconds=arguments.timeout, apply=step)
     _answer(arguments, report.to_mapping(), report.lines(verbose=arguments.verbose))
     bad = {"error"} if arguments.fail_on == "error" else {"error", "warning"}
     return FINE if report.severities.isdisjoint(bad) else BAD
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    from hostrouting.status import node_status
+
+    with _context(arguments.timeout) as ctx:
+        found = node_status(ctx, _host(arguments))
+    _answer(arguments, found.to_mapping(), found.lines())
+    return FINE if found.report.ok else BAD
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
@@ -314,7 +348,7 @@ def _explain(arguments: argparse.Namespace) -> int:
         return _refuse(arguments, error, USAGE)
     _answer(
         arguments,
-        [explanation.to_mapping() for explanation in explanations],
+        {"explanations": [explanation.to_mapping() for explanation in explanations]},
         (line for explanation in explanations for line in explanation.lines(picture=colourful())),
     )
     return FINE
@@ -402,7 +436,7 @@ def _config_to_watch(ctx: Context, arguments: argparse.Namespace, host: Host) ->
     from hostrouting.host.offline import NoSupervisor
     from hostrouting.watch import wait_for_installed
 
-    if arguments.config != INTENT_PATH or isinstance(host.supervisor, NoSupervisor):
+    if arguments.config not in {None, INTENT_PATH} or isinstance(host.supervisor, NoSupervisor):
         return _config(arguments)
     return wait_for_installed(ctx, host, _logger)
 
@@ -424,9 +458,12 @@ def _load_the_rest() -> None:
 
 
 def _schema(_arguments: argparse.Namespace) -> int:
+    import json
+
     from hostrouting.config.schema import config_schema
 
-    print_json(config_schema())
+    # No answer, but a document of its own.
+    print_lines([json.dumps(config_schema(), indent=2)])
     return FINE
 
 
@@ -436,8 +473,18 @@ def _schema(_arguments: argparse.Namespace) -> int:
 def _config(arguments: argparse.Namespace) -> HostRoutingConfig:
     from hostrouting.config import HostRoutingConfig
 
+    if arguments.config is None:
+        from hostrouting.boot import require_intent
+
+        return require_intent(_host(arguments).files)
     # To remove everything there is `reset`: an empty file is more probably a mistake.
-    config = HostRoutingConfig.from_file(arguments.config, allow_empty=arguments.allow_empty)
+    if arguments.config != "-":
+        config = HostRoutingConfig.from_file(arguments.config, allow_empty=arguments.allow_empty)
+    else:
+        from hostrouting.config.wire import read_json
+
+        document = read_json(sys.stdin.buffer.read(), name="the config on stdin")
+        config = HostRoutingConfig.from_mapping(document, allow_empty=arguments.allow_empty)
     return HostRoutingConfig() if arguments.allow_empty and config.void else config
 
 
@@ -462,7 +509,7 @@ def _context(timeout: float | None) -> AbstractContextManager[Context]:
     return cancel_on_signals(Context(timeout=timeout))
 
 
-def _answer(arguments: argparse.Namespace, mapping: object, lines: Iterable[str]) -> None:
+def _answer(arguments: argparse.Namespace, mapping: Mapping[str, object], lines: Iterable[str]) -> None:
     if arguments.json:
         print_json(mapping)
     else:
@@ -477,7 +524,8 @@ def _run(
 
     from hostrouting.boot import Boot
     from hostrouting.configure import RELEASED
-    from phases import Context, TaskFailedError, run
+    from hostrouting.status import verdict_now
+    from phases import TaskFailedError, run
 
     # A second one ends an undo as Ctrl-C does, with a line on what is left.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -487,18 +535,21 @@ def _run(
     only_overlaps = bool(overlaps) and len(overlaps) == len(failures)
     overlap = {"overlap": overlaps[0].report.to_mapping()} if overlaps else {}
     changes = [change for each in report.walk() for change in each.changes]
-    account = {
-        "held": [] if report.ok else Boot(host, gates=()).held(Context(timeout=_DEFAULT_TIMEOUT)),
-        "released": [change.subject for change in changes if change.detail == RELEASED],
-        "spared": spared(),
-    }
-    told = {name: value for name, value in account.items() if value}
-    _answer(arguments, {"ok": report.ok, **report.to_mapping(), **overlap, **told}, change_lines(changes))
-    if report.ok:
+    with _context(_SECONDS_TO_LOOK) as ctx:
+        verdict = verdict_now(ctx, host)
+        held = [] if report.ok else Boot(host, gates=()).held(ctx)
+    released = [change.subject for change in changes if change.detail == RELEASED]
+    account = {"held": held, "released": released, "spared": spared()}
+    more = {name: value for name, value in account.items() if value}
+    told = {"ok": report.ok, "verdict": verdict, **report.to_mapping(), **overlap, **more}
+    arguments.verdict = report.error or verdict
+    if not report.ok:
+        _logger.error("%s", report.error)
+        end_log(failed=True)
+    _answer(arguments, told, [*change_lines(changes), verdict])
+    if report.error is None:
         return FINE
-    arguments.verdict = report.error
-    _logger.error("%s", report.error)
-    if report.error is not None and (status := _signalled(report.error)):
+    if status := _signalled(report.error):
         return status
     if any(isinstance(failure, InvalidConfigError) for failure in failures):
         return USAGE

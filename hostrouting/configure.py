@@ -266,7 +266,8 @@ class Configure(_Pipeline):
             for warning in dropped(self._earlier(), self._config):
                 self._log.warning("%s", warning)
         with ctx.interruptible():
-            forecaster = self._forecaster(ctx)
+            # A dump of all routes is only worth it where something is to be proven.
+            forecaster = self._forecaster(ctx) if self._config.route_overlap.cidrs else None
             if forecaster is not None:
                 self._refuse_worse(self._planned(ctx, forecaster), "nothing was changed")
         if not self._change(run, forecaster, is_installed=is_installed):
@@ -328,10 +329,9 @@ class Configure(_Pipeline):
     # --- the proofs
 
     def _forecaster(self, ctx: Context) -> Forecaster | None:
-        """Prove the node as it is; return None where nothing is to be proven."""
-        if not self._host.is_live or ctx.skips(self._check) or not self._config.route_overlap.cidrs:
-            return None
-        return Forecaster(ctx, self._config, self._host)
+        """Prove the node as it is; return None for an image, and where the proof is left out."""
+        is_asked = self._host.is_live and not ctx.skips(self._check)
+        return Forecaster(ctx, self._config, self._host) if is_asked else None
 
     def _planned(self, ctx: Context, forecaster: Forecaster) -> Forecast:
         return forecaster.planned(*(([], []) if ctx.skips(self._routes) else self._routes.planned()))

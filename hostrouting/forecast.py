@@ -88,7 +88,7 @@ class Forecaster:
         model = was.changed(changes)
         told = [*map(str, stuck), *(str(each) for each in changes if each.after and not model.takes(each.after))]
         if told:
-            return Forecast(undecided=f"not all routes can be added now: {'; '.join(told)}")
+            return Forecast(undecided=f"routes of the config cannot be added now: {'; '.join(told)}")
         try:
             report = self._prove(model)
             return Forecast(report, tuple(_worse(self.before, report, was, model, changes)))

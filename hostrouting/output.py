@@ -6,25 +6,32 @@ import io
 import logging
 import os
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import HostFileError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from typing import TextIO
 
     from phases import Change
 
 #: The lowest level of each priority of syslog(3).
 _PRIORITIES: Final = ((logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (logging.NOTSET, 7))
+#: Of the JSON of all commands; another one for another meaning of a key, or for one less.
+_VERSION: Final = 1
+#: The lines on stderr of a command that fails, besides two for its waits.
+_MOST_LINES: Final = 10
+#: The beginnings of lines that the error at the end repeats.
+_REPEATED: Final = ("failed task=", "cancelled task=")
 
 
-def print_json(mapping: object) -> None:
-    """Write JSON to stdout."""
+def print_json(answer: Mapping[str, object]) -> None:
+    """Write an answer as JSON to stdout, with the version of its form."""
     import json
 
-    _write(json.dumps(mapping, indent=2) + "\n")
+    print_lines([json.dumps({"version": _VERSION, **answer}, indent=2)])
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -45,12 +52,13 @@ def _write(text: str) -> None:
 
 
 def prepare_streams() -> None:
-    """Make sure that stdout and stderr exist and accept any text."""
-    for name in ("stdout", "stderr"):
+    """Make sure that all three exist, and that stdout and stderr accept any text."""
+    for name in ("stdin", "stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
             # The caller closed them and wants only the exit status.
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - open to our end
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - open to our end
         elif isinstance(stream, io.TextIOWrapper):
             # The name of a device is bytes and may not be valid text.
             stream.reconfigure(errors="backslashreplace")
@@ -69,19 +77,28 @@ def colourful() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def log_to_stderr(*, verbose: bool, talks: bool, answered: str = "") -> None:
+def log_to_stderr(*, verbose: bool, talks: bool, answered: str | None = None) -> None:
     """Write the log to stderr: from DEBUG on if `verbose`, from INFO on if the command `talks`, else warnings.
 
-    Records with the field `answered` are left out, because the answer on stdout says the same. If stderr is the
-    journal, each line has its priority.
+    Records with the field `answered` are left out, because the answer on stdout says the same. Such a command, unless
+    it is verbose, is brief: it tells its waits and its progress at once, warnings in `end_log`, and nothing else. If
+    stderr is the journal, each line has its priority.
     """
-    level = logging.DEBUG if verbose else logging.INFO if talks else logging.WARNING
+    level = logging.DEBUG if verbose else logging.INFO if talks or answered else logging.WARNING
     is_journal = _is_journal(sys.stderr)
-    handler = _JournalLines(sys.stderr) if is_journal else _Lines(sys.stderr)
-    handler.addFilter(lambda record: not hasattr(record, answered))
+    handler = (_JournalLines if is_journal else _Lines)(sys.stderr)
+    handler.is_brief = bool(answered) and not verbose
+    handler.addFilter(lambda record: not hasattr(record, answered or ""))
     # systemd writes a name before each line: ours if it started this process, otherwise that of the caller's unit.
     name = "" if is_journal and os.getppid() == 1 else "hostrouting: "
     logging.basicConfig(handlers=[handler], level=level, format=f"{name}%(message)s", force=True)
+
+
+def end_log(*, failed: bool) -> None:
+    """Write the warnings of a brief command; if it failed, the errors first, and of many lines the first ones."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, _Lines):
+            handler.end(failed=failed)
 
 
 class _Lines(logging.StreamHandler):  # type: ignore[type-arg]  # no subscript on Python 3.10
@@ -90,19 +107,36 @@ class _Lines(logging.StreamHandler):  # type: ignore[type-arg]  # no subscript o
     A progress record has `progress`: (done, total). It is shown only on a terminal.
     """
 
+    is_brief = False
     _is_open = False
+    #: For the end of a brief command: the level of each line, negative, and the line.
+    _kept: tuple[tuple[int, str], ...] = ()
 
     def emit(self, record: logging.LogRecord) -> None:
-        progress = getattr(record, "progress", None)
+        progress, message = getattr(record, "progress", None), record.getMessage()
         if progress is None:
             self._close()
-            super().emit(record)
+            if not self.is_brief or message.startswith("waiting "):
+                super().emit(record)
+            # The verdict has the first step.
+            elif record.levelno >= logging.WARNING and not (hasattr(record, "advice") or message.startswith(_REPEATED)):
+                self._kept += tuple((-record.levelno, line) for line in self.format(record).split("\n"))
         elif self.stream.isatty():
             self.stream.write(f"\r{self.format(record)}")
             self._is_open = True
             if progress[0] >= progress[1]:
                 self._close()
             self.flush()
+
+    def end(self, *, failed: bool) -> None:
+        """See `end_log`."""
+        kept, more = self._kept, len(self._kept) - _MOST_LINES + 1
+        if failed and more > 1:
+            kept = (*sorted(kept, key=lambda line: line[0])[:-more], (0, f"and {more} more: hostrouting check"))
+        # As with any log line, a reader that is gone changes no exit status.
+        with suppress(OSError):
+            self.stream.writelines(f"{line}\n" for _, line in kept)
+        self._kept = ()
 
     def _close(self) -> None:
         if self._is_open:

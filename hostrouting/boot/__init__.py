@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from hostrouting.boot.boot import RELOAD, Boot
 from hostrouting.boot.gates import held_gates, is_refused_now
-from hostrouting.boot.intent import Intent, Part, installed_checksum, read_intent
+from hostrouting.boot.intent import NOT_INSTALLED, Intent, Part, installed_checksum, read_intent, require_intent
 from hostrouting.boot.layout import (
     BOOT_FOLDERS,
     DROP_IN_NAME,
@@ -58,6 +58,7 @@ __all__ = [
     "DROP_IN_NAME",
     "INTENT_PATH",
     "NETWORKD_FOLDER",
+    "NOT_INSTALLED",
     "RELOAD",
     "RUNTIME_DIRECTORY",
     "SCRIPT_DIRECTORY",
@@ -85,5 +86,6 @@ __all__ = [
     "program_path",
     "read_asset",
     "read_intent",
+    "require_intent",
     "units_in",
 ]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from hostrouting.host import FileStore
 
+NOT_INSTALLED: Final = f"nothing of hostrouting is installed: there is no {INTENT_PATH}"
 #: Every user may run `check`, which compares the file.
 INTENT_MODE: Final = 0o644
 
@@ -115,6 +116,23 @@ def installed_checksum(files: FileStore) -> str:
 
     content = files.read(INTENT_PATH)
     return "" if content is None else hashlib.sha256(content).hexdigest()[:12]
+
+
+def require_intent(files: FileStore) -> HostRoutingConfig:
+    """Return the config in force; raise `InvalidConfigError` if there is none, or if the file is damaged.
+
+    Its caller changes nothing, and so need not hold the run lock.
+
+    >>> from hostrouting.testing import FakeHost
+    >>> require_intent(FakeHost().files)
+    Traceback (most recent call last):
+    hostrouting.exceptions.InvalidConfigError: nothing of hostrouting is installed: there is no \
+/etc/aks-flex-node/hostrouting.json; give the path of a config, or apply one
+    """
+    config = read_intent(files)
+    if config is None:
+        raise InvalidConfigError([ConfigError("", f"{NOT_INSTALLED}; give the path of a config, or apply one")])
+    return config
 
 
 # `Watch` reads it before each repair, and hardly ever finds another one.

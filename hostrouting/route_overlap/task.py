@@ -115,7 +115,7 @@ def tell_findings(report: OverlapReport, logger: logging.Logger, *, task: str, l
     if len(report.findings) > _MOST_LINES:
         more = len(report.findings) - _MOST_LINES
         logger.log(level, "%d more findings are in %s", more, MARKER_DETECTED, extra={"task": task})
-    logger.log(level, "%s", report.advice, extra={"task": task})
+    logger.log(level, "%s", report.advice, extra={"task": task, "advice": True})
 
 
 def leave_marker(files: RecordedFiles, report: OverlapReport) -> None:

@@ -73,8 +73,6 @@ def converge(
                 route,
                 extra={"hidden": str(each), "route": str(route)},
             )
-    for change in outcome.changes:
-        logger.debug("%s", change)
     _record(ctx, RouteAccount(outcome.changes, outcome.hidden, before[0]), host, logger)
     return len(outcome.changes)
 

@@ -17,6 +17,7 @@ from support.in_process import run_here
 from support.kernel import needs_kernel, powerless
 from support.needs import needs
 
+from hostrouting.boot import NOT_INSTALLED
 from hostrouting.cli import main
 from hostrouting.config import config_schema
 from hostrouting.host.files.lock import FileLock
@@ -46,7 +47,9 @@ def test_an_image_is_planned_applied_and_reset(config: Path, tmp_path: Path) -> 
     ]
     applied = run_here("apply", "--root", root, config)
     assert applied.returncode == 0, applied.stderr
-    assert sorted(applied.stdout.splitlines()) == sorted(planned.stdout.splitlines())
+    *changed, verdict = applied.stdout.splitlines()
+    assert sorted(changed) == sorted(planned.stdout.splitlines())
+    assert verdict.startswith("wrong: bash: the image lacks it")
     assert [f"+ /{path}" for path in files_below(root)] == sorted(planned.stdout.splitlines())
     assert run_here("plan", "--root", root, config).stdout == ""
     assert run_here("reset", "--root", root).returncode == 0
@@ -80,7 +83,7 @@ def test_rendering_into_a_folder_makes_it_and_lists_its_files(config: Path, tmp_
     assert told.returncode == 0
     assert sorted(told.stdout.splitlines()) == [f"{folder}/{path}" for path in files_below(folder)]
     again = run_here("render", config, "--out", folder, "--json")
-    assert json.loads(again.stdout) == {"written": told.stdout.splitlines()}
+    assert json.loads(again.stdout) == {"version": 1, "written": told.stdout.splitlines()}
     (tmp_path / "file").touch()
     refused = run_here("render", config, "--out", tmp_path / "file" / "folder")
     assert (refused.returncode, refused.stdout) == (3, "")
@@ -138,7 +141,7 @@ def test_a_failed_apply_lists_no_changes(config: Path, tmp_path: Path) -> None:
     """The answer lists only changes that were made, and none that were merely planned."""
     (tmp_path / "etc").write_text("in the way of every folder")
     failed = run_here("apply", "--root", tmp_path, config)
-    assert (failed.returncode, failed.stdout) == (3, "")
+    assert (failed.returncode, len(failed.stdout.splitlines())) == (3, 1)
     assert "/etc" in failed.stderr.splitlines()[-1]
 
 
@@ -212,7 +215,7 @@ def test_a_config_that_is_wrong_for_an_image_is_an_invalid_config(command: str, 
     root = tmp_path / "image"
     root.mkdir()
     refused = run_here(command, "--root", root, path)
-    assert (refused.returncode, refused.stdout) == (2, "")
+    assert (refused.returncode, refused.stdout) == (2, "" if command == "plan" else f"{NOT_INSTALLED}\n")
     assert "hostRouting.probeSnat.dev: is missing; name the device that probes come in by" in refused.stderr
     assert files_below(root) == []
 
@@ -251,7 +254,7 @@ def test_explain_quotes_its_argument(asked: str) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["plan", "--json"],
+        ["apply", "--json"],
         ["plan", "--json", "CONFIG", "--timeout", "soon"],
         ["explain", "--json"],
         ["plan", "--json", "CONFIG", "--frobnicate"],
@@ -271,7 +274,7 @@ def test_a_caller_of_main_gets_json_by_its_own_words(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The words that `main` was given decide, not those of the process that calls it."""
-    for words, of_the_process in (["plan", "--json"], ["agent"]), (["plan"], ["agent", "--json"]):
+    for words, of_the_process in (["apply", "--json"], ["agent"]), (["apply"], ["agent", "--json"]):
         monkeypatch.setattr(sys, "argv", of_the_process)
         with pytest.raises(SystemExit, match="2"):
             main(words)
@@ -306,6 +309,7 @@ def test_a_stdout_that_is_closed_from_the_start_changes_no_answer(config: Path, 
         ended = through_shell(">&-", *words)
         assert ended.returncode == status, ended.stderr
         assert "NoneType" not in ended.stderr
+    assert "the config on stdin is not JSON: it is empty" in through_shell("<&-", "check", "-").stderr
     assert through_shell(">&- 2>&-", "plan", "--exit-code", "--root", root, config).returncode == 4
 
 
@@ -373,7 +377,9 @@ def test_a_closed_pipe_is_no_error(config: Path) -> None:
 def test_explain_names_the_route_of_each_part(node: KernelNode) -> None:
     """Parts with one answer are one; each has its devices and its route."""
     node.add_route("172.16.8.0/22", gateway="10.224.0.1", dev="eth0")
-    told = json.loads(run("explain", "--json", "172.16.4.0/21", "172.16.8.0/21", "172.16.1.4", inside=node).stdout)
+    answer = json.loads(run("explain", "--json", "172.16.4.0/21", "172.16.8.0/21", "172.16.1.4", inside=node).stdout)
+    assert answer["version"] == 1
+    told = answer["explanations"]
     assert [(part["first"], part["last"], part["devs"]) for part in told[1]["parts"]] == [
         ("172.16.8.0", "172.16.11.255", ["eth0"]),
         ("172.16.12.0", "172.16.15.255", ["ib0"]),

@@ -42,6 +42,7 @@ def test_check_answers_in_the_wire_form(node: KernelNode, checked: Path) -> None
     assert answered.returncode == 1
     told: Any = json.loads(answered.stdout)
     assert told == {
+        "version": 1,
         "ok": False,
         "mode": "STRICT",
         "expected_devs": ["eth0"],
@@ -275,7 +276,7 @@ def test_a_long_sweep_shows_how_far_it_is_on_a_terminal_alone(node: KernelNode, 
     shown = b"".join(iter(partial(_read_terminal, ours), b"")).decode()
     os.close(ours)
     assert done.returncode == 0, shown
-    assert len(done.stdout.splitlines()) == 2500
+    assert len(done.stdout.splitlines()) == 2501
     drawn = "".join(f"\rhostrouting: {count} of 2500 ebtables rules deleted" for count in (1000, 2000, 2500))
     assert drawn + "\r\n" in shown
     leave_behind(node, 2500)

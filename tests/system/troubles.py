@@ -122,7 +122,7 @@ TROUBLES: Final = (
     Trouble(
         name="an overlap remains",
         config={**GOOD, "staticRoutes": {"enabled": True, "routes": [{"destination": "192.168.77.0/24"}]}},
-        said="172.16.16.0/22 takes addresses from ib0",
+        said="overlap",
         promise=OPTIONAL,
         strict=Promise(*[Outcome(1, "the new", "the new", "shut", "held")] * 2),
         mend="ip route add 172.16.16.0/22 via 10.224.0.1 dev eth0",

@@ -174,6 +174,12 @@ class OfflineUnits:
         _logger.info("offline: no 'systemctl %s' in the image %s", words, self._root, extra={"root": self._root})
 
 
+def is_there() -> bool:
+    """Return True if systemd runs this machine (sd_booted(3)), and systemctl can be asked."""
+    programs = (f"{folder}/systemctl" for folder in os.get_exec_path())
+    return os.path.isdir("/run/systemd/system") and any(os.access(path, os.X_OK) for path in programs)  # noqa: PTH112
+
+
 def unit_error(error: CommandFailedError, advice: str = "") -> UnitError:
     """Translate a refusal of systemctl into its command, status and words, and the next step."""
     # systemctl's status names no reason; only its words do.

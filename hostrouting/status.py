@@ -1,0 +1,138 @@
+"""The verdict on a node in one sentence, with the facts that it is made of: `hostrouting status`.
+
+All of it is what `hostrouting check` finds, under the installed config.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from hostrouting.boot import INTENT_PATH, NOT_INSTALLED, installed_checksum, require_intent
+from hostrouting.check import check_node
+from hostrouting.commands import SHOW_HISTORY, command_line
+from hostrouting.exceptions import HostRoutingError
+from hostrouting.host.units import template_of
+from phases.exceptions import CONTEXT_OVER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hostrouting.check import NodeReport
+    from hostrouting.host import Host
+    from phases import Context
+
+_CHECK: Final = "hostrouting check"
+_APPLY: Final = command_line("apply", INTENT_PATH)
+_FIX: Final = "hostrouting check --fix | hostrouting apply -"
+
+
+@attrs.frozen
+class NodeStatus:
+    """The state of a node under the installed config."""
+
+    report: NodeReport
+    #: What is true of the live node, none of it for an image: its routes, its proof, its gates.
+    live: Mapping[str, str]
+    #: The config, and what is true of its files and units, each by its name.
+    facts: Mapping[str, str]
+    #: The state of each unit with a gate: the words of the finding about it (it is held, or down, since when); or else
+    #: `open`, or `shut` if a start would be held now, with the state of systemd in brackets.
+    gates: Mapping[str, str]
+
+    @property
+    def sentence(self) -> str:
+        """The verdict, with the first cause, the first held unit and the next step."""
+        causes = self.report.overlap.lines() + [
+            found.text.partition("; ")[0]
+            for found in self.report.findings
+            if found.kind == "not-applied" or (found.severity == "error" and found.kind != "held")
+        ]
+        # Then the other errors are held units.
+        word = "wrong" if causes else "right" if self.report.ok else "waiting"
+        told = [_first(causes), *list(self.live.values())[2:]] if causes else self.live.values()
+        sentence = f"{word}: {', '.join(told) or 'the image is as the config wants it'}"
+        return f"{sentence}; run: {self.next}" if self.next else sentence
+
+    @property
+    def next(self) -> str | None:
+        """The command that mends the node, or that tells more; None if there is no need, and for an image."""
+        overlap = self.report.overlap
+        told = [found.reason for found in self.report.findings if found.severity != "note" and found.kind != "held"]
+        if not self.live or (overlap.ok and not told):
+            return None
+        if any(_APPLY in reason for reason in told) or any(cidr.configured_routes for cidr in overlap.cidrs):
+            return _APPLY
+        return _FIX if overlap.suggested_routes else _CHECK
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the status for JSON."""
+        told = {"ok": self.report.ok, "verdict": self.sentence, "next": self.next}
+        return {**told, **self.facts, **self.live, "units": dict(self.gates)}
+
+    def lines(self) -> list[str]:
+        """Return the status as text lines, the sentence first."""
+        told = {**self.facts, **self.live, **self.gates, "next": self.next or "nothing to do"}
+        return [self.sentence, *(f"{name.replace('_', ' ')}: {text}" for name, text in told.items())]
+
+
+def node_status(ctx: Context, host: Host) -> NodeStatus:
+    """Return the state of a node; change nothing, need no root, and wait for nothing that may heal.
+
+    Raises `InvalidConfigError` where nothing is installed.
+    """
+    from datetime import timedelta
+
+    from hostrouting.watch.unit import UNIT_OF
+
+    def state(unit: str) -> str:
+        try:
+            found = host.services.state(ctx, unit)
+        except HostRoutingError:
+            return "unknown"
+        return found.active_state if found.exists else "no such unit"
+
+    config = require_intent(host.files)
+    report = check_node(ctx, config, host, seconds=0, apply=f"run: {_APPLY}")
+    broken = next((found.reason for found in report.findings if found.kind == "disabled"), "")
+    kinds = [found.kind for found in report.findings if not found.reason.startswith("is ours, ")]
+    routes, wrong = len(config.static_routes.routes), kinds.count("boot-file")
+    lost = routes if "not-applied" in kinds else kinds.count("lost-route")
+    rest = "shut" if report.mode == "STRICT" and not report.overlap.ok and not broken else "open"
+    gates = {
+        found.subject: found.reason.partition(";")[0]
+        for found in report.findings
+        if found.kind.startswith(("held", "gate-"))
+    }
+    named = {*gates, *map(template_of, gates)}
+    gates |= {gate: f"{rest} ({state(gate)})" for gate in config.gates if gate not in named}
+    held = [f"{unit} {told}" for unit, told in gates.items() if told.startswith("is held")]
+    unit = UNIT_OF[config.watch.mode]
+    age = ctx.clock.time() - (host.files.modified(INTENT_PATH) or 0)
+    facts = {
+        "config": INTENT_PATH,
+        "checksum": installed_checksum(host.files),
+        "last_change": f"{timedelta(seconds=int(age))} ago; for all: {SHOW_HISTORY}",
+        "boot_files": f"{wrong} differ" if wrong else "right",
+        "break_glass": broken or "not set",
+        "watch": f"{unit} ({state(unit)})" if config.watch.enabled else "not enabled",
+    }
+    live = {
+        "routes": f"{routes - lost} of {routes} routes are in force" if routes else "no route is wanted",
+        "proof": report.overlap.verdict.partition(":")[0] or "no CIDR is expected",
+        "gates": _first(held) if held else broken or "no gate is held",
+    }
+    return NodeStatus(report, live if host.is_live else {}, facts, gates)
+
+
+def verdict_now(ctx: Context, host: Host) -> str:
+    """Return the sentence of `status`, for the end of a run; the reason if there is none."""
+    try:
+        return node_status(ctx, host).sentence if host.files.exists(INTENT_PATH) else NOT_INSTALLED
+    except (HostRoutingError, *CONTEXT_OVER) as error:
+        return f"the state of the node is unknown: {' '.join(str(error).split())}; run: {_CHECK}"
+
+
+def _first(texts: list[str]) -> str:
+    return f"{texts[0]} and {len(texts) - 1} more" if texts[1:] else texts[0]

@@ -1,0 +1,214 @@
+"""One verdict: `status`, the end of an apply, commands without CONFIG, and how much each of them says."""
+
+import io
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from support.command_line import CHECKED, MENDED, OTHER_COMMAND, run
+from support.in_process import Result, run_here
+from support.intent_nodes import node as node_in_memory
+from support.kernel import needs_kernel
+
+from hostrouting.boot import INTENT_PATH, NOT_INSTALLED
+from hostrouting.exceptions import UnitError
+from hostrouting.host import Host, RouteChange
+from hostrouting.net.routes import OUR_PROTOCOL
+from hostrouting.testing import FakeHost, KernelNode
+from phases import Context
+
+NSPAWN = "systemd-nspawn@.service"
+RIGHT = "1 of 1 routes are in force, 172.16.8.0/22 leaves by eth0"
+APPLY = f"hostrouting apply {INTENT_PATH}"
+FIX = "hostrouting check --fix | hostrouting apply -"
+FORCED = "every gate is open, whatever the routes are: /run/hostrouting.disabled exists"
+HELD = "is held by its gate since the boot, and starts by itself once routing is right"
+FABRIC = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
+OVERLAP = f"172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 ({FABRIC})"
+
+pytestmark = pytest.mark.skipif(bool(OTHER_COMMAND), reason="most run within this process")
+
+
+@pytest.fixture(autouse=True)
+def host(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
+    host = node_in_memory()
+    host.routes.add_link("ib0")
+    host.routes.add_address("ib0", "172.16.1.4/16")
+    monkeypatch.setattr(Host, "live", lambda: host)
+    return host
+
+
+@pytest.fixture
+def on_stdin(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Run the command with a config on stdin."""
+
+    def with_config(config: object, *words: str) -> Result:
+        text = config if isinstance(config, str) else json.dumps({"hostRouting": config})
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        return run_here(*words, "-")
+
+    return with_config
+
+
+def gated(section: Mapping[str, object], **more: object) -> dict[str, Any]:
+    return {"gates": [NSPAWN], **section, **more}
+
+
+def lose_our_routes(host: FakeHost) -> None:
+    host.routes.apply([RouteChange.remove(route) for route in host.routes.routes_of(OUR_PROTOCOL)])
+
+
+def test_a_node_that_is_right(on_stdin: Callable[..., Result]) -> None:
+    """The sentence is the first line of `status`, the end of `apply`, and both are exit 0; nothing is left to do."""
+    sentence = f"right: {RIGHT}, no gate is held"
+    applied = on_stdin(gated(MENDED, watch={"enabled": True}), "apply")
+    assert (applied.returncode, applied.stdout.splitlines()[-1], applied.stderr) == (0, sentence, "")
+    told = run_here("status")
+    first, *facts = told.stdout.splitlines()
+    assert (told.returncode, first, told.stderr) == (0, sentence, "")
+    assert [fact for fact in facts if not fact.startswith(("sha256: ", "last change: "))] == [
+        f"config: {INTENT_PATH}",
+        "boot files: right",
+        "break glass: not set",
+        "watch: hostrouting-watch.timer (active)",
+        "routes: 1 of 1 routes are in force",
+        "proof: 172.16.8.0/22 leaves by eth0",
+        "gates: no gate is held",
+        f"{NSPAWN}: open (inactive)",
+        "next: nothing to do",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "status", "sentence"),
+    [
+        (lose_our_routes, 1, f"wrong: {OVERLAP} and 1 more, no gate is held; run: {APPLY}"),
+        (
+            lambda host: host.files.remove("/etc/systemd/system/static-routes.service"),
+            1,
+            "wrong: /etc/systemd/system/static-routes.service: is missing, no gate is held; run: " + APPLY,
+        ),
+        (
+            lambda host: host.files.write("/run/hostrouting.disabled", b"", mode=0o644),
+            0,
+            f"right: {RIGHT}, {FORCED}; run: hostrouting check",
+        ),
+        (
+            lambda host: host.services.start(Context(), "hostrouting-held@systemd-nspawn@kube1.service.service"),
+            1,
+            f"waiting: {RIGHT}, systemd-nspawn@kube1.service {HELD}",
+        ),
+    ],
+)
+def test_a_node_in_trouble(
+    host: FakeHost, on_stdin: Callable[..., Result], trouble: Callable[..., object], status: int, sentence: str
+) -> None:
+    """The sentence has the first cause, the held unit and the next step; the exit status is that of `check`."""
+    on_stdin(gated(MENDED), "apply")
+    trouble(host)
+    told = run_here("status", "--json")
+    answer = json.loads(told.stdout)
+    verdict = re.sub("since 20.*?,", "since the boot,", answer["verdict"])
+    assert (told.returncode, verdict, answer["ok"]) == (status, sentence, status == 0)
+    assert run_here("check").returncode == status
+
+
+def test_an_overlap_that_is_only_warned_of_is_wrong(on_stdin: Callable[..., Result]) -> None:
+    """Under WARN nothing is held and the exit status is 0, and still no sentence calls the node right."""
+    warned = on_stdin(gated({"routeOverlap": {**CHECKED["routeOverlap"], "mode": "WARN"}}), "apply")
+    sentence = f"wrong: {OVERLAP}, no gate is held; run: {FIX}"
+    assert (warned.returncode, warned.stdout.splitlines()[-1]) == (0, sentence)
+    # One line for each warning: how to resolve it is in the sentence.
+    assert warned.stderr == f"hostrouting: {OVERLAP}\n"
+    assert run_here("status").stdout.splitlines()[0] == sentence
+
+
+def test_where_nothing_is_installed(tmp_path: Path) -> None:
+    """Each command that means the installed config is exit 2, with one sentence; a reset ends with it, too."""
+    for command in ("status", "check", "plan", "sweep"):
+        refused = run_here(command, "--json")
+        assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
+        assert json.loads(refused.stdout)["error"].startswith(NOT_INSTALLED)
+    assert run_here("reset").stdout == f"{NOT_INSTALLED}\n"
+    assert run_here("check", "--root", tmp_path).returncode == 2
+
+
+def test_without_config_the_installed_one_is_meant(
+    host: FakeHost, on_stdin: Callable[..., Result], config: Path, tmp_path: Path
+) -> None:
+    """A check and a plan answer as with the path of the config in force; for an image, that below DIR counts."""
+    on_stdin(gated(MENDED), "apply")
+    lose_our_routes(host)
+    assert run_here("plan").stdout == "+ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142\n"
+    assert "error: lost-route" in run_here("check").stdout
+    image = tmp_path / "image"
+    image.mkdir()
+    run_here("apply", "--root", image, config)
+    assert run_here("plan", "--root", image).stdout == ""
+    assert run_here("check", "--root", image).stdout == run_here("check", "--root", image, config).stdout
+
+
+def test_a_config_on_stdin_is_named(on_stdin: Callable[..., Result]) -> None:
+    """An error in it says that it came from there."""
+    refused = on_stdin("{", "check")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("hostrouting: the config on stdin is not JSON: line 1, column 2")
+
+
+def test_every_answer_has_a_version(on_stdin: Callable[..., Result]) -> None:
+    """The JSON of all commands is an object that begins with it, also after a refusal."""
+    answers = [on_stdin(gated(MENDED), command, "--json") for command in ("plan", "apply", "check", "render", "sweep")]
+    answers += [run_here(*words, "--json") for words in (["status"], ["explain", "172.16.8.1"], ["reset"], ["check"])]
+    assert [next(iter(json.loads(answer.stdout).items())) for answer in answers] == [("version", 1)] * len(answers)
+
+
+def test_an_apply_says_little(on_stdin: Callable[..., Result]) -> None:
+    """One that changes nothing is one line; with -v the log of tasks comes, and no change is told twice."""
+    first = on_stdin(gated(MENDED), "apply", "-v")
+    assert "completed task=configure/install-boot-files" in first.stderr
+    assert not [change for change in first.stdout.splitlines() if change in first.stderr]
+    assert [len(told.splitlines()) for told in on_stdin(gated(MENDED), "apply")[1:]] == [1, 0]
+
+
+def test_a_failed_apply_says_at_most_twelve_lines(on_stdin: Callable[..., Result]) -> None:
+    """Its errors come first, and the last line counts the rest; with -v all of them are there."""
+    cidrs = [f"172.16.{number}.0/24" for number in range(0, 60, 2)]
+    strict = gated({"routeOverlap": {"expectedCidrs": cidrs, "mode": "STRICT"}})
+    failed = on_stdin(strict, "apply")
+    lines = failed.stderr.splitlines()
+    assert (failed.returncode, len(lines), len(failed.stdout.splitlines()[-1:])) == (1, 10, 1)
+    assert lines[0].startswith("hostrouting: configure/check-route-overlap: 30 of 30 expected CIDRs would not leave")
+    assert re.fullmatch("and [0-9]{2} more: hostrouting check", lines[-1])
+    assert len(on_stdin(strict, "apply", "-v").stderr.splitlines()) > 70
+
+
+def test_a_status_without_an_answer_of_systemd(
+    host: FakeHost, on_stdin: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The routes are proven all the same; what only systemd knows is called unknown, and `check` has the reason."""
+    on_stdin(gated(MENDED), "apply")
+    monkeypatch.setattr(host.services, "state", Mock(side_effect=UnitError("no answer")))
+    told = run_here("status").stdout
+    assert told.startswith(f"right: {RIGHT}")
+    assert f"{NSPAWN}: open (unknown)" in told
+
+
+@needs_kernel
+def test_plan_and_render_need_no_systemd(node: KernelNode, config: Path, tmp_path: Path) -> None:
+    """Neither a machine that systemd does not run nor one without systemctl on its PATH is refused; a note says so."""
+    empty = tmp_path / "bin"
+    empty.mkdir()
+    for path in (os.environ["PATH"], str(empty)):
+        planned = run("plan", config, inside=node, prefix=["env", f"PATH={path}"])
+        assert (planned.returncode, planned.stdout.splitlines()[0]) == (0, f"+ {INTENT_PATH}"), planned.stderr
+        assert "systemd does not run here" in planned.stderr
+        assert run("render", config, inside=node, prefix=["env", f"PATH={path}"]).returncode == 0
+    assert run("watch", inside=node).returncode == 2
+    told = run("plan", "--json", config, inside=node)
+    assert any("systemd does not run here" in notice for notice in json.loads(told.stdout)["notices"])
