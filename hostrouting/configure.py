@@ -213,8 +213,8 @@ class Configure(_Pipeline):
         return plan(self, ctx).changes
 
     def undo(self, ctx: Context) -> None:
-        """Undo all tasks, the gate first; a config that asks for nothing has nothing to undo."""
-        if self._config.void:
+        """Undo all tasks, the gate first; a whole agent config without ours has nothing to undo."""
+        if self._config.given is None:
             return
         with self._host.lock.hold(ctx) as held:
             Serial(self._routes, *self._siblings, self._check, self._boot_files, self._watch).undo(held)

@@ -119,7 +119,7 @@ class WatchConfig(WireValue):
     )
     #: The number of bad readings of the proof in a row that make an alarm; runs of the timer count none.
     readings: int = attrs.field(default=2, metadata=wire(rules.whole_number(1, 10)))
-    #: If true, a drop-in tells systemd-networkd to leave foreign routes and rules in place; only together with `enabled`.
+    #: If true, a drop-in tells systemd-networkd to leave foreign routes and rules alone; only together with `enabled`.
     keep_foreign_routes: bool = False
 
     def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigError]:
