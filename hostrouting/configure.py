@@ -251,8 +251,8 @@ class Configure(_Pipeline):
             return Forecast() if forecaster is None else self._planned(ctx, forecaster)
 
     def undo(self, ctx: Context) -> None:
-        """Do as `Reset`; a config that asks for nothing has nothing to undo."""
-        if not self._config.void:
+        """Do as `Reset`; a whole agent config without ours has nothing to undo."""
+        if self._config.given is not None:
             Reset(self._config, host=self._host, logger=self._logger).do(ctx)
 
     def _do_all(self, run: _Run) -> None:

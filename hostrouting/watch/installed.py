@@ -99,7 +99,7 @@ class InstalledConfig:
 
     def _tell_idle(self) -> None:
         """Log once that a config has nothing to keep."""
-        is_idle = not (self.is_reset or self.config.asks)
+        is_idle = not self.is_reset and not self.config.asks
         if is_idle and self._idle is not self.config:
             message = (
                 "there is nothing to keep: the config has no static routes, no expected CIDRs, no probeSnat and no "

@@ -1,6 +1,7 @@
 """What root runs, and what others could change of it."""
 
 import os
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
@@ -39,7 +40,8 @@ def test_an_apply_is_refused_before_any_change(host: FakeHost, path: str, field:
     before = host.routes.routes(), host.files.tree.snapshot()
     fact = f"{path} (owner {field.get('owner', 0)}, mode {field.get('mode', 0o755):04o})"
     said = f"others than root may change {fact}; run: chown 0 '{path}' && chmod go-w '{path}'"
-    for changed, act in product(({}, {"routeOverlap": {"expectedCidrs": ["10.0.0.0/8"]}}), (plan, execute)):
+    acts: list[Callable[..., object]] = [plan, execute]
+    for changed, act in product(({}, {"routeOverlap": {"expectedCidrs": ["10.0.0.0/8"]}}), acts):
         with pytest.raises(TaskFailedError) as caught:
             act(Configure(config(**BY_SERVICE, **changed), host=host), in_time())
         assert isinstance(caught.value.cause, HostFileError)
