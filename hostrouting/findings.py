@@ -31,7 +31,7 @@ class NodeFinding:
 
     #: `not-applied`, `lost-route`, `hides-connected`, `boot-file`, `gate-open`, `gate-missing` and other gate troubles,
     #: `held`, `gate-down`, `failed-unit`, `disabled`, `fabric`, `nothing-proven`, `idle-device`, `silent-gateway`,
-    #: `networkd`, of an image `missing-tool`; or a sibling's: `probe-snat`, `stale-cni`, `watch`.
+    #: `networkd`, `policy-rule`, of an image `missing-tool`; or a sibling's: `probe-snat`, `stale-cni`, `watch`.
     kind: str
     subject: str
     reason: str

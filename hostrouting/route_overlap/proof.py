@@ -5,7 +5,8 @@ allowed. If a rule selects by source, the part is looked up again with the sourc
 first answer. Both answers must be fine: the second one decides for a connected socket, the first one for a datagram
 from an unconnected socket.
 
-An address that an announced fabric may take is a finding, too: see `announced`.
+An address that an announced fabric may take is a finding, too: see `announced`. Packets that rules select by more than
+addresses are no findings: where they leave by a device that is not allowed, they get a note (see `parts.astray`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from hostrouting.findings import NodeFinding
 from hostrouting.net.addresses import IPV4, Prefix, bounds, format_ipv4
 from hostrouting.net.default_route import default_route, default_routes, leads_out_by
 from hostrouting.net.routes import OUR_PROTOCOL
-from hostrouting.route_overlap.parts import AllowedDevices, DecidedPart, Node, adjacent, looked_up
+from hostrouting.route_overlap.parts import AllowedDevices, DecidedPart, Node, adjacent, astray, looked_up
 from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def prove_egress(
     suggested: Sequence[Sequence[SuggestedRoute]] = [()] * len(cidrs)
     carriers: tuple[str, ...] = ()
     dead_ends: tuple[str, ...] = ()
+    notes: list[NodeFinding] = []
     if allowed is None:
         whole = [map(format_ipv4, bounds(cidr)) for cidr in cidrs]
         findings: list[tuple[Finding, ...]] = [
@@ -73,10 +75,16 @@ def prove_egress(
 
             suggested = suggestions(node, bad, allowed)
         findings = [_findings(parts, allowed, node) for parts in bad]
+        if any(rule.packets for rule in node.rules):
+            found = {one.part.first for parts in bad for one in parts}
+            for packets, unknown, wrong in astray(node, cidrs, allowed, found):
+                told = [*unknown, *(one.sentence() for one in _findings(wrong, allowed, node))]
+                subject = packets or "packets that no rule selects by more than addresses"
+                notes += [NodeFinding("policy-rule", subject, reason, "note") for reason in told]
     return OverlapReport(
         expected_devs=tuple(expected_devs or ()),
         carriers=carriers,
-        notes=tuple(_notes(backend.links(), set(carriers).difference(expected_devs or ()))),
+        notes=(*notes, *_notes(backend.links(), set(carriers).difference(expected_devs or ()))),
         lacks_default=not leads_out_by(node.routes, expected_devs or ()),
         dead_ends=dead_ends,
         absent_devs=tuple(dev for dev in expected_devs or () if dev not in {link.name for link in backend.links()}),
@@ -84,7 +92,6 @@ def prove_egress(
             CidrReport(cidr=str(Prefix.parse(cidr).masked), findings=found, suggested_routes=tuple(mending))
             for cidr, found, mending in zip(cidrs, findings, suggested, strict=True)
         ),
-        not_covered=tuple(str(rule) for rule in node.rules if rule.other_selectors),
     )
 
 
