@@ -20,6 +20,17 @@ _UNKNOWN_NAMES: Final = {
     29: "dport",
     30: "dscp",
 }
+#: The other selectors, as words about packets.
+_WORDS: Final = {
+    "fwmark": "with mark",
+    "iif": "that come in by",
+    "uidrange": "of uid",
+    "ipproto": "of protocol",
+    "sport": "from port",
+    "dport": "to port",
+    "l3mdev": "of a",
+}
+_PROTOCOLS: Final = {6: "tcp", 17: "udp"}
 
 
 class Range(NamedTuple):
@@ -29,7 +40,7 @@ class Range(NamedTuple):
     last: int
 
     def __str__(self) -> str:
-        return f"{self.first}-{self.last}"
+        return f"{self.first}-{self.last}" if self.first < self.last else str(self.first)
 
 
 class Rule(NamedTuple):
@@ -37,14 +48,18 @@ class Rule(NamedTuple):
 
     >>> Rule(70, table=88, mark=1, mark_mask=0xFF, oif="eth0").other_selectors
     ('fwmark', 'oif')
-    >>> str(Rule(70, table=88, source=(0x0AE00004, 32), mark=1, mark_mask=1))
-    '70: from 10.224.0.4 fwmark ... lookup 88'
+    >>> str(Rule(70, table=88, source=(0x0AE00004, 32), mark=0x200, mark_mask=0xF00))
+    '70: from 10.224.0.4 fwmark 0x200/0xf00 lookup 88'
     """
 
     priority: int
     #: `lookup`, `goto`, `nop`, `blackhole`, `unreachable`, `prohibit`; else `action` and its number.
     action: str = "lookup"
     table: int = 0
+    #: Routes with a prefix of at most this length do not count.
+    suppress_prefix_length: int | None = None
+    #: Routes by devices of this group do not count.
+    suppress_group: int | None = None
     source: tuple[int, int] = (0, 0)
     destination: tuple[int, int] = (0, 0)
     #: The rule applies to packets that its selectors do not select.
@@ -63,10 +78,6 @@ class Rule(NamedTuple):
     uids: Range | None = None
     tun_id: int = 0
     l3mdev: bool = False
-    #: Routes with a prefix of at most this length do not count.
-    suppress_prefix_length: int | None = None
-    #: Routes by devices of this group do not count.
-    suppress_group: int | None = None
     #: RTPROT_* of the program that added it: 2 is the kernel, 3 `ip rule add`.
     protocol: int = 3
     family: int = IPV4
@@ -75,34 +86,54 @@ class Rule(NamedTuple):
 
     @property
     def selectors(self) -> dict[str, str]:
-        """The selectors that we understand, but for `from` and `to`, as the words of `ip rule add`."""
+        """The selectors but `from` and `to`, in the words of `ip rule`; unknown ones as octets."""
+        unknown = {
+            _UNKNOWN_NAMES.get(number, f"attribute {number}"): f"0x{value.hex()}" for number, value in self.unknown
+        }
         words = {
             "tos": self.tos and f"{self.tos:#04x}",
-            "fwmark": self.mark_mask and f"{self.mark}/{self.mark_mask:#x}",
+            "fwmark": self.mark_mask and f"{self.mark:#x}/{self.mark_mask:#x}".removesuffix("/0xffffffff"),
             "iif": self.iif,
             "oif": self.oif,
-            "ipproto": self.ip_protocol,
+            "uidrange": self.uids and f"{self.uids.first}-{self.uids.last}",
+            "ipproto": self.ip_protocol and _PROTOCOLS.get(self.ip_protocol, self.ip_protocol),
             "sport": self.source_ports,
             "dport": self.destination_ports,
-            "uidrange": self.uids,
             "tun_id": self.tun_id,
-            "l3mdev": self.l3mdev,
+            "l3mdev": self.l3mdev and "VRF",
         }
-        return {name: str(value) for name, value in words.items() if value}
+        known = {name: str(value) for name, value in words.items() if value}
+        # Newer kernels show the mask of a single port, too.
+        return known | unknown | known
 
     @property
     def other_selectors(self) -> tuple[str, ...]:
         """The sorted names of the selectors but `from` and `to`: a lookup by address alone does not cover them."""
-        unknown = {_UNKNOWN_NAMES.get(number, f"attribute {number}") for number, _ in self.unknown}
-        return tuple(sorted({*self.selectors, *unknown}))
+        return tuple(sorted(self.selectors))
+
+    @property
+    def packets(self) -> str:
+        """The packets that it selects, but for their destination, in words; empty for a rule by addresses alone.
+
+        >>> Rule(70, table=88, iif="eth1", ip_protocol=6, destination_ports=Range(443, 443)).packets
+        'packets that come in by eth1, of protocol tcp, to port 443'
+        """
+        words = [f"{_WORDS.get(name, f'with {name}')} {value}" for name, value in self.selectors.items()]
+        if not words:
+            return ""
+        if self.source[1]:
+            words.append(f"from {self._selector(self.source)}")
+        if self.inverted and self.destination[1]:
+            words.append(f"to {self._selector(self.destination)}")
+        return "packets " + "other than those " * self.inverted + ", ".join(words)
 
     def __str__(self) -> str:
-        """Return the rule as `ip rule show` prints it; other selectors than addresses only by name."""
+        """Return the rule as `ip rule show` prints it."""
         words = [f"{self.priority}:", *(["not"] if self.inverted else []), "from", self._selector(self.source)]
         if self.destination[1]:
             words += ["to", self._selector(self.destination)]
-        for name in self.other_selectors:
-            words += [name, "..."] if name != "l3mdev" else []
+        for name, value in self.selectors.items():
+            words += [name, value] if name != "l3mdev" else []
         words.append(self.action)
         if self.action == "lookup":
             words.append("[l3mdev-table]" if self.l3mdev else TABLE_NAMES.get(self.table, str(self.table)))

@@ -1,7 +1,7 @@
 """The overlap check: every address that the cluster expects must leave by a device that may carry it.
 
 proof       prove_egress: the parts of each CIDR, the kernel's answer for each, the findings; the silent routers
-parts       the snapshot of a node, the parts of a CIDR with their answers, and the route or rule that decides each
+parts       the snapshot of a node, the parts of a CIDR with their answers, what decides each, the packets led astray
 fabric      the networks that the cloud's agent will connect, read from its files
 announced   the routes that they bring, and the answers that these may change
 suggest     the fewest routes that resolve the findings

@@ -5,7 +5,8 @@ allowed. If a rule selects by source, the part is looked up again with the sourc
 first answer. Both answers must be fine: the second one decides for a connected socket, the first one for a datagram
 from an unconnected socket.
 
-An address that an announced fabric may take is a finding, too: see `announced`.
+An address that an announced fabric may take is a finding, too: see `announced`. Packets that rules select by more than
+addresses are no findings: where they leave by a device that is not allowed, they get a note (see `parts.astray`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from hostrouting.findings import NodeFinding
 from hostrouting.net.addresses import IPV4, Prefix, format_ipv4
 from hostrouting.net.default_route import default_route, default_routes, leads_out_by
 from hostrouting.net.routes import OUR_PROTOCOL
-from hostrouting.route_overlap.parts import AllowedDevices, DecidedPart, Node, adjacent, looked_up
+from hostrouting.route_overlap.parts import AllowedDevices, DecidedPart, Node, adjacent, astray, looked_up
 from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport
 
 if TYPE_CHECKING:
@@ -67,13 +68,20 @@ def prove_egress(
 
         suggested = suggestions(node, bad, allowed)
     findings = [_findings(parts, allowed, node) for parts in bad]
+    notes: list[NodeFinding] = []
+    if expected_devs and any(rule.packets for rule in node.rules):
+        found = {one.part.first for parts in bad for one in parts}
+        for packets, unknown, wrong in astray(node, cidrs, allowed, found):
+            told = [*unknown, *(one.sentence() for one in _findings(wrong, allowed, node))]
+            subject = packets or "packets that no rule selects by more than addresses"
+            notes += [NodeFinding("policy-rule", subject, reason, "note") for reason in told]
     links = backend.links()
     fabric_devs = frozenset(link.name for link in links if link.is_infiniband)
     return OverlapReport(
         fabric_devs=fabric_devs.union(node.announced.members if node.announced else ()),
         expected_devs=tuple(expected_devs),
         carriers=carriers,
-        notes=tuple(_notes(links, set(carriers).difference(expected_devs))),
+        notes=(*notes, *_notes(links, set(carriers).difference(expected_devs))),
         lacks_default=not leads_out_by(node.routes, expected_devs),
         dead_ends=dead_ends,
         absent_devs=tuple(dev for dev in expected_devs if dev not in {link.name for link in links}),
@@ -81,7 +89,6 @@ def prove_egress(
             CidrReport(cidr=str(Prefix.parse(cidr).masked), findings=found, suggested_routes=tuple(mending))
             for cidr, found, mending in zip(cidrs, findings, suggested, strict=True)
         ),
-        not_covered=tuple(str(rule) for rule in node.rules if rule.other_selectors),
     )
 
 

@@ -165,8 +165,6 @@ class OverlapReport:
     dead_ends: tuple[str, ...] = ()
     #: Expected devices that the node does not have.
     absent_devs: tuple[str, ...] = ()
-    #: Policy rules that a lookup by address does not cover, because they select by marks, ports or the like.
-    not_covered: tuple[str, ...] = ()
     #: The devices of a fabric, connected or announced.
     fabric_devs: frozenset[str] = frozenset()
     #: The config whose CIDRs these are; suggestions complete it.
@@ -206,13 +204,12 @@ class OverlapReport:
         return attrs.evolve(self, cidrs=tuple(report.knowing(destinations) for report in self.cidrs))
 
     def to_mapping(self, *, mode: str | None = None) -> dict[str, Any]:
-        """Return the output of `check --json`; `not_covered` only if there are such rules."""
+        """Return the output of `check --json`."""
         return {
             "ok": self.ok,
             **({} if mode is None else {"mode": str(mode)}),
             "expected_devs": list(self.expected_devs),
             "cidrs": [report.to_mapping() for report in self.cidrs],
-            **({"not_covered": list(self.not_covered)} if self.not_covered else {}),
         }
 
     def lines(self) -> list[str]:
@@ -226,8 +223,8 @@ class OverlapReport:
 
     @property
     def advice(self) -> str:
-        """The steps that resolve the findings, and the rules that the proof does not cover; may be empty."""
-        return "\n".join([*self._advice(), *self._gaps()])
+        """The steps that resolve the findings; may be empty."""
+        return "\n".join(self._advice())
 
     @property
     def allowance(self) -> str:
@@ -300,15 +297,6 @@ class OverlapReport:
         if present or not self.expected_devs:
             by = f" by {' or '.join(present)}" if present else ""
             yield f"Give the node a default route{by}: see the log of its DHCP client, or its network configuration."
-
-    def _gaps(self) -> Iterator[str]:
-        if self.not_covered:
-            count = len(self.not_covered)
-            yield (
-                f"Not covered by this proof, as {'they select' if count > 1 else 'it selects'} by more than addresses: "
-                f"{count} policy rule{'s' if count > 1 else ''}"
-            )
-            yield from (f"  {rule}" for rule in self.not_covered)
 
 
 def _paste(report: OverlapReport) -> Iterator[str]:

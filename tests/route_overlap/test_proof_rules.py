@@ -139,19 +139,3 @@ def test_the_source_that_the_kernel_chooses_is_asked_about(node: MemoryBackend) 
     [finding] = prove(node, "10.96.0.0/12").findings
     assert (finding.kind, finding.first, finding.last) == ("overlap", "10.96.0.0", "10.96.255.255")
     assert finding.route == "10.96.0.0/16 dev ib0 table 88 scope link"
-
-
-def test_rules_on_more_than_addresses_are_counted() -> None:
-    """A lookup by address does not try a mark: the report says which rules it does not cover."""
-
-    class Marked(MemoryBackend):
-        def rules(self) -> list[Rule]:
-            return [Rule(50, table=88, mark=1, mark_mask=1), *super().rules()]
-
-    node = Marked()
-    node.add_link("eth0")
-    node.add_address("eth0", "10.224.0.4/16")
-    node.add_route("default", gateway="10.224.0.1", dev="eth0")
-    report = prove_egress(node, ["10.96.0.0/16"])
-    assert report.ok
-    assert report.not_covered == ("50: from all fwmark ... lookup 88",)

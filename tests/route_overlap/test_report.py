@@ -49,12 +49,6 @@ def test_the_json_of_a_good_node() -> None:
     }
 
 
-def test_the_json_has_uncovered_rules_only_if_there_are_any() -> None:
-    """Rules on marks, as texts, at the end."""
-    report = prove_egress(Node(Rule(50, table=88, mark=1, mark_mask=1)), [])
-    assert list(report.to_mapping().items())[-1] == ("not_covered", ["50: from all fwmark ... lookup 88"])
-
-
 def test_the_json_without_default_route() -> None:
     """No devices are expected, and addresses without a route are `no-route`."""
     report = prove_egress(Node(default=False), ["10.96.0.0/16"])

@@ -184,15 +184,6 @@ class TestRunning:
         line = "10.96.0.0/16: blocked 10.96.0.0-10.96.0.255 (prohibit 10.96.0.0/24)\n"
         assert ran.markers == {"route-overlap.detected": line}
 
-    def test_rules_on_marks_are_named(self, node: KernelNode, uplink: None, tmp_path: Path) -> None:
-        """Rules on marks are no finding; the journal says that the proof does not cover them."""
-        node.ip("rule", "add", "fwmark", "5", "lookup", "88", "priority", "50")
-        ran = run_script(node, tmp_path, ["10.96.0.0/16"])
-        assert ran.status == 0
-        assert ran.output.splitlines()[1] == (
-            "not covered by this proof, as it selects by more than addresses: rule 50: from all fwmark 0x5 lookup 88"
-        )
-
     @pytest.mark.parametrize(
         ("program", "reason"),
         [

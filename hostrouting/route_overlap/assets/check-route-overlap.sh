@@ -85,14 +85,11 @@ read_rule() {
   [[ $text =~ ' from '([0-9./]+) ]] && edge "${BASH_REMATCH[1]}" && by_source=yes
   [[ $text =~ ' to '([0-9./]+) ]] && edge "${BASH_REMATCH[1]}"
   [[ $text == *' '@(blackhole|unreachable|prohibit)*( ) ]] && blockers+=("$text")
-  # A device may have the name of any of these words.
-  [[ "${text%%' lookup '*} " == *' '@(fwmark|iif|oif|tos|dsfield|dscp|ipproto|sport|dport|uidrange|tun_id)' '* \
-    || $text == *'[l3mdev-table]'* ]] && not_covered+=("${text% }")
 }
 
 read_tables() {
   local line questions rules_seen=''
-  default='' way='' by_source='' not_covered=() blockers=()
+  default='' way='' by_source='' blockers=()
   # The edges of the ranges that the kernel treats specially (multicast, for example).
   edges=([1]=1 [224 << 24]=1 [240 << 24]=1 [0xffffffff]=1)
   printf -v questions '\nroute show table all root %s' "${roots[@]}"
@@ -477,9 +474,8 @@ done
 ((${#announced[@]})) && find_taken
 # @end@
 
-notes=("${fabric_notes[@]}" "${not_covered[@]/#/not covered by this proof, as it selects by more than addresses: rule }")
-printf -v notes '\n%s' "${notes[@]}"
-((${#not_covered[@]} + ${#fabric_notes[@]})) || notes=''
+printf -v notes '\n%s' "${fabric_notes[@]}"
+((${#fabric_notes[@]})) || notes=''
 
 look_again() { # at all, after a wait
   exec "$BASH" -p "$0" "$seconds" {never}<&-
