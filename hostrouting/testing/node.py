@@ -189,6 +189,8 @@ def _rule_words(rule: Rule) -> list[str]:
     words += ["to", format_cidr(*rule.destination)] if rule.destination[1] else []
     for name, value in rule.selectors.items():
         words += [name] if name == "l3mdev" else [name, value]
+    # A deletion takes a rule of any mask unless it names one.
+    words += ["fwmark", f"{rule.mark}/{rule.mark_mask}"] if rule.mark_mask else []
     if rule.action != "lookup":
         return [*words, *(["goto", str(rule.goto)] if rule.action == "goto" else ["type", rule.action])]
     last = {
