@@ -294,8 +294,8 @@ def test_pasted_advice_converges(host: FakeHost) -> None:
     ConfigureStaticRoutes(config, host=host).act(in_time())
     [line] = [line for line in check(host, config).overlap.advice.splitlines() if "staticRoutes" in line]
     pasted = HostRoutingConfig.from_mapping({**config.to_mapping(), **json.loads(f"{{{line}}}")})
-    kept, mending = map(str, pasted.static_routes.routes)
-    assert (kept, mending) == ("192.0.2.0/24 metric 7", "172.16.8.0/22 via 10.224.0.1 dev eth0")
+    mended = "192.0.2.0/24 metric 7, 172.16.8.0/22 via 10.224.0.1 dev eth0"
+    assert ", ".join(map(str, pasted.static_routes.routes)) == mended
     assert fixed(in_time(), config, host) == pasted
     ConfigureStaticRoutes(pasted, host=host).act(in_time())
     assert check(host, pasted).overlap.ok
