@@ -8,7 +8,7 @@ import attrs
 
 from hostrouting.fib import Fib, UnknownDecisionError
 from hostrouting.findings import is_refused
-from hostrouting.route_overlap import announced_fabric, check_now, prove_config
+from hostrouting.route_overlap.task import announced_fabric, check_now, prove_config
 from hostrouting.static_routes import forecast, reconcile, resolve
 
 if TYPE_CHECKING:

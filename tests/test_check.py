@@ -16,8 +16,8 @@ from hostrouting.exceptions import BackendError, ToolNotFoundError, UnitError
 from hostrouting.fix import fixed
 from hostrouting.host import Host, Route, RouteChange
 from hostrouting.net.addresses import parse_ipv4
-from hostrouting.route_overlap import prove_config
 from hostrouting.route_overlap.fabric import Fabric, FabricAddress
+from hostrouting.route_overlap.task import prove_config
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.testing import FakeHost
 from phases import Context, TaskFailedError, execute
