@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from hostrouting.host import Host
     from phases import Context
 
-#: Routes that mend one finding may bring another one to light, but hardly ever twice.
-_ROUNDS: Final = 4
-
 
 def fixed(
     ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: float | None = None
@@ -30,10 +27,12 @@ def fixed(
     """
     check_now(ctx.child(timeout=seconds), config, host)
     fabric = announced_fabric(ctx, config.route_overlap.fabric, host)
-    observed = host.routes.routes()
-    model = Fib.of(host.routes.links(), observed, host.routes.rules())
+    routing = host.routes
+    observed = routing.routes()
+    model = Fib.of(routing.links(), observed, routing.rules())
     reason = ""
-    for _ in range(_ROUNDS):
+    # Routes that mend one finding may bring another one to light, but hardly ever twice.
+    for _ in range(4):
         resolution = resolve(config.static_routes.routes, observed)
         outcome = reconcile(resolution.routes, observed)
         told = forecast(outcome, resolution.missing, model.links(), observed)
@@ -43,7 +42,7 @@ def fixed(
         if stuck:
             return f"routes of the config cannot be added now: {'; '.join(map(str, stuck))}"
         try:
-            report = prove_config(config, fabric, model.changed(outcome.changes) if outcome.changes else host.routes)
+            report = prove_config(config, fabric, model.changed(outcome.changes) if outcome.changes else routing)
         except UnknownDecisionError as error:
             return f"the effect of a change cannot be foreseen: {error}"
         if report.ok:

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 
-from hostrouting.config import HostRoutingConfig, StaticRoutesConfig
+from hostrouting.config import HostRoutingConfig, RouteOverlapConfig, StaticRoutesConfig
 from hostrouting.net.addresses import Prefix, check_device_name, parse_ipv4
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hostrouting.config import RouteOverlapConfig
     from hostrouting.findings import NodeFinding
 
 Kind: TypeAlias = Literal["overlap", "no-route", "blocked", "local", "dead-end", "announced", "unknown-exit"]
