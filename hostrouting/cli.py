@@ -299,13 +299,15 @@ def _check(arguments: argparse.Namespace) -> int:
     # The given time is for the default route: its absence is an answer.
     with _context(None) as ctx:
         if arguments.fix:
+            import json
+
             from hostrouting.fix import fixed
 
             found = fixed(ctx, config, host, seconds=arguments.timeout)
             if isinstance(found, str):
                 _logger.error("%s", found)
                 return BAD
-            print_json({"hostRouting": found.to_mapping()})
+            print_lines([json.dumps({"hostRouting": found.to_mapping()}, indent=2)])
             return FINE
         step = f"run: {command_line('apply', arguments.config or INTENT_PATH, root=arguments.root)}"
         report = check_node(ctx, config, host, seconds=arguments.timeout, apply=step)
@@ -528,8 +530,11 @@ def _run(
     from phases import TaskFailedError, run
 
     # A second one ends an undo as Ctrl-C does, with a line on what is left.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    report = run(task, timeout=arguments.timeout or _DEFAULT_TIMEOUT, handle_signals=True, logger=_logger)
+    usual = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        report = run(task, timeout=arguments.timeout or _DEFAULT_TIMEOUT, handle_signals=True, logger=_logger)
+    finally:
+        signal.signal(signal.SIGTERM, usual)
     failures = report.error.failures if isinstance(report.error, TaskFailedError) else ()
     overlaps = [failure for failure in failures if isinstance(failure, RouteOverlapError)]
     only_overlaps = bool(overlaps) and len(overlaps) == len(failures)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
     from phases import Context
-
-#: Routes that mend one finding may bring another one to light, but hardly ever twice.
-_ROUNDS: Final = 4
 
 
 def fixed(

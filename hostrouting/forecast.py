@@ -14,7 +14,7 @@ import attrs
 from hostrouting.config import OverlapMode
 from hostrouting.fib import Fib, UnknownDecisionError
 from hostrouting.net.addresses import format_ipv4, netmask, parse_ipv4
-from hostrouting.route_overlap import announced_fabric, prove_config
+from hostrouting.route_overlap.task import announced_fabric, prove_config
 from hostrouting.static_routes import RouteAccount
 
 if TYPE_CHECKING:
@@ -45,7 +45,11 @@ class Forecast(NamedTuple):
 
     def to_mapping(self, config: HostRoutingConfig) -> dict[str, Any]:
         """Return the forecast for `plan --json`: `proof`, `worse`, `holds` and `undecided`, those that there are."""
-        proof = None if self.report is None else self.report.to_mapping(mode=config.route_overlap.mode)
+        proof = (
+            None
+            if self.report is None or not self.report.cidrs
+            else self.report.to_mapping(mode=config.route_overlap.mode)
+        )
         holds = list(config.gates) if self.holds(config) else []
         told = {"proof": proof, "worse": list(self.worse), "holds": holds, "undecided": self.undecided}
         return {name: value for name, value in told.items() if value}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _CHECK: Final = "hostrouting check"
 _APPLY: Final = command_line("apply", INTENT_PATH)
-_FIX: Final = "hostrouting check --fix | hostrouting apply -"
+_FIX: Final = f"{_CHECK} --fix | hostrouting apply -"
 
 
 @attrs.frozen

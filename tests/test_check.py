@@ -17,8 +17,8 @@ from hostrouting.fix import fixed
 from hostrouting.host import Host, Route, RouteChange
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.net.default_route import default_routes
-from hostrouting.route_overlap import prove_config
 from hostrouting.route_overlap.fabric import Fabric, FabricAddress
+from hostrouting.route_overlap.task import prove_config
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.testing import FakeHost
 from phases import Context, TaskFailedError, execute
@@ -296,8 +296,8 @@ def test_pasted_advice_converges(host: FakeHost) -> None:
     ConfigureStaticRoutes(config, host=host).act(in_time())
     [line] = [line for line in check(host, config).overlap.advice.splitlines() if "staticRoutes" in line]
     pasted = HostRoutingConfig.from_mapping({**config.to_mapping(), **json.loads(f"{{{line}}}")})
-    kept, mending = map(str, pasted.static_routes.routes)
-    assert (kept, mending) == ("192.0.2.0/24 metric 7", "172.16.8.0/22 via 10.224.0.1 dev eth0")
+    mended = "192.0.2.0/24 metric 7, 172.16.8.0/22 via 10.224.0.1 dev eth0"
+    assert ", ".join(map(str, pasted.static_routes.routes)) == mended
     assert fixed(in_time(), config, host) == pasted
     ConfigureStaticRoutes(pasted, host=host).act(in_time())
     assert check(host, pasted).overlap.ok
@@ -320,7 +320,7 @@ def test_a_route_that_waits_for_a_default_route_says_so(host: FakeHost) -> None:
     config = config_of(staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22", "dev": "ib0"}]})
     reason = "no IPv4 default route leaves by ib0, so it has no gateway there"
     assert reason in str(fixed(in_time(), config, host))
-    assert f"{reason}); when that is there, run: " in check(host, config).findings[0].reason
+    assert f"{reason}); when that is there, apply the config" in check(host, config).findings[0].reason
 
 
 def test_a_fabric_is_never_offered_to_be_allowed(host: FakeHost) -> None:

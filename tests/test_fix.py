@@ -19,7 +19,7 @@ from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import bounds
 from hostrouting.net.default_route import default_routes
 from hostrouting.net.routes import LOCAL_TABLE, Route
-from hostrouting.route_overlap import announced_fabric, prove_config
+from hostrouting.route_overlap.task import announced_fabric, prove_config
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.static_routes.reconcile import place_of
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend

@@ -16,7 +16,7 @@ from __future__ import annotations
 from hostrouting.route_overlap.proof import prove_egress, silent_routers
 from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport, SuggestedRoute
 from hostrouting.route_overlap.script import render_script
-from hostrouting.route_overlap.task import CheckRouteOverlap, announced_fabric, check_now, prove_config, prove_now
+from hostrouting.route_overlap.task import CheckRouteOverlap, check_now
 
 __all__ = [
     "CheckRouteOverlap",
@@ -24,11 +24,8 @@ __all__ = [
     "Finding",
     "OverlapReport",
     "SuggestedRoute",
-    "announced_fabric",
     "check_now",
-    "prove_config",
     "prove_egress",
-    "prove_now",
     "render_script",
     "silent_routers",
 ]

@@ -57,8 +57,8 @@ def prove_egress(
     expected_devs = allowed.expected
     suggested: Sequence[Sequence[SuggestedRoute]] = [()] * len(cidrs)
     dead_ends: tuple[str, ...] = ()
-    parts_of_cidrs = looked_up(node, cidrs, allowed=allowed if expected_devs else None)
-    bad = [_bad(parts, allowed, node) for parts in parts_of_cidrs]
+    judged = allowed if expected_devs else None
+    bad = [_bad(parts, allowed, node) for parts in looked_up(node, cidrs, allowed=judged)]
     carriers = allowed.carriers
     if not leads_out_by(node.routes, [dev for dev in expected_devs if allowed.leads_out(dev)]):
         dead_ends = tuple(dev for dev in expected_devs if dev in allowed.dead_ends)

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 
-from hostrouting.config import HostRoutingConfig, StaticRoutesConfig
+from hostrouting.config import HostRoutingConfig, RouteOverlapConfig, StaticRoutesConfig
 from hostrouting.net.addresses import Prefix, check_device_name, parse_ipv4
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hostrouting.config import RouteOverlapConfig
     from hostrouting.findings import NodeFinding
 
 Kind: TypeAlias = Literal["overlap", "no-route", "blocked", "local", "dead-end", "announced", "unknown-exit"]
@@ -251,9 +250,9 @@ class OverlapReport:
             by = ", ".join(self.carriers or self.expected_devs)
             yield f"{', '.join(cidrs)} {'leaves' if len(cidrs) == 1 else 'leave'} by {by}"
             return
-        by = ", ".join(self.expected_devs)
         bad = [report for report in self.cidrs if not report.ok]
         if self.expected_devs:
+            by = ", ".join(self.expected_devs)
             yield f"{len(bad)} of {len(cidrs)} expected CIDRs would not leave by {by} as a whole:"
         elif all(finding.kind == "no-route" for _, finding in self.findings):
             yield f"the node has no IPv4 default route, so nothing leads to {', '.join(cidrs)}"
@@ -264,7 +263,8 @@ class OverlapReport:
             is_told = first.kind == "unknown-exit" and not others
             end = f"; it {first.sentence().partition(': ')[2]}" if is_told else ":"
             yield f"the node has no IPv4 default route and {unknown}{end}"
-            bad = [] if is_told else bad
+            if is_told:
+                return
         for report in bad:
             yield f"  {report.title}"
             for finding in report.findings:

@@ -54,8 +54,9 @@ def suggestions(
     links = node.links()
     way = _find_way(node, allowed, links)
     # No route without metric is added before the kernel's own one.
-    own = (route for route in node.routes if route.protocol == _KERNEL and not (route.tos or route.metric))
-    kept = {(0, 0), *(route[:2] for route in own if route.table == MAIN_TABLE)}
+    own = (_KERNEL, MAIN_TABLE, 0, 0)
+    kept = {route[:2] for route in node.routes if (route.protocol, route.table, route.tos, route.metric) == own}
+    kept.add((0, 0))
     mender = None if way is None else _Mender(node, allowed, links, way, kept)
     return [mender.suggest(parts) if mender and parts else [] for parts in bad]
 

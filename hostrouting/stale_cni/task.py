@@ -270,7 +270,7 @@ class CleanStaleCNI(NodeTask):
                 lines = "".join(f"\n  {line}" for line in left)
                 raise StaleCNIError(
                     f"{error}\nTHE ROLLBACK IS INCOMPLETE, this is not as before:{lines}\n"
-                    f"all of it is recorded in {record.path}; '{self._reset}' restores it"
+                    f"all of it is recorded in {record.path}; {self._reset} restores it"
                 ) from error
             self._sweeps.remove(record)
             self.record = None

@@ -84,13 +84,12 @@ def test_the_fix_is_a_config_or_a_reason(node: KernelNode, tmp_path: Path) -> No
     """The whole config and nothing else: a route for the very address of a foreign one. Against a rule none helps."""
     path = tmp_path / "config.json"
     section = {"expectedCidrs": ["172.20.5.7/32"], "mode": "STRICT"}
-    path.write_text(json.dumps({"agent": 1, "hostRouting": {"routeOverlap": section}}))
+    path.write_text(json.dumps({"hostRouting": {"routeOverlap": section}, "agent": 1}))
     node.add_route("172.20.5.7/32", dev="ib0")
     answered = run("check", "--fix", path, inside=node)
     route = {"destination": "172.20.5.7/32", "gateway": "10.224.0.1", "dev": "eth0"}
     mended = {"staticRoutes": {"enabled": True, "routes": [route]}, "routeOverlap": section}
-    assert (answered.returncode, answered.stderr) == (0, "")
-    assert json.loads(answered.stdout) == {"hostRouting": mended}
+    assert (answered.returncode, answered.stderr, json.loads(answered.stdout)) == (0, "", {"hostRouting": mended})
     node.ip("rule", "add", "to", "172.20.0.0/16", "prohibit", "priority", "1")
     answered = run("check", "--fix", path, inside=node)
     assert (answered.returncode, answered.stdout) == (1, "")

@@ -72,7 +72,7 @@ def test_a_node_that_is_right(on_stdin: Callable[..., Result]) -> None:
     told = run_here("status")
     first, *facts = told.stdout.splitlines()
     assert (told.returncode, first, told.stderr) == (0, sentence, "")
-    assert [fact for fact in facts if not fact.startswith(("sha256: ", "last change: "))] == [
+    assert [fact for fact in facts if not fact.startswith(("checksum: ", "last change: "))] == [
         f"config: {INTENT_PATH}",
         "boot files: right",
         "break glass: not set",
@@ -145,7 +145,8 @@ def test_without_config_the_installed_one_is_meant(
     """A check and a plan answer as with the path of the config in force; for an image, that below DIR counts."""
     on_stdin(gated(MENDED), "apply")
     lose_our_routes(host)
-    assert run_here("plan").stdout == "+ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142\n"
+    planned = "+ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142\nafter apply: 172.16.8.0/22 leaves by eth0\n"
+    assert run_here("plan").stdout == planned
     assert "error: lost-route" in run_here("check").stdout
     image = tmp_path / "image"
     image.mkdir()

@@ -131,7 +131,6 @@ def test_without_default_route_the_way_of_each_address_is_told(node: MemoryBacke
     node.add_route("10.96.0.0/25", dev="cni0")
     node.add_route("10.96.1.0/24", kind="blackhole")
     report = prove_egress(node, ["10.96.0.0/23", "172.16.1.4/31"])
-    assert report.expected_devs == ()
     assert [shape for cidr in report.cidrs for shape in shapes(cidr)] == [
         ("unknown-exit", "10.96.0.0", "10.96.0.127", "cni0"),
         ("no-route", "10.96.0.128", "10.96.0.255", None),
