@@ -317,14 +317,14 @@ class Configure(_Pipeline):
         if run.ledger.undo(run.ctx, self._log):
             with suppress(HostFileError):
                 self._boot.finish()
-            self._log.warning("undone: %s", state)
+            # As important as the error: of many lines the command shows the errors.
+            self._log.error("undone: %s", state)
 
-    def _earlier(self) -> HostRoutingConfig | None:
-        try:
-            return read_intent(self._host.files)
-        except InvalidConfigError:
-            # It is replaced.
-            return None
+    def _earlier(self) -> HostRoutingConfig:
+        # One that is damaged is replaced.
+        with suppress(InvalidConfigError):
+            return read_intent(self._host.files) or self._config
+        return self._config
 
     # --- the proofs
 

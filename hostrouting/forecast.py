@@ -18,7 +18,7 @@ from hostrouting.route_overlap.task import announced_fabric, prove_config
 from hostrouting.static_routes import RouteAccount
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host, RouteChange
@@ -118,19 +118,17 @@ class Forecaster:
             return Forecast(report, undecided=str(error))
 
 
-def dropped(earlier: HostRoutingConfig | None, config: HostRoutingConfig) -> Iterator[str]:
+def dropped(earlier: HostRoutingConfig, config: HostRoutingConfig) -> Iterator[str]:
     """Yield a warning for each part of the installed config that the new one does without."""
-    if earlier is None:
-        return
-    parts = {
-        "the static routes to": ([r.destination for r in each.static_routes.routes] for each in (earlier, config)),
-        "the proof of": (list(each.route_overlap.cidrs) for each in (earlier, config)),
-        "the gates": (list(each.gates) for each in (earlier, config)),
-    }
-    for name, (old, new) in parts.items():
-        gone = [each for each in old if each not in new]
-        if gone:
-            yield f"{name} {', '.join(gone)}: the installed config has this, and the new one does not"
+    old, new = map(_parts, (earlier, config))
+    for name, parts in old.items():
+        if gone := ", ".join(part for part in parts if part not in new[name]):
+            yield f"{name} {gone}: the installed config has this, and the new one does not"
+
+
+def _parts(config: HostRoutingConfig) -> dict[str, Iterable[str]]:
+    routes = [route.destination for route in config.static_routes.routes]
+    return {"the static routes to": routes, "the proof of": config.route_overlap.cidrs, "the gates": config.gates}
 
 
 def _worse(
@@ -160,13 +158,10 @@ def _uncovered(new: Finding, old: Sequence[Finding], was: Routing, now: Routing)
     start, end = parse_ipv4(new.first), parse_ipv4(new.last)
     for earlier in old:
         first, last = max(start, parse_ipv4(earlier.first)), min(end, parse_ipv4(earlier.last))
-        if first > last:
-            continue
-        if earlier.kind == "unknown-exit":
+        is_excused = earlier.kind != "announced" or new.kind == "announced"
+        if first <= last and earlier.kind == "unknown-exit":
             is_excused = _hops(was, first) == _hops(now, first)
-        else:
-            is_excused = earlier.kind != "announced" or new.kind == "announced"
-        if is_excused:
+        if first <= last and is_excused:
             if start < first:
                 yield start, first - 1
             start = last + 1
