@@ -287,7 +287,7 @@ def _apply(arguments: argparse.Namespace) -> int:
     # Before the gates are installed: later it is unknown which running machines were never held.
     with _context(arguments.timeout) as ctx:
         _notices(ctx, config, host)
-    return _run(arguments, task, host, spared=task.spared)
+    return _run(arguments, task, host, installs=None if config.void else config, spared=task.spared)
 
 
 def _check(arguments: argparse.Namespace) -> int:
@@ -519,7 +519,12 @@ def _answer(arguments: argparse.Namespace, mapping: Mapping[str, object], lines:
 
 
 def _run(
-    arguments: argparse.Namespace, task: Configure | Reset, host: Host, *, spared: Callable[[], list[Any]] = list
+    arguments: argparse.Namespace,
+    task: Configure | Reset,
+    host: Host,
+    *,
+    installs: HostRoutingConfig | None = None,
+    spared: Callable[[], list[Any]] = list,
 ) -> int:
     """Run the task, print its recorded changes, and return the exit status."""
     import signal
@@ -541,7 +546,7 @@ def _run(
     overlap = {"overlap": overlaps[0].report.to_mapping()} if overlaps else {}
     changes = [change for each in report.walk() for change in each.changes]
     with _context(_SECONDS_TO_LOOK) as ctx:
-        verdict = verdict_now(ctx, host)
+        verdict = verdict_now(ctx, host, installs if report.ok else None)
         held = [] if report.ok else Boot(host, gates=()).held(ctx)
     released = [change.subject for change in changes if change.detail == RELEASED]
     account = {"held": held, "released": released, "spared": spared()}

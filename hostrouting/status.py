@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hostrouting.check import NodeReport
+    from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
     from phases import Context
 
@@ -77,10 +78,11 @@ class NodeStatus:
         return [self.sentence, *(f"{name.replace('_', ' ')}: {text}" for name, text in told.items())]
 
 
-def node_status(ctx: Context, host: Host) -> NodeStatus:
+def node_status(ctx: Context, host: Host, config: HostRoutingConfig | None = None) -> NodeStatus:
     """Return the state of a node; change nothing, need no root, and wait for nothing that may heal.
 
-    Raises `InvalidConfigError` where nothing is installed.
+    `config` is the installed one, if the caller knows it: to read one of 10,000 routes takes 0.1 s. Raises
+    `InvalidConfigError` where nothing is installed.
     """
     from datetime import timedelta
 
@@ -93,7 +95,7 @@ def node_status(ctx: Context, host: Host) -> NodeStatus:
             return "unknown"
         return found.active_state if found.exists else "no such unit"
 
-    config = require_intent(host.files)
+    config = config or require_intent(host.files)
     report = check_node(ctx, config, host, seconds=0, apply=f"run: {_APPLY}")
     broken = next((found.reason for found in report.findings if found.kind == "disabled"), "")
     kinds = [found.kind for found in report.findings if not found.reason.startswith("is ours, ")]
@@ -126,10 +128,10 @@ def node_status(ctx: Context, host: Host) -> NodeStatus:
     return NodeStatus(report, live if host.is_live else {}, facts, gates)
 
 
-def verdict_now(ctx: Context, host: Host) -> str:
+def verdict_now(ctx: Context, host: Host, config: HostRoutingConfig | None = None) -> str:
     """Return the sentence of `status`, for the end of a run; the reason if there is none."""
     try:
-        return node_status(ctx, host).sentence if host.files.exists(INTENT_PATH) else NOT_INSTALLED
+        return node_status(ctx, host, config).sentence if host.files.exists(INTENT_PATH) else NOT_INSTALLED
     except (HostRoutingError, *CONTEXT_OVER) as error:
         return f"the state of the node is unknown: {' '.join(str(error).split())}; run: {_CHECK}"
 

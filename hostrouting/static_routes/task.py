@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from hostrouting.boot import RUNTIME_DIRECTORY, WAIT_SECONDS, Departure, PairTask, install_around
@@ -15,6 +16,7 @@ from hostrouting.static_routes.script import RUN_FILES, boot_part
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hostrouting.config import StaticRoute
     from hostrouting.findings import NodeFinding
     from hostrouting.host import Route, RouteChange
     from hostrouting.static_routes.reconcile import Resolution
@@ -117,8 +119,8 @@ class ConfigureStaticRoutes(PairTask):
         """The routes of the config, completed from the present default routes as far as possible."""
         routes = self._config.static_routes.routes
         # If all have device and gateway there is nothing to look up; most nodes have many more routes than these.
-        observed = () if all(route.dev and route.gateway for route in routes) else self._host.routes.routes()
-        return resolve(routes, observed)
+        is_whole = all(route.dev and route.gateway for route in routes)
+        return _resolved(routes) if is_whole else resolve(routes, self._host.routes.routes())
 
     def _complete(self, resolution: Resolution, seconds: float) -> tuple[Route, ...]:
         if not resolution.missing:
@@ -137,6 +139,12 @@ class ConfigureStaticRoutes(PairTask):
             f"'gateway' of: {', '.join(str(route) for route, _ in resolution.missing)}",
             may_heal=True,
         )
+
+
+# For the plan, the change and the verdict of one apply.
+@lru_cache(maxsize=1)
+def _resolved(routes: Sequence[StaticRoute]) -> Resolution:
+    return resolve(routes, ())
 
 
 def _is_worth_waiting_for(error: BackendError) -> bool:

@@ -51,13 +51,9 @@ class Promise(NamedTuple):
     again: Outcome
 
 
-#: The kernel would refuse it at the next boot again: a config that was right stays; one that never was holds the gate.
+#: A config that was right stays; where there was none, the gate holds.
 REFUSED: Final = Promise(
     Outcome(3, "the new", "nothing", "shut", "held"), Outcome(3, "the earlier", "the earlier", "open", "started")
-)
-#: The trouble may end by itself, so the config is installed.
-LATE: Final = Promise(
-    Outcome(3, "the new", "nothing", "shut", "held"), Outcome(3, "the new", "the earlier", "shut", "held")
 )
 #: A trouble of an optional part is reported, and holds nothing.
 OPTIONAL: Final = Promise(*[Outcome(0, "the new", "the new", "open", "started")] * 2)
@@ -142,8 +138,8 @@ TROUBLES: Final = (
     Trouble(
         name="no lease",
         said="table main has no IPv4 default route",
-        # With its address the device has lost the earlier routes.
-        promise=Promise(LATE.first, LATE.again._replace(live="nothing")),
+        # With its address the device has lost the earlier routes, and the scripts of their config wait for it, too.
+        promise=Promise(REFUSED.first, Outcome(3, "the earlier", "nothing", "shut", "held")),
         commands=_NO_LEASE,
         outlasts_a_boot=True,
         mend="ip address add 10.224.0.4/16 dev eth0 && ip route add default via 10.224.0.1 dev eth0",
@@ -152,7 +148,7 @@ TROUBLES: Final = (
         name="a device is missing",
         config=_with_route(gateway="10.225.0.1", dev="eth1"),
         said="no such device: eth1",
-        promise=LATE,
+        promise=REFUSED,
         mend="ip link add eth1 type veth peer name wire1 && ip link set wire1 up && ip link set eth1 up\n"
         "ip address add 10.225.0.4/16 dev eth1",
     ),
