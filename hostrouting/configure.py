@@ -293,7 +293,6 @@ class Configure(_Pipeline):
                 state = "no route of this config is in force"
                 self._attempt(files, run)
                 run.ledger.commit()
-                run.is_committed = not run.failures
                 self._attempt(routes, run)
             run.ctx.check()
             if forecaster is not None and not run.failures:
@@ -307,8 +306,9 @@ class Configure(_Pipeline):
             run.failures.append(failed)
             return not is_installed
         run.ledger.commit()
+        run.is_committed = not run.failures
         if is_installed:
-            run.is_committed = run.removes = True
+            run.removes = True
             if not self._boot.is_right(*self._present(run.ctx)):
                 self._attempt(files, run)
         return True
