@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from support import announced_worlds, overlap_worlds, static_route_worlds
 from support.kernel import needs_kernel
 
+from hostrouting.boot.layout import UNFINISHED
 from hostrouting.config import HostRoutingConfig, OverlapMode, RouteOverlapConfig
 from hostrouting.configure import Configure, Reset
 from hostrouting.exceptions import HostFileError, WorseRoutingError
@@ -204,6 +205,21 @@ def test_an_inverse_that_hangs_leaves_time_for_the_others(caplog: pytest.LogCapt
     assert not ledger.undo(ctx, ctx.logger)
     assert undone == [False]
     assert "not undone: + file" in caplog.text
+
+
+def test_a_commit_is_not_interrupted(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGTERM while files of the earlier config are removed: systemd reads that, too, before the run ends."""
+    ctx, remove = in_time(), host.files.remove
+
+    def interrupt(path: str) -> bool:
+        if path.endswith("static-routes.sh"):
+            ctx.cancel("SIGTERM")
+        return remove(path)
+
+    monkeypatch.setattr(host.files, "remove", interrupt)
+    report = run(Configure(config(RIGHT, {"destination": "172.16.16.0/24"}), host=host), ctx)
+    assert isinstance(report.error, CancelledError)
+    assert not host.files.exists(UNFINISHED)
 
 
 def _raise(error: BaseException) -> None:
