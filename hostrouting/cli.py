@@ -534,12 +534,14 @@ def _run(
     from hostrouting.status import verdict_now
     from phases import TaskFailedError, run
 
-    # A second one ends an undo as Ctrl-C does, with a line on what is left.
-    usual = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Like Ctrl-C: a second SIGTERM ends an undo, with a line on what is left. A run outlives its terminal.
+    usual = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGQUIT)}
+    usual[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         report = run(task, timeout=arguments.timeout or _DEFAULT_TIMEOUT, handle_signals=True, logger=_logger)
     finally:
-        signal.signal(signal.SIGTERM, usual)
+        for number, handler in usual.items():
+            signal.signal(number, handler)
     failures = report.error.failures if isinstance(report.error, TaskFailedError) else ()
     overlaps = [failure for failure in failures if isinstance(failure, RouteOverlapError)]
     only_overlaps = bool(overlaps) and len(overlaps) == len(failures)

@@ -15,7 +15,7 @@ from hostrouting.config import HostRoutingConfig, OverlapMode, require_config
 from hostrouting.exceptions import HostFileError, InvalidConfigError, WorseRoutingError
 from hostrouting.forecast import Forecast, Forecaster, dropped
 from hostrouting.host import Host
-from hostrouting.ledger import Ledger
+from hostrouting.ledger import SECONDS_TO_UNDO, Ledger
 from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.route_overlap import CheckRouteOverlap
 from hostrouting.stale_cni import CleanStaleCNI
@@ -310,7 +310,8 @@ class Configure(_Pipeline):
         if is_installed:
             run.removes = True
             if not self._boot.is_right(*self._present(run.ctx)):
-                self._attempt(files, run)
+                # An interrupt would leave files of both configs.
+                self._attempt(files, attrs.evolve(run, ctx=run.ctx.shielded().child(SECONDS_TO_UNDO)))
         return True
 
     def _undo(self, run: _Run, state: str) -> None:

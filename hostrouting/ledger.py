@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from phases import Change, Context
     from phases.context import Account
 
-#: The time of an undo, which begins when the time of its run may be over.
-_SECONDS_TO_UNDO: Final = 15.0
+#: The time of an undo or of the end of a commit, which begin when the time of their run may be over.
+SECONDS_TO_UNDO: Final = 15.0
 
 
 @attrs.define(eq=False)
@@ -49,13 +49,14 @@ class Ledger:
 
         A second signal ends it.
         """
-        own = ctx.shielded().child(timeout=_SECONDS_TO_UNDO)
+        own = ctx.shielded().child(timeout=SECONDS_TO_UNDO)
         is_whole = True
         while self._entries:
             _, change, undo = self._entries[-1]
             try:
                 if undo is not None:
-                    undo(own)
+                    # A systemd that hangs must not keep the routes from coming back.
+                    undo(own.child((own.remaining() or 0) / 2))
             except Exception as error:  # noqa: BLE001 (an inverse may fail in any way, and the others are tried)
                 logger.error("not undone: %s, and what changed with it: %s", change, error)  # noqa: TRY400
                 is_whole = False

@@ -10,17 +10,19 @@ from hypothesis import strategies as st
 from support import announced_worlds, overlap_worlds, static_route_worlds
 from support.kernel import needs_kernel
 
+from hostrouting.boot.layout import UNFINISHED
 from hostrouting.config import HostRoutingConfig, OverlapMode, RouteOverlapConfig
 from hostrouting.configure import Configure, Reset
 from hostrouting.exceptions import HostFileError, WorseRoutingError
 from hostrouting.host import Host, ObservedRoute, Route
 from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.ledger import Ledger
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.route_overlap import OverlapReport
 from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.task import prove_now
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
-from phases import CancelledError, Context, Report, TaskFailedError, execute, run
+from phases import CancelledError, Change, Context, Report, TaskFailedError, execute, run
 from phases.testing import ManualClock
 
 RIGHT = {"destination": "172.16.8.0/22"}
@@ -192,6 +194,32 @@ def test_a_second_signal_ends_the_undo(host: FakeHost, caplog: pytest.LogCapture
     with pytest.raises(KeyboardInterrupt):
         run(Configure(config(RIGHT, {"destination": "172.16.16.0/24"}), host=host), ctx)
     assert "the undo was ended; 1 changes stay, the newest is: + 172.16.16.0/24" in caplog.text
+
+
+def test_an_inverse_that_hangs_leaves_time_for_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    """As a systemd does that answers no reload: the routes come back."""
+    ledger, ctx = Ledger(), in_time()
+    undone: list[bool] = []
+    ledger.under(ctx).record(Change("+", "route"), undo=lambda own: undone.append(own.over))
+    ledger.under(ctx).record(Change("+", "file"), undo=lambda own: own.sleep(60))
+    assert not ledger.undo(ctx, ctx.logger)
+    assert undone == [False]
+    assert "not undone: + file" in caplog.text
+
+
+def test_a_commit_is_not_interrupted(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGTERM while files of the earlier config are removed: systemd reads that, too, before the run ends."""
+    ctx, remove = in_time(), host.files.remove
+
+    def interrupt(path: str) -> bool:
+        if path.endswith("static-routes.sh"):
+            ctx.cancel("SIGTERM")
+        return remove(path)
+
+    monkeypatch.setattr(host.files, "remove", interrupt)
+    report = run(Configure(config(RIGHT, {"destination": "172.16.16.0/24"}), host=host), ctx)
+    assert isinstance(report.error, CancelledError)
+    assert not host.files.exists(UNFINISHED)
 
 
 def _raise(error: BaseException) -> None:

@@ -207,14 +207,14 @@ def survive(folder: Path, apply: str, mode: str, *, step: int, wanted: Disk, boo
         assert node.pids() == pids
 
 
-def interrupt(folder: Path, apply: str, *, step: int) -> tuple[int, str, str]:
-    """Send SIGTERM to an apply after a step; return its status, the installed config and the live one."""
+def interrupt(folder: Path, apply: str, *, step: int, by: signal.Signals = signal.SIGTERM) -> tuple[int, str, str]:
+    """Send a signal to an apply after a step; return its status, the installed config and the live one."""
     named = {"the earlier": EARLIER, "the new": PROBES}
     with Node(folder, mode="STRICT", earlier=apply == "again") as node:
         pids = node.pids()
         node.prepare_configs(new=PROBES)
         before = node.disk()
-        status = node.apply("new", step=step, by=signal.SIGTERM).returncode
+        status = node.apply("new", step=step, by=by).returncode
         installed, live = node.installed(**named), node.live(**named)
         assert installed != "nothing" or node.disk() == before
         assert node.gate() == "open"

@@ -7,6 +7,7 @@ matrix-table` (=write) writes the table.
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Final
 
@@ -86,6 +87,12 @@ def test_interrupted_after_each_step(tmp_path: Path, apply: str, part: int) -> N
         status, installed, live = interrupt(tmp_path / str(step), apply, step=step)
         assert status == 143 or installed == "the new"
         assert installed == live or (apply, installed, live) == ("first", "the new", "nothing")
+
+
+@pytest.mark.parametrize(("by", "end"), [(signal.SIGHUP, (0, "the new")), (signal.SIGQUIT, (130, "the earlier"))])
+def test_a_terminal_ends(tmp_path: Path, by: signal.Signals, end: tuple[int, str]) -> None:
+    """A run whose terminal is closed after its routes have changed goes on; SIGQUIT undoes it as Ctrl-C does."""
+    assert interrupt(tmp_path, "again", step=1, by=by) == (*end, end[1])
 
 
 def test_the_table_is_whole() -> None:
