@@ -127,6 +127,13 @@ class _Pipeline(ABC):
         except TaskFailedError as error:
             run.failures.append(error)
 
+    def _undo(self, run: _Run, state: str) -> None:
+        if run.ledger.undo(run.ctx, self._log):
+            with suppress(HostFileError):
+                self._boot.finish()
+            # As important as the error: of many lines the command shows the errors.
+            self._log.error("undone: %s", state)
+
     # --- the tasks of the pair, for one run, or for plans and names alone
 
     def _live_half(self, whole: ConfigureStaticRoutes | CheckRouteOverlap, run: _Run | None = None) -> Task:
@@ -269,7 +276,10 @@ class Configure(_Pipeline):
             # A dump of all routes is only worth it where something is to be proven.
             forecaster = self._forecaster(ctx) if self._config.route_overlap.cidrs else None
             if forecaster is not None:
-                self._refuse_worse(self._planned(ctx, forecaster), "nothing was changed")
+                planned = self._planned(ctx, forecaster)
+                self._refuse_worse(planned, "nothing was changed")
+                for line in planned.worse:
+                    self._log.warning("this leaves right without this config: %s", line)
         if not self._change(run, forecaster, is_installed=is_installed):
             return
         if run.failures and self._boot.is_installed:
@@ -314,13 +324,6 @@ class Configure(_Pipeline):
                 self._attempt(files, attrs.evolve(run, ctx=run.ctx.shielded().child(SECONDS_TO_UNDO)))
         return True
 
-    def _undo(self, run: _Run, state: str) -> None:
-        if run.ledger.undo(run.ctx, self._log):
-            with suppress(HostFileError):
-                self._boot.finish()
-            # As important as the error: of many lines the command shows the errors.
-            self._log.error("undone: %s", state)
-
     def _earlier(self) -> HostRoutingConfig:
         # One that is damaged is replaced.
         with suppress(InvalidConfigError):
@@ -338,11 +341,9 @@ class Configure(_Pipeline):
         return forecaster.planned(*(([], []) if ctx.skips(self._routes) else self._routes.planned()))
 
     def _refuse_worse(self, found: Forecast, state: str) -> None:
-        """Tell what is worse; under STRICT refuse it."""
+        """Refuse what is worse under STRICT."""
         if found.worse and self._config.route_overlap.mode is OverlapMode.STRICT and not self._force:
             raise WorseRoutingError(found.report, "\n".join([_WORSE, *found.worse, f"{state}; {_FORCE}"]))
-        for line in found.worse:
-            self._log.warning("this leaves right without this config: %s", line)
 
     def _sibling(self, optional: Task, *, required: bool) -> Task:
         bounded = with_timeout(optional, _SIBLING_SECONDS, share=0.5)
@@ -358,8 +359,8 @@ class Reset(_Pipeline):
     """Remove everything that hostrouting installed, by any config, and restore swept objects.
 
     Most tasks remove their part if the config does not ask for it; only the sweep needs an explicit undo, since a
-    config without its section must not restore stale objects. Boot files that cannot be removed are refused before any
-    change; any other failure does not stop the other tasks.
+    config without its section must not restore stale objects. If a boot file cannot be removed, nothing is changed, or
+    what was is undone; any other failure does not stop the other tasks.
     """
 
     name = "reset"
@@ -386,7 +387,13 @@ class Reset(_Pipeline):
 
     def _do_all(self, run: _Run) -> None:
         self._boot.refuse_unwritable(*self._present(run.ctx))
-        for each in self._tasks(run):
+        files, *others = self._tasks(run)
+        self._attempt(files, run)
+        if any(isinstance(cause, HostFileError) for failure in run.failures for cause in failure.failures):
+            # The gates and the config stay, so the routes must, too.
+            self._undo(run, "what was installed is in force, live and for the next boot")
+            return
+        for each in others:
             self._attempt(each, run)
         # The same failure of several tasks is reported once.
         causes = [str(failure.cause) for failure in run.failures]

@@ -63,9 +63,8 @@ class Forecast(NamedTuple):
         for line in self.worse:
             yield f"worse than now: {line}"
         if self.holds(config):
-            yield (
-                "apply would refuse this" if self.worse else f"gates that STRICT holds then: {', '.join(config.gates)}"
-            )
+            held = ", ".join(config.gates) or "none, since no unit has a gate"
+            yield "apply would refuse this" if self.worse else f"gates that STRICT holds then: {held}"
 
 
 class Forecaster:

@@ -95,10 +95,18 @@ def test_force_goes_on(host: FakeHost) -> None:
     assert run(Configure(config(), host=host), in_time()).status == "failed"
 
 
+def test_a_plan_without_gates_names_none() -> None:
+    """STRICT has no gate to hold, and the exit status is bad all the same."""
+    wanted = attrs.evolve(config(), gates=())
+    assert [*Configure(wanted, host=node()).forecast(in_time()).lines(wanted)][-1].endswith(
+        "none, since no unit has a gate"
+    )
+
+
 def test_a_warning_refuses_nothing(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
     """Under WARN it is told, and the apply ends well."""
     assert run(Configure(config(mode="WARN"), host=host), in_time()).ok
-    assert "this leaves right without this config: 172.16.8.0/22: overlap" in caplog.text
+    assert caplog.text.count("this leaves right without this config: 172.16.8.0/22: overlap") == 1
 
 
 def test_dropped_parts_are_told(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
@@ -256,6 +264,21 @@ def test_a_reset_that_cannot_remove_changes_nothing(host: FakeHost, monkeypatch:
 
     monkeypatch.setattr(host.files, "refuse_unwritable", read_only)
     with pytest.raises(TaskFailedError, match="Read-only file system; nothing was changed, live or for the next boot"):
+        execute(Reset(HostRoutingConfig(), host=host), in_time())
+    assert state(host) == before
+
+
+def test_a_reset_that_cannot_remove_one_file_is_undone(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that others hold: while its gate stays, so do the config and the routes."""
+    before, remove = state(host), host.files.remove
+
+    def held(path: str) -> bool:
+        if path.endswith(".d/10-hostrouting.conf"):
+            raise HostFileError(f"cannot remove {path}: Device or resource busy")
+        return remove(path)
+
+    monkeypatch.setattr(host.files, "remove", held)
+    with pytest.raises(TaskFailedError, match="Device or resource busy"):
         execute(Reset(HostRoutingConfig(), host=host), in_time())
     assert state(host) == before
 

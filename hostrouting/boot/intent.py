@@ -13,6 +13,7 @@ import attrs
 
 from hostrouting.boot.layout import INTENT_PATH, BootFile, BootUnit, Departure
 from hostrouting.config import HostRoutingConfig
+from hostrouting.config.wire import read_json
 from hostrouting.exceptions import ConfigError, InvalidConfigError
 
 if TYPE_CHECKING:
@@ -138,10 +139,11 @@ def require_intent(files: FileStore) -> HostRoutingConfig:
 # `Watch` reads it before each repair, and hardly ever finds another one.
 @lru_cache(maxsize=1)
 def _config_of(content: bytes) -> HostRoutingConfig:
-    config = HostRoutingConfig.from_json(content)
+    name = f"the installed config {INTENT_PATH}"
+    config = HostRoutingConfig.from_mapping(read_json(content, name=name))
     # Ours always has a section. A file like `{}` was damaged: it does not ask to remove all routes.
     if not config.asks:
-        raise InvalidConfigError([ConfigError("hostRouting", "is missing or empty in the installed config")])
+        raise InvalidConfigError([ConfigError("hostRouting", f"is missing or empty in {name}; apply a config again")])
     return config
 
 

@@ -146,6 +146,9 @@ class Fib:
             return Decision(None, errno.ENETUNREACH)
         if packet.oif and not self.devices[packet.oif].up:
             return Decision(None, errno.ENETUNREACH)
+        if not packet.destination:
+            # The kernel takes it for the node itself, and asks no table.
+            return Decision(None, errno.EHOSTUNREACH)
         decision = self.decide(packet)
         if packet.oif and decision.errno:
             # Without a route the kernel takes the destination to be on the link of the socket's device.

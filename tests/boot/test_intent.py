@@ -96,7 +96,7 @@ def test_an_empty_file_or_none() -> None:
     host = node()
     assert read_intent(host.files) is None
     host.files.write(INTENT_PATH, b"", mode=0o644)
-    with pytest.raises(InvalidConfigError, match=r"^the config is not JSON: it is empty"):
+    with pytest.raises(InvalidConfigError, match=rf"^the installed config {INTENT_PATH} is not JSON: it is empty"):
         read_intent(host.files)
 
 
@@ -107,7 +107,9 @@ def test_a_file_without_our_sections_is_damaged(content: bytes) -> None:
     """JSON that asks for nothing under our key does not ask to remove all routes: ours always has a section there."""
     host = node()
     host.files.write(INTENT_PATH, content, mode=0o644)
-    with pytest.raises(InvalidConfigError, match=r"^hostRouting: is missing or empty in the installed config"):
+    with pytest.raises(
+        InvalidConfigError, match=rf"^hostRouting: is missing or empty in the installed config {INTENT_PATH};"
+    ):
         read_intent(host.files)
 
 

@@ -6,6 +6,7 @@ from support.kernel import needs_kernel
 from hostrouting.fib import Fib, Packet, UnknownDecisionError
 from hostrouting.fib.model import FIRST_RULES
 from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.net.addresses import parse_ipv4
 from hostrouting.net.links import Device
 from hostrouting.net.routes import ObservedRoute
 from hostrouting.net.rules import Range, Rule
@@ -135,3 +136,17 @@ def test_the_order_of_local_and_main_is_unknown(*, was_changed: bool) -> None:
         others = [10 << 24 | 2 << 16, NINE, 192 << 24 | 168 << 16 | 7 << 8 | 9]
         shown = [[one.route and one.route.destination for one in asked.lookup(others)] for asked in (model, backend)]
         assert shown[0] == shown[1]
+
+
+@needs_kernel
+@pytest.mark.parametrize("source", [None, "10.224.0.4", "10.224.0.9"])
+def test_the_address_zero_is_in_no_table(source: str | None) -> None:
+    """A default route does not lead to it, for the kernel and for the model."""
+    with KernelNode.made() as node:
+        node.add_link("eth0")
+        node.add_address("eth0", "10.224.0.4/16")
+        node.add_route("default", gateway="10.224.0.1", dev="eth0")
+        backend = NetlinkBackend(netns=node.name)
+        model = Fib.of(backend.links(), backend.routes(), backend.rules())
+        sources = [source and parse_ipv4(source)]
+        assert model.lookup([0], sources=sources) == backend.lookup([0], sources=sources)
