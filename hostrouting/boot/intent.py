@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from hostrouting.host import FileStore
 
-NOT_INSTALLED: Final = f"nothing of hostrouting is installed: there is no {INTENT_PATH}"
+NOT_INSTALLED: Final = f"no config is installed: there is no {INTENT_PATH}"
 #: Every user may run `check`, which compares the file.
 INTENT_MODE: Final = 0o644
 
@@ -127,7 +127,7 @@ def require_intent(files: FileStore) -> HostRoutingConfig:
     >>> from hostrouting.testing import FakeHost
     >>> require_intent(FakeHost().files)
     Traceback (most recent call last):
-    hostrouting.exceptions.InvalidConfigError: nothing of hostrouting is installed: there is no \
+    hostrouting.exceptions.InvalidConfigError: no config is installed: there is no \
 /etc/aks-flex-node/hostrouting.json; give the path of a config, or apply one
     """
     config = read_intent(files)
