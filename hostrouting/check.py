@@ -77,7 +77,9 @@ class NodeReport:
 def check_node(
     ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: float | None = None, apply: str = APPLY
 ) -> NodeReport:
-    """Make all checks, which change nothing and need no root. `seconds` bounds the wait, and with 0 no router is asked.
+    """Make all checks, which change nothing and need no root.
+
+    `seconds` bounds the wait, and with 0 no router is asked, nor the cloud about optional rules that are installed.
 
     `apply` is the step to take.
 
@@ -121,7 +123,9 @@ class _Look:
                 yield from self._ask(self._gates, self._held, self._down, self._units)
         siblings = [*self._ask(self._watch)]
         if self._config.probe_snat.enabled:
-            siblings += self._ask(self._probes, trouble=self._finding("probe-snat", "IPv6 probes"))
+            siblings += self._ask(
+                lambda: self._probes(asks=asks_routers), trouble=self._finding("probe-snat", "IPv6 probes")
+            )
         # The first apply mends the others.
         yield from (each for each in siblings if not (waiting and APPLY in each.reason))
         yield from self._ask(self._exposed)
@@ -242,10 +246,10 @@ class _Look:
 
     # --- the siblings
 
-    def _probes(self) -> Iterable[NodeFinding]:
+    def _probes(self, *, asks: bool) -> Iterable[NodeFinding]:
         from hostrouting.probe_snat import ConfigureProbeSNAT
 
-        return self._weighed(ConfigureProbeSNAT(self._config, host=self._host).findings(self._ctx))
+        return self._weighed(ConfigureProbeSNAT(self._config, host=self._host).findings(self._ctx, asks=asks))
 
     def _watch(self) -> Iterable[NodeFinding]:
         if not (self._config.watch.enabled or WATCH_UNITS & set(self._boot.installed_units())):

@@ -63,7 +63,10 @@ class NodeStatus:
         told = [found.reason for found in self.report.findings if found.severity != "note" and found.kind != "held"]
         if not self.live or (overlap.ok and not told):
             return None
-        if any(_APPLY in reason for reason in told) or any(cidr.configured_routes for cidr in overlap.cidrs):
+        # A route that waits for a default route has another step first: `check` names it.
+        if any(f"; run: {_APPLY}" in reason for reason in told) or any(
+            cidr.configured_routes for cidr in overlap.cidrs
+        ):
             return _APPLY
         return _FIX if overlap.suggested_routes else _CHECK
 

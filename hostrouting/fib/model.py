@@ -146,8 +146,9 @@ class Fib:
             return Decision(None, errno.ENETUNREACH)
         if packet.oif and not self.devices[packet.oif].up:
             return Decision(None, errno.ENETUNREACH)
-        if not packet.destination:
-            # The kernel takes it for the node itself, and asks no table.
+        to_many = packet.destination >> 28 == 14 or packet.destination == 0xFFFFFFFF
+        if not packet.destination or (to_many and packet.source and not packet.oif):
+            # The kernel asks no table: it takes zero for the node itself, and multicast leaves by the source's device.
             return Decision(None, errno.EHOSTUNREACH)
         decision = self.decide(packet)
         if packet.oif and decision.errno:

@@ -283,16 +283,21 @@ class ConfigureProbeSNAT(NodeTask):
 
     # --- findings
 
-    def findings(self, ctx: Context) -> list[NodeFinding]:
+    def findings(self, ctx: Context, *, asks: bool = True) -> list[NodeFinding]:
         """Return the reasons why IPv6 probes miss the pods of a live node. Needs CAP_NET_ADMIN; changes nothing.
 
         It does not wait. If the cloud does not answer, IPv6 is assumed as by an apply; an installed unit counts as the
-        answer of an earlier run, and without one the error is raised if the section is `required`.
+        answer of an earlier run, and without one the error is raised if the section is `required`. Unless it `asks`, it
+        does not ask the cloud where optional rules are installed.
         """
         ctx.check()
         if not self._host.is_live:
             return []
-        outcome = self._decide(ctx, seconds=_share(ctx), is_assumed=is_installed(self._host.files))
+        section, is_known = self._config.probe_snat, is_installed(self._host.files)
+        if asks or section.required or not is_known or section.detect != "imds":
+            outcome = self._decide(ctx, seconds=_share(ctx), is_assumed=is_known)
+        else:
+            outcome = assume(section, self._host)
         if isinstance(outcome, NotWanted):
             return []
         if isinstance(outcome, Obstacle):

@@ -17,7 +17,7 @@ from support.intent_nodes import node as node_in_memory
 from support.kernel import needs_kernel
 
 from hostrouting.boot import INTENT_PATH, NOT_INSTALLED
-from hostrouting.exceptions import UnitError
+from hostrouting.exceptions import BackendError, UnitError
 from hostrouting.host import Host, RouteChange
 from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.testing import FakeHost, KernelNode
@@ -117,6 +117,24 @@ def test_a_node_in_trouble(
     verdict = re.sub("since 20.*?,", "since the boot,", answer["verdict"])
     assert (told.returncode, verdict, answer["ok"]) == (status, sentence, status == 0)
     assert run_here("check").returncode == status
+
+
+def test_an_apply_is_no_step_while_the_default_route_is_missing(
+    host: FakeHost, on_stdin: Callable[..., Result]
+) -> None:
+    """It would wait, and fail: `check` says what is to be done first."""
+    on_stdin(gated(MENDED), "apply")
+    host.routes.apply([RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length])
+    assert run_here("status").stdout.splitlines()[-1] == "next: hostrouting check"
+
+
+def test_a_silent_cloud_is_not_asked_by_status(host: FakeHost, on_stdin: Callable[..., Result]) -> None:
+    """The rules are installed, so it has answered, or was silent then, too."""
+    host.metadata.error = BackendError("no answer")
+    assert on_stdin({"probeSnat": {"enabled": True, "dev": "eth0"}}, "apply").returncode == 0
+    asked = list(host.metadata.operations.calls)
+    assert run_here("status").stderr == ""
+    assert host.metadata.operations.calls == asked
 
 
 def test_an_overlap_that_is_only_warned_of_is_wrong(on_stdin: Callable[..., Result]) -> None:

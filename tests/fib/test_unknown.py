@@ -140,13 +140,15 @@ def test_the_order_of_local_and_main_is_unknown(*, was_changed: bool) -> None:
 
 @needs_kernel
 @pytest.mark.parametrize("source", [None, "10.224.0.4", "10.224.0.9"])
-def test_the_address_zero_is_in_no_table(source: str | None) -> None:
-    """A default route does not lead to it, for the kernel and for the model."""
+def test_addresses_for_which_no_table_is_asked(source: str | None) -> None:
+    """A default route does not lead to zero, nor from a source to multicast, for the kernel and for the model."""
     with KernelNode.made() as node:
         node.add_link("eth0")
         node.add_address("eth0", "10.224.0.4/16")
         node.add_route("default", gateway="10.224.0.1", dev="eth0")
         backend = NetlinkBackend(netns=node.name)
         model = Fib.of(backend.links(), backend.routes(), backend.rules())
-        sources = [source and parse_ipv4(source)]
-        assert model.lookup([0], sources=sources) == backend.lookup([0], sources=sources)
+        asked = [0, 224 << 24, 0xEFFFFFFF, 0xF0000000, 0xFFFFFFFF]
+        sources = [source and parse_ipv4(source)] * len(asked)
+        said, known = (each.lookup(asked, sources=sources) for each in (model, backend))
+        assert [answer.errno for answer in said] == [answer.errno for answer in known]
