@@ -47,10 +47,12 @@ class Ledger:
     def undo(self, ctx: Context, logger: logging.Logger) -> bool:
         """Reverse all changes, the newest first, though the time of `ctx` is over; return False if one stays.
 
+        Return False if there are none, too.
+
         A second signal ends it.
         """
         own = ctx.shielded().child(timeout=SECONDS_TO_UNDO)
-        is_whole = True
+        is_whole = bool(self._entries)
         while self._entries:
             _, change, undo = self._entries[-1]
             try:

@@ -149,6 +149,6 @@ def test_addresses_for_which_no_table_is_asked(source: str | None) -> None:
         backend = NetlinkBackend(netns=node.name)
         model = Fib.of(backend.links(), backend.routes(), backend.rules())
         asked = [0, 224 << 24, 0xEFFFFFFF, 0xF0000000, 0xFFFFFFFF]
-        sources = [source and parse_ipv4(source)] * len(asked)
+        sources = [parse_ipv4(source) if source else None] * len(asked)
         said, known = (each.lookup(asked, sources=sources) for each in (model, backend))
         assert [answer.errno for answer in said] == [answer.errno for answer in known]
