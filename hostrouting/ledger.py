@@ -44,15 +44,18 @@ class Ledger:
                 account.record(change, undo)
         self._entries.clear()
 
+    @property
+    def is_empty(self) -> bool:
+        """True if there are no changes."""
+        return not self._entries
+
     def undo(self, ctx: Context, logger: logging.Logger) -> bool:
         """Reverse all changes, the newest first, though the time of `ctx` is over; return False if one stays.
-
-        Return False if there are none, too.
 
         A second signal ends it.
         """
         own = ctx.shielded().child(timeout=SECONDS_TO_UNDO)
-        is_whole = bool(self._entries)
+        is_whole = True
         while self._entries:
             _, change, undo = self._entries[-1]
             try:
