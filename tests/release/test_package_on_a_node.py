@@ -104,7 +104,8 @@ def test_a_watch_that_runs_outlives_the_package_and_gets_the_next_one(node: Path
         first = box.run("systemctl", "show", "--property=MainPID", WATCH).stdout
         box.run("dpkg", "--remove", "hostrouting")
         box.run("sh", "-ec", OVERLAP)
-        box.wait_for("To fix it, make this section that of hostRouting", unit=WATCH)
+        advice = "To fix it, make this section that of hostRouting in the agent's config, and apply it again:"
+        box.wait_for(advice, unit=WATCH)
         assert box.run("systemctl", "show", "--property=MainPID", WATCH).stdout == first
         box.run("timeout", "60", "flock", "/run/hostrouting.lock", "dpkg", "--install", f"/{DEB}")
         # Waits for the restart.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
-from hostrouting import configure
+from hostrouting import boot_files, configure
 from hostrouting.boot import layout
 from hostrouting.cli import main
 from hostrouting.host.netlink import NetlinkBackend
@@ -48,6 +48,9 @@ def hurried() -> Iterator[None]:
         return read_asset(module, name).replace(usual, b"\nwaits=%d " % _WAIT)
 
     with ExitStack() as patched:
+        # The rendered scripts of a config are kept.
+        boot_files.boot_parts.cache_clear()
+        patched.callback(boot_files.boot_parts.cache_clear)
         patched.enter_context(patch.object(layout, "read_asset", short))
         patched.enter_context(patch.object(configure, "WAIT_SECONDS", float(_WAIT)))
         patched.enter_context(patch.object(configure, "_SIBLING_SECONDS", float(_SIBLING)))
