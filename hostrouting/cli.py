@@ -479,15 +479,19 @@ def _config(arguments: argparse.Namespace) -> HostRoutingConfig:
         from hostrouting.boot import require_intent
 
         return require_intent(_host(arguments).files)
-    # To remove everything there is `reset`: an empty file is more probably a mistake.
     if arguments.config != "-":
-        config = HostRoutingConfig.from_file(arguments.config, allow_empty=arguments.allow_empty)
+        config = HostRoutingConfig.from_file(arguments.config)
     else:
         from hostrouting.config.wire import read_json
 
         document = read_json(sys.stdin.buffer.read(), name="the config on stdin")
-        config = HostRoutingConfig.from_mapping(document, allow_empty=arguments.allow_empty)
-    return HostRoutingConfig() if arguments.allow_empty and config.void else config
+        config = HostRoutingConfig.from_mapping(document)
+    if arguments.allow_empty and config.void:
+        return HostRoutingConfig()
+    if config.given is None:
+        # To remove everything there is `reset`: an empty file is more probably a mistake.
+        raise InvalidConfigError(config.void)
+    return config
 
 
 def _host(arguments: argparse.Namespace) -> Host:

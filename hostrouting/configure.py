@@ -278,6 +278,7 @@ class Configure(_Pipeline):
             # A dump of all routes is only worth it where something is to be proven.
             forecaster = self._forecaster(ctx) if self._config.route_overlap.cidrs else None
             if forecaster is not None:
+                forecaster.look()
                 planned = self._planned(ctx, forecaster)
                 self._refuse_worse(planned, "nothing was changed")
                 for line in planned.worse:
@@ -335,7 +336,7 @@ class Configure(_Pipeline):
     # --- the proofs
 
     def _forecaster(self, ctx: Context) -> Forecaster | None:
-        """Prove the node as it is; return None for an image, and where the proof is left out."""
+        """Return None for an image, and where the proof is left out."""
         is_asked = self._host.is_live and not ctx.skips(self._check)
         return Forecaster(ctx, self._config, self._host) if is_asked else None
 

@@ -73,19 +73,23 @@ class Forecaster:
     def __init__(self, ctx: Context, config: HostRoutingConfig, host: Host) -> None:
         self._config, self._host = config, host
         self._fabric = announced_fabric(ctx.child(timeout=0), config.route_overlap.fabric, host)
-        self.before = self._prove(host.routes)
+        self._before: OverlapReport | None = None
         self._model: Fib | None = None
 
     def _prove(self, routing: Routing) -> OverlapReport:
         return prove_config(self._config, self._fabric, routing)
 
+    def look(self) -> None:
+        """Let the kernel prove the node as it is, for the comparison with `now`."""
+        self._before = self._prove(self._host.routes)
+
     def planned(self, changes: Sequence[RouteChange], stuck: Sequence[Change]) -> Forecast:
         """Return the proof of the node with these changes, unless some are `stuck`.
 
-        A node without changes is not read as a whole.
+        It is compared with that of the model without them. A node without changes is not read as a whole.
         """
         if not changes and not stuck:
-            return Forecast(self.before)
+            return Forecast(self._before or self._prove(self._host.routes))
         routing = self._host.routes
         self._model = was = Fib.of(routing.links(), routing.routes(), routing.rules())
         model = was.changed(changes)
@@ -94,18 +98,18 @@ class Forecaster:
             return Forecast(undecided=f"routes of the config cannot be added now: {'; '.join(told)}")
         try:
             report = self._prove(model)
-            return Forecast(report, tuple(_worse(self.before, report, was, model, changes)))
+            return Forecast(report, tuple(_worse(self._prove(was), report, was, model, changes)))
         except UnknownDecisionError as error:
             return Forecast(undecided=str(error))
 
     def now(self) -> Forecast:
         """Return the proof of now; worse are addresses at which the model of now is right without our changes."""
-        if self._model is None:
+        if self._model is None or self._before is None:
             return Forecast()
         routing = self._host.routes
         report = self._prove(routing)
         try:
-            if report.ok or not any(_worse(self.before, report, self._model, routing)):
+            if report.ok or not any(_worse(self._before, report, self._model, routing)):
                 return Forecast(report)
             now = routing.routes()
             account = RouteAccount.between(self._model.routes(), now)

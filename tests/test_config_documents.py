@@ -155,7 +155,7 @@ def test_a_file_is_read_by_path(tmp_path: Path, as_text: bool) -> None:
 
 
 def test_a_bad_file_is_an_invalid_config(tmp_path: Path) -> None:
-    """from_file gives the same refusals as from_json; and it refuses an empty object on request."""
+    """from_file gives the same refusals as from_json."""
     path = tmp_path / "config.json"
     path.write_bytes(b"\xff")
     with pytest.raises(InvalidConfigError) as caught:
@@ -163,10 +163,6 @@ def test_a_bad_file_is_an_invalid_config(tmp_path: Path) -> None:
     assert str(caught.value) == (
         f"the config {str(path)!r} is not JSON: line 1, column 1: the byte 0xff is not UTF-8; save the config as UTF-8"
     )
-    path.write_text("{}")
-    assert HostRoutingConfig.from_file(path) == HostRoutingConfig()
-    with pytest.raises(InvalidConfigError):
-        HostRoutingConfig.from_file(path, allow_empty=False)
 
 
 @pytest.mark.parametrize(

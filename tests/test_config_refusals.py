@@ -319,23 +319,19 @@ def test_every_error_is_reported_at_once() -> None:
     )
 
 
-def test_an_empty_config_can_be_refused() -> None:
-    """A program that would not take everything away because of an empty file says so; an explicit empty is explicit."""
-    with pytest.raises(InvalidConfigError) as caught:
-        HostRoutingConfig.from_json("{}", allow_empty=False)
-    assert caught.value.errors == [
+@pytest.mark.parametrize("mapping", [{}, {"nodeName": "gpu-1"}, {"nodeName": "gpu-1", "hostRouting": None}])
+def test_a_config_without_ours_says_why_it_is_void(mapping: dict[str, object]) -> None:
+    """It wants nothing, and does not say that everything may go; an explicit empty one does."""
+    config = HostRoutingConfig.from_mapping(mapping)
+    assert config.given is None
+    assert config.void == [
         ConfigError(
             "hostRouting",
-            "is missing, and so is every section of it; "
+            "is missing or null; "
             'to remove all that hostrouting installed, write {"hostRouting": {}} or use --allow-empty',
         )
     ]
-    with pytest.raises(InvalidConfigError, match="so is every section"):
-        HostRoutingConfig.from_mapping({"nodeName": "gpu-1"}, allow_empty=False)
-    with pytest.raises(InvalidConfigError, match=r"hostRouting: is null, .* use --allow-empty"):
-        HostRoutingConfig.from_mapping({"nodeName": "gpu-1", "hostRouting": None}, allow_empty=False)
-    assert HostRoutingConfig.from_mapping({"hostRouting": {}}, allow_empty=False) == HostRoutingConfig()
-    assert HostRoutingConfig.from_mapping({"watch": None}, allow_empty=False) == HostRoutingConfig()
+    assert HostRoutingConfig.from_mapping({"hostRouting": {}}).void == []
 
 
 @pytest.mark.parametrize("interval", [0, 0.999, 86_401, float("nan"), float("inf"), -1, True, "60s", None])

@@ -19,8 +19,8 @@ _KEY: Final = "hostRouting"
 def config_schema() -> dict[str, Any]:
     """Return the JSON Schema of a config file: the `hostRouting` object, or a whole config that has it.
 
-    A config that `HostRoutingConfig.from_json` accepts with `allow_empty=False` is valid by it. It cannot express every
-    rule: a valid document may still be refused, for example for two routes that contradict each other.
+    A config that `HostRoutingConfig.from_json` accepts, and that wants anything of us, is valid by it. It cannot
+    express every rule: a valid document may still be refused, for example for two routes that contradict each other.
 
     >>> schema = config_schema()
     >>> sorted(schema["$defs"]["StaticRoute"]["properties"])

@@ -285,7 +285,7 @@ class HostRoutingConfig(WireValue):
     given: tuple[str, ...] | None = attrs.field(default=(), init=False, eq=False, repr=False)
 
     @classmethod
-    def from_file(cls, path: str | os.PathLike[str], *, allow_empty: bool = True) -> HostRoutingConfig:
+    def from_file(cls, path: str | os.PathLike[str]) -> HostRoutingConfig:
         """Read a JSON file; raise `HostFileError` if it cannot be read, and the errors of `from_json`."""
         try:
             with open(path, "rb") as file:  # noqa: PTH123 (pathlib would be loaded for this line alone)
@@ -295,21 +295,21 @@ class HostRoutingConfig(WireValue):
             reason = getattr(error, "strerror", None) or error
             step = _UNREADABLE.get(type(error), "give the path of another file")
             raise HostFileError(f"cannot read the config {os.fspath(path)!r}: {reason}; {step}") from error
-        return cls.from_mapping(read_json(document, name=f"the config {os.fspath(path)!r}"), allow_empty=allow_empty)
+        return cls.from_mapping(read_json(document, name=f"the config {os.fspath(path)!r}"))
 
     @classmethod
-    def from_json(cls, document: str | bytes, *, allow_empty: bool = True) -> HostRoutingConfig:
+    def from_json(cls, document: str | bytes) -> HostRoutingConfig:
         """Read JSON text, or its bytes in UTF-8; see `from_mapping` for its content."""
-        return cls.from_mapping(read_json(document), allow_empty=allow_empty)
+        return cls.from_mapping(read_json(document))
 
     @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any], *, allow_empty: bool = True) -> HostRoutingConfig:
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> HostRoutingConfig:
         """Read the `hostRouting` object, or a whole agent config that has it under this key.
 
         With the key it is a whole config, whose other keys are not ours and are ignored, but for four sections that
         are meant to be in it. A mapping without the key in which nothing is, or is probably meant to be, a section is
         a whole config, too, and like one with null there it wants nothing: `Configure` changes nothing, and what an
-        earlier config installed stays. A program that does not expect this passes `allow_empty=False`.
+        earlier config installed stays. `given` is None then.
 
         >>> HostRoutingConfig.from_mapping({"nodeName": "gpu-1"}).given is None
         True
@@ -334,11 +334,6 @@ class HostRoutingConfig(WireValue):
             for key in _EMPTY
             if whole.get(key) is not None
         ]
-        if is_absent and not (allow_empty or beside):
-            found = (
-                "is null, which configures nothing" if _KEY in whole else "is missing, and so is every section of it"
-            )
-            raise InvalidConfigError([ConfigError(_KEY, f"{found}; {_REMOVE_ALL}")])
         config = structured(cls, {} if is_absent else ours, also_known=() if is_whole else [_KEY], others=beside)
         object.__setattr__(config, "given", None if is_absent else tuple(ours))
         return config
