@@ -233,7 +233,8 @@ def _diffs(changes: Iterable[Change], config: HostRoutingConfig, host: Host) -> 
 
     wanted = {file.path: file.content for file in boot_files(config, host=host)}
     for path in dict.fromkeys(change.subject for change in changes):
-        if path in wanted or (path.startswith("/") and host.files.read_link(path) is None):
+        # Scripts are links, too; those that start a unit have no content of their own.
+        if path in wanted or (path.startswith("/") and path.rpartition(".")[2] not in {"service", "timer"}):
             before, after = (
                 (content or b"").decode(errors="replace") for content in (host.files.read(path), wanted.get(path))
             )

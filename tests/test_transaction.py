@@ -1,23 +1,28 @@
 """An apply never makes a node worse: the proof of the plan, the refusal before a change, and the undo after one."""
 
+import logging
 import threading
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 
 import attrs
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from support import announced_worlds, overlap_worlds, static_route_worlds
+from support.egress_oracle import KernelOracle, wrong_of
 from support.kernel import needs_kernel
+from support.small_world import DEVICES
 
 from hostrouting.boot.layout import UNFINISHED
 from hostrouting.config import HostRoutingConfig, OverlapMode, RouteOverlapConfig
 from hostrouting.configure import Configure, Reset
 from hostrouting.exceptions import HostFileError, WorseRoutingError
-from hostrouting.host import Host, ObservedRoute, Route
+from hostrouting.host import Host, ObservedRoute, Route, RouteChange
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.ledger import Ledger
 from hostrouting.net.addresses import parse_ipv4
+from hostrouting.net.rules import Rule
 from hostrouting.route_overlap import OverlapReport
 from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.task import prove_now
@@ -26,7 +31,6 @@ from phases import CancelledError, Change, Context, Report, TaskFailedError, exe
 from phases.testing import ManualClock
 
 RIGHT = {"destination": "172.16.8.0/22"}
-EXPECTED = {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}
 FABRIC = Route.parse("172.16.8.0/24", dev="ib0", protocol=2)
 CONNECTED = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
 ROUTE = "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"
@@ -157,6 +161,29 @@ def test_a_fabric_that_came_meanwhile_undoes_nothing(host: FakeHost) -> None:
     assert b"172.16.16.0/24" in (host.files.read("/etc/aks-flex-node/static-routes.sh") or b"")
 
 
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_fault_that_is_only_announced_excuses_no_real_one(announced: bool) -> None:
+    """Today the addresses leave right, though a fabric is announced; a route into it is worse, and refused."""
+    host = node()
+    document = config({"destination": "172.20.8.0/24", "gateway": "172.16.0.1", "dev": "ib0"}).to_mapping()
+    fabric = {"fabric": ["172.20.0.0/16"]} if announced else {}
+    document["routeOverlap"] = {**document["routeOverlap"], "expectedCidrs": ["172.20.8.0/22"], **fabric}
+    report = run(Configure(HostRoutingConfig.from_mapping(document), host=host), in_time())
+    assert isinstance(report.error, TaskFailedError)
+    assert [type(failure) for failure in report.error.failures] == [WorseRoutingError]
+    assert "172.20.8.0/22: overlap 172.20.8.0-172.20.8.255 by ib0" in str(report.error)
+
+
+def test_a_gateway_that_no_link_has_leaves_the_plan_undecided(host: FakeHost) -> None:
+    """The kernel will refuse the route, and with it the batch: the plan proves nothing."""
+    host.routes.add_rule(Rule(100, action="prohibit", destination=(0x0AE00100, 24)))
+    wanted = config(RIGHT, {"destination": "172.16.16.0/24", "gateway": "10.224.1.1", "dev": "eth0"})
+    found = Configure(wanted, host=host).forecast(in_time())
+    assert found.undecided == (
+        "routes of the config cannot be added now: + 172.16.16.0/24 via 10.224.1.1 dev eth0 proto 142"
+    )
+
+
 # --- an interrupt
 
 
@@ -180,14 +207,35 @@ def test_an_undo_needs_no_space(host: FakeHost, monkeypatch: pytest.MonkeyPatch)
     def full(*_: object, **__: object) -> bool:
         raise HostFileError("cannot write: No space left on device")
 
-    def fill() -> None:
+    reload = host.services.daemon_reload
+
+    def fill(given: Context) -> None:
+        monkeypatch.setattr(host.services, "daemon_reload", reload)
         monkeypatch.setattr(host.files, "write", full)
         ctx.cancel("SIGINT")
+        reload(given)
 
-    host.services.operations.plan(1, fill)
+    monkeypatch.setattr(host.services, "daemon_reload", fill)
     report = run(Configure(config(RIGHT, {"destination": "172.16.16.0/24"}), host=host), ctx)
     assert isinstance(report.error, CancelledError)
     assert state(host) == before
+
+
+def test_an_interrupt_after_the_commit_is_told(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+    """In a sibling: nothing is undone, and a line says that the config is changed."""
+    ctx, read_link = in_time(), host.files.read_link
+
+    def interrupt(path: str) -> str | None:
+        if path.endswith("route-overlap.ok"):
+            ctx.cancel("SIGTERM")
+        return read_link(path)
+
+    host.files.read_link = interrupt  # type: ignore[method-assign]
+    wanted = HostRoutingConfig.from_mapping({"staticRoutes": {"enabled": True, "routes": [RIGHT]}})
+    report = run(Configure(wanted, host=host), ctx)
+    assert isinstance(report.error, CancelledError)
+    assert "the config is changed, live and for the next boot; the rest was interrupted" in caplog.messages
+    assert UNDONE not in caplog.messages
 
 
 def test_a_second_signal_ends_the_undo(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
@@ -243,16 +291,49 @@ def test_a_run_that_undid_itself_has_no_records(host: FakeHost) -> None:
 
 
 def test_two_threads_run_one_task() -> None:
-    """A STRICT overlap fails each of them: no run clears the failures of another."""
+    """One begins, and asks for the lock, when the check of the other has failed: it clears no failure of that one."""
     host = node()
     task = Configure(config(), host=host)
     reports: list[Report] = []
-    threads = [threading.Thread(target=lambda: reports.append(run(task, timeout=60))) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    second = threading.Thread(target=lambda: reports.append(run(task, timeout=60)))
+    waits = threading.Event()
+
+    class Watcher(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.getMessage().startswith("failed task=configure/check-route-overlap") and not second.ident:
+                host.lock.operations.plan(1, waits.set)
+                second.start()
+                assert waits.wait(60)
+
+    logging.getLogger().addHandler(watcher := Watcher())
+    try:
+        reports.append(run(task, timeout=60))
+        second.join()
+    finally:
+        logging.getLogger().removeHandler(watcher)
     assert [report.status for report in reports] == ["failed", "failed"]
+
+
+@pytest.mark.parametrize(("routes", "is_refused"), [([RIGHT], False), ([], True)])
+def test_without_a_default_route_the_present_way_is_right(routes: list[dict[str, str]], is_refused: bool) -> None:
+    """Nothing says which way is expected: an address may keep its next hop, also by another route, and get no other."""
+    host = node()
+    given = {"gateway": "10.224.0.1", "dev": "eth0"}
+    execute(Configure(config({**RIGHT, **given}), host=host), in_time())
+    host.routes.apply([RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length])
+    wanted = config(*({**each, **given, "destination": "172.16.0.0/20"} for each in routes))
+    report = run(Configure(wanted, host=host), in_time())
+    assert isinstance(report.error, TaskFailedError)
+    assert isinstance(report.error.failures[0], WorseRoutingError) == is_refused
+
+
+def test_a_sweep_comes_before_the_last_proof() -> None:
+    """Stale objects may shadow routes; without a sweep the proof waits for no sibling."""
+    names = [task.name for task in Configure(config(RIGHT), host=node()).subtasks]
+    sweep = HostRoutingConfig.from_mapping({"staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"]}})
+    swept = [task.name for task in Configure(sweep, host=node()).subtasks]
+    assert names.index("check-route-overlap") < names.index("clean-stale-cni")
+    assert swept.index("clean-stale-cni") < swept.index("check-route-overlap")
 
 
 def test_a_reset_that_cannot_remove_changes_nothing(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,22 +403,49 @@ def test_a_plan_foresees_the_proof(world: overlap_worlds.World, data: st.DataObj
         compare_plan(host, data.draw(configs(world)))
 
 
+def on(kernel: KernelNode) -> tuple[Host, FakeHost]:
+    """A host with the routes of a kernel, and the fake that has the rest of it."""
+    fake, routes = FakeHost(), NetlinkBackend(netns=kernel.name)
+    return Host(routes=routes, services=fake.services, files=fake.files, lock=fake.lock, is_live=True), fake
+
+
 @needs_kernel
 @given(worlds, st.data())
 def test_a_plan_foresees_the_kernel(world: overlap_worlds.World, data: st.DataObject) -> None:
     """The same with a kernel, which decides about each route and each address itself."""
-    fake = FakeHost()
     with KernelNode.made() as kernel:
         world.arrange(kernel)
-        host = Host(
-            routes=NetlinkBackend(netns=kernel.name),
-            services=fake.services,
-            files=fake.files,
-            lock=fake.lock,
-            is_live=True,
-        )
+        host, _ = on(kernel)
         for _ in range(2):
             compare_plan(host, data.draw(configs(world)))
+
+
+@needs_kernel
+@given(overlap_worlds.worlds(), st.data(), st.integers(1, 60), st.booleans())
+def test_no_address_that_the_kernel_sent_right_goes_wrong(
+    world: overlap_worlds.World, data: st.DataObject, number: int, fails: bool
+) -> None:
+    """Address by address, and without the code of the proof: applies that end, are interrupted, or cannot write."""
+    world = world._replace(down=None)
+    with KernelNode.made() as kernel:
+        world.arrange(kernel)
+        host, fake = on(kernel)
+        oracle = KernelOracle(kernel)
+        allowed = {dev for dev in DEVICES if any(fnmatchcase(dev, pattern) for pattern in world.allowed)}
+        run(Configure(data.draw(configs(world)), host=host, force=True), in_time())
+
+        def wrong() -> set[tuple[str, int]]:
+            devs = frozenset(allowed.union(oracle.expected()))
+            return {(cidr, address) for cidr in world.cidrs for address in wrong_of(oracle, cidr, devs)}
+
+        assume(oracle.expected())
+        before, ctx = wrong(), in_time()
+        if fails:
+            fake.files.fail_at(number)
+        else:
+            fake.files.operations.plan(number, lambda: ctx.cancel("SIGTERM"))
+        run(Configure(data.draw(configs(world)), host=host), ctx)
+        assert wrong() <= before
 
 
 def right_addresses(report: OverlapReport) -> set[tuple[str, int]]:

@@ -231,3 +231,31 @@ def test_plan_and_render_need_no_systemd(node: KernelNode, config: Path, tmp_pat
     assert run("watch", inside=node).returncode == 2
     told = run("plan", "--json", config, inside=node)
     assert any("systemd does not run here" in notice for notice in json.loads(told.stdout)["notices"])
+
+
+def test_a_plan_says_what_its_apply_does(host: FakeHost, on_stdin: Callable[..., Result]) -> None:
+    """Gates that STRICT would hold are exit 1; so is a config that makes the node worse, whose apply needs --force."""
+    held = on_stdin(gated(CHECKED), "plan")
+    assert (held.returncode, held.stdout.splitlines()[-1]) == (1, f"gates that STRICT holds then: {NSPAWN}")
+    assert on_stdin(gated(MENDED), "plan").returncode == on_stdin(gated(MENDED), "apply").returncode == 0
+    worse = f"{OVERLAP}, by the change '- 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142'"
+    planned = on_stdin(gated(CHECKED), "plan")
+    assert planned.returncode == 1
+    assert planned.stdout.splitlines()[-2:] == [f"worse than now: {worse}", "apply would refuse this"]
+    assert json.loads(on_stdin(gated(CHECKED), "plan", "--json").stdout)["worse"] == [worse]
+    refused = on_stdin(gated(CHECKED), "apply")
+    assert (refused.returncode, refused.stdout.partition(":")[0], worse in refused.stderr) == (1, "right", True)
+    forced = on_stdin(gated(CHECKED), "apply", "--force")
+    assert (forced.returncode, forced.stdout.splitlines()[-1].partition(":")[0]) == (1, "wrong")
+    assert host.routes.routes_of(OUR_PROTOCOL) == []
+
+
+def test_a_plan_shows_the_files_that_differ(on_stdin: Callable[..., Result]) -> None:
+    """`--diff`: the lines of a new file, of a changed one and of one that goes; of an unchanged one nothing."""
+    new = on_stdin(gated(MENDED), "plan", "--diff").stdout
+    assert f"--- {INTENT_PATH}\n+++ {INTENT_PATH}\n@@ -0,0 +1,4 @@\n" in new
+    on_stdin(gated(MENDED), "apply")
+    assert "@@" not in on_stdin(gated(MENDED), "plan", "--diff").stdout
+    changed = on_stdin(gated(MENDED, watch={"enabled": True}), "plan", "--diff").stdout
+    assert '\n+  "watch": {"enabled": true},\n' in changed
+    assert "\n-#!/bin/bash" in on_stdin({"staticRoutes": MENDED["staticRoutes"]}, "plan", "--diff").stdout
