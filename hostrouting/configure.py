@@ -128,13 +128,9 @@ class _Pipeline(ABC):
             run.failures.append(error)
 
     def _undo(self, run: _Run, state: str) -> None:
-        nothing_changed = run.ledger.is_empty
-        if run.ledger.undo(run.ctx, self._log):
+        if run.ledger.undo(run.ctx, self._log, state):
             with suppress(HostFileError):
                 self._boot.finish()
-            if not nothing_changed:
-                # As important as the error: of many lines the command shows the errors.
-                self._log.error("undone: %s", state)
 
     # --- the tasks of the pair, for one run, or for plans and names alone
 

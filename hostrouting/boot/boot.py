@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot.gates import (
@@ -19,7 +19,7 @@ from hostrouting.boot.gates import (
     release_ungated,
     unread_gates,
 )
-from hostrouting.boot.generation import Survey
+from hostrouting.boot.generation import Survey, generation_folders
 from hostrouting.boot.layout import (
     GATE_RUN_FILES,
     GATE_UNITS,
@@ -66,7 +66,12 @@ _UNGUARDED: Final = (
     "no unit file matches it, so nothing waits for routing there yet; if it is not to be installed later, correct "
     "hostRouting.gates"
 )
+_UNREAD: Final = "the files are back, but systemd has not read them; run: systemctl daemon-reload"
 _NOT_ASKED: Final = "runs already and goes on; its gate asks for the first time at its next start"
+
+
+class UnreadFilesError(UnitError):
+    """An undo has restored the files, and could not let systemd read them."""
 
 
 class Boot:
@@ -309,7 +314,10 @@ class Boot:
         with self._noted(changes_files=True):
             yield
             if self._host.is_live:
-                self._reload(ctx)
+                try:
+                    self._reload(ctx)
+                except Exception as error:
+                    raise UnreadFilesError(f"{_UNREAD}: {error}") from error
 
     @contextmanager
     def _noted(self, *, changes_files: bool) -> Iterator[None]:
@@ -320,7 +328,13 @@ class Boot:
         touched = self._touched_gates()
         if changes_files and self._host.is_live:
             self._note(touched)
-        yield
+        try:
+            yield
+        except Exception:
+            # On a full disk the folder of a new generation may stay empty.
+            with suppress(HostFileError):
+                self._clean_up(touched)
+            raise
         self._finish(touched)
 
     def _finish(self, touched: Iterable[str]) -> None:
@@ -358,7 +372,7 @@ class Boot:
             files.sweep(folder)
         for gate in touched:
             files.remove_directory_if_empty(drop_in_of(gate).rpartition("/")[0])
-        for folder in (READY_LINKS, READY_WANTS):
+        for folder in (READY_LINKS, READY_WANTS, *generation_folders(files)):
             if not files.names(folder):
                 files.remove_directory_if_empty(folder)
         if not self.is_installed:
