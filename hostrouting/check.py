@@ -267,8 +267,8 @@ class _Look:
         from hostrouting.stale_cni import CleanStaleCNI
 
         task = CleanStaleCNI(self._config, host=self._host)
-        findings = task.findings(self._ctx)
-        self.spared += [verdict.to_mapping() for verdict in task.spared]
+        findings, spared = task.findings(self._ctx)
+        self.spared += [verdict.to_mapping() for verdict in spared]
         return self._weighed(findings)
 
     def _weighed(self, findings: Iterable[NodeFinding]) -> list[NodeFinding]:

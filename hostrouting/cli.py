@@ -12,7 +12,7 @@ import os
 import sys
 from contextlib import nullcontext, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from hostrouting import __version__
 from hostrouting.exceptions import HostFileError, InvalidConfigError, RouteOverlapError
@@ -288,7 +288,7 @@ def _apply(arguments: argparse.Namespace) -> int:
     # Before the gates are installed: later it is unknown which running machines were never held.
     with _context(arguments.timeout) as ctx:
         _notices(ctx, config, host)
-    return _run(arguments, task, host, installs=None if config.void else config, spared=task.spared)
+    return _run(arguments, task, host, installs=None if config.void else config)
 
 
 def _check(arguments: argparse.Namespace) -> int:
@@ -524,12 +524,7 @@ def _answer(arguments: argparse.Namespace, mapping: Mapping[str, object], lines:
 
 
 def _run(
-    arguments: argparse.Namespace,
-    task: Configure | Reset,
-    host: Host,
-    *,
-    installs: HostRoutingConfig | None = None,
-    spared: Callable[[], list[Any]] = list,
+    arguments: argparse.Namespace, task: Configure | Reset, host: Host, *, installs: HostRoutingConfig | None = None
 ) -> int:
     """Run the task, print its recorded changes, and return the exit status."""
     import signal
@@ -553,10 +548,10 @@ def _run(
     overlap = {"overlap": overlaps[0].report.to_mapping()} if overlaps else {}
     changes = [change for each in report.walk() for change in each.changes]
     with _context(_SECONDS_TO_LOOK) as ctx:
-        verdict = verdict_now(ctx, host, installs if report.ok else None)
+        verdict, spared = verdict_now(ctx, host, installs if report.ok else None)
         held = [] if report.ok else Boot(host, gates=()).held(ctx)
     released = [change.subject for change in changes if change.detail == RELEASED]
-    account = {"held": held, "released": released, "spared": spared()}
+    account = {"held": held, "released": released, "spared": spared}
     more = {name: value for name, value in account.items() if value}
     told = {"ok": report.ok, "verdict": verdict, **report.to_mapping(), **overlap, **more}
     arguments.verdict = report.error or verdict

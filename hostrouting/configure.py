@@ -206,10 +206,10 @@ class Configure(_Pipeline):
     ) -> None:
         super().__init__(require_config(config), host, logger)
         self._force = force
-        self._sweep = CleanStaleCNI(config, host=self._host, logger=self._log)
+        sweep = CleanStaleCNI(config, host=self._host, logger=self._log)
         probes = ConfigureProbeSNAT(config, host=self._host, logger=self._log)
         self._siblings = (
-            self._sibling(self._sweep, required=config.stale_cni.required),
+            self._sibling(sweep, required=config.stale_cni.required),
             self._sibling(probes, required=config.probe_snat.required),
         )
         self._watch = self._sibling(ConfigureWatch(config, host=self._host, logger=self._log), required=False)
@@ -240,10 +240,6 @@ class Configure(_Pipeline):
         """Return the tasks after the commit; stale objects may shadow routes, so a sweep comes before the check."""
         pair = (*self._siblings, check) if self._config.stale_cni.enabled else (check, *self._siblings)
         return (*pair, self._watch)
-
-    def spared(self) -> list[dict[str, str]]:
-        """Return the objects that the last sweep left alone: object, address, kind and reason of each."""
-        return [verdict.to_mapping() for verdict in self._sweep.spared]
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """Return the changes that `do` would make; do not change or wait."""

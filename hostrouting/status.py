@@ -17,7 +17,7 @@ from hostrouting.host.units import template_of
 from phases.exceptions import CONTEXT_OVER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hostrouting.check import NodeReport
     from hostrouting.config import HostRoutingConfig
@@ -131,12 +131,22 @@ def node_status(ctx: Context, host: Host, config: HostRoutingConfig | None = Non
     return NodeStatus(report, live if host.is_live else {}, facts, gates)
 
 
-def verdict_now(ctx: Context, host: Host, config: HostRoutingConfig | None = None) -> str:
-    """Return the sentence of `status`, for the end of a run; the reason if there is none."""
+def verdict_now(
+    ctx: Context, host: Host, config: HostRoutingConfig | None = None
+) -> tuple[str, Sequence[Mapping[str, object]]]:
+    """Return the sentence of `status`, for the end of a run, and the objects that a sweep would leave alone.
+
+    If there is none, the sentence is the reason.
+    """
     try:
-        return node_status(ctx, host, config).sentence if host.files.exists(INTENT_PATH) else NOT_INSTALLED
+        is_installed = host.files.exists(INTENT_PATH)
+        # A config with nothing but a sweep installs nothing.
+        if not (is_installed or config):
+            return NOT_INSTALLED, ()
+        found = node_status(ctx, host, config)
     except (HostRoutingError, *CONTEXT_OVER) as error:
-        return f"the state of the node is unknown: {' '.join(str(error).split())}; run: {_CHECK}"
+        return f"the state of the node is unknown: {' '.join(str(error).split())}; run: {_CHECK}", ()
+    return found.sentence if is_installed else NOT_INSTALLED, found.report.spared
 
 
 def _first(texts: list[str]) -> str:
