@@ -105,7 +105,7 @@ def test_an_object_has_the_same_json_form_in_an_answer_and_in_the_journal() -> N
 
 
 def test_a_run_leaves_nothing_on_its_task() -> None:
-    """One task may run twice: what a sweep spared and recorded is in its report, and a verdict after it looks itself."""
+    """One task may run twice: what a sweep spared and recorded is in its report, and a verdict after it looks."""
     host, config = made_host(), config_of()
     task = CleanStaleCNI(config, host=host)
     before = {**vars(task)}
