@@ -271,7 +271,7 @@ class _Look:
     def _watch(self) -> Iterable[NodeFinding]:
         if not (self._config.watch.enabled or WATCH_UNITS & set(self._boot.installed_units())):
             return []
-        from hostrouting.watch import ConfigureWatch
+        from hostrouting.watch.unit import ConfigureWatch
 
         return ConfigureWatch(self._config, host=self._host).findings(self._ctx)
 

@@ -417,7 +417,8 @@ def _watch(arguments: argparse.Namespace) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     # The signals that end it first: to import the rest takes a while.
     with _context(arguments.timeout) as ctx:
-        from hostrouting.watch import LivingClock, Watch
+        from hostrouting.watch.signs import LivingClock
+        from hostrouting.watch.task import Watch
 
         host = _host(arguments)
         ctx.clock = clock = LivingClock(host.supervisor)
@@ -437,7 +438,7 @@ def _config_to_watch(ctx: Context, arguments: argparse.Namespace, host: Host) ->
     """Return the config; the service of the installed one waits for it, and gets None if it is to end before."""
     from hostrouting.boot import INTENT_PATH
     from hostrouting.host.offline import NoSupervisor
-    from hostrouting.watch import wait_for_installed
+    from hostrouting.watch.installed import wait_for_installed
 
     if arguments.config not in {None, INTENT_PATH} or isinstance(host.supervisor, NoSupervisor):
         return _config(arguments)

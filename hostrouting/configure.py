@@ -20,7 +20,7 @@ from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.route_overlap import CheckRouteOverlap
 from hostrouting.stale_cni import CleanStaleCNI
 from hostrouting.static_routes import ConfigureStaticRoutes
-from hostrouting.watch import ConfigureWatch
+from hostrouting.watch.unit import ConfigureWatch
 from phases import (
     CancelledError,
     Change,
