@@ -69,10 +69,6 @@ class _Run:
     removes: bool = True
     is_committed: bool = False
 
-    def wait_seconds(self) -> float:
-        """Return the time that is left for waiting."""
-        return min(WAIT_SECONDS, max(0.0, self.until - self.ctx.clock.monotonic()))
-
 
 class _Pipeline(ABC):
     """Tasks under one hold of the run lock; a failure does not stop the others, and one error at the end has all."""
@@ -104,18 +100,14 @@ class _Pipeline(ABC):
                     raise
             finally:
                 run.ledger.commit()
-            self._account_for(run, before)
+            still, released = self._boot.release(held, before, is_right=not run.failures)
+            for unit in released:
+                held.record(Change("~", unit, RELEASED))
+            if still:
+                told = ", ".join(still)
+                self._log.warning("these are held until routing is right: %s", told, extra={"held": still})
         if run.failures:
             raise TaskFailedError.combine(run.failures)
-
-    def _account_for(self, run: _Run, before: Sequence[str]) -> None:
-        """Start what was held and is right now, and tell it."""
-        held, released = self._boot.release(run.ctx, before, is_right=not run.failures)
-        for unit in released:
-            run.ctx.record(Change("~", unit, RELEASED))
-        if held:
-            told = ", ".join(held)
-            self._log.warning("these are held until routing is right: %s", told, extra={"held": held})
 
     @abstractmethod
     def _do_all(self, run: _Run) -> None:
@@ -140,7 +132,7 @@ class _Pipeline(ABC):
         @task(whole.name, plan=whole.plan_act, records=True)
         def act(ctx: Context) -> None:
             if run is not None:
-                whole.act(run.ledger.under(ctx), seconds=run.wait_seconds())
+                whole.act(run.ledger.under(ctx), seconds=max(0.0, run.until - ctx.clock.monotonic()))
 
         return act
 

@@ -91,7 +91,7 @@ class Steps:
         return [
             *([] if intent or self._files.read(INTENT_PATH) is None else self._remove([INTENT_PATH])),
             *written,
-            *(step for path in intent for step in self._put_link(path)),
+            *(step for path in intent for step in self._put(path, link_of(path))),
             *(step for unit in units for step in self._install(unit)),
             *(self._install(ready_unit()) if units else ()),
             *switched,
@@ -232,11 +232,7 @@ class Steps:
 
     def _put_file(self, file: BootFile) -> list[Step]:
         """Return the step that writes a file, or makes the link to a script; none if it is right."""
-        return self._put_link(file.path) if file.path in MODES else self._put(file.path, file.state)
-
-    def _put_link(self, path: str) -> list[Step]:
-        """Return the step that makes the link to a file of the generation; none if it is right."""
-        return self._put(path, link_of(path))
+        return self._put(file.path, link_of(file.path) if file.path in MODES else file.state)
 
     def _put(self, path: str, state: FileState) -> list[Step]:
         now = state_of(self._files, path)

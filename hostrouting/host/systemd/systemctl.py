@@ -17,7 +17,7 @@ from hostrouting.host.units import UnitState, instance_of, reach, settings
 from phases import CommandFailedError, run_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from phases import Context
 
@@ -187,7 +187,8 @@ def unit_error(error: CommandFailedError, advice: str = "") -> UnitError:
         return UnitError(
             "this machine was not booted with systemd; to prepare an image, use --root and its folder (Host.offline)"
         )
-    return UnitError("\n".join([str(error), *_next_steps(error, advice)]))
+    steps = (advice, "" if os.geteuid() == 0 else "are you root?") if error.status is not None else ()
+    return UnitError("\n".join(filter(None, [str(error), *steps])))
 
 
 @contextmanager
@@ -205,15 +206,6 @@ def _readable(*units: str) -> Iterator[None]:
 def journal_advice(unit: str) -> str:
     """Return the command that shows why a unit failed."""
     return f"see: journalctl -b -u {unit}"
-
-
-def _next_steps(error: CommandFailedError, advice: str) -> Iterable[str]:
-    if error.status is None:
-        return
-    if advice:
-        yield advice
-    if os.geteuid() != 0:
-        yield "are you root?"
 
 
 def _unit_state(properties: dict[str, str]) -> UnitState:
