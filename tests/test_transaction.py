@@ -27,7 +27,7 @@ from hostrouting.route_overlap import OverlapReport
 from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.task import prove_now
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
-from phases import CancelledError, Change, Context, Report, TaskFailedError, execute, run
+from phases import CancelledError, Change, Context, Report, TaskFailedError, execute, run, task
 from phases.testing import ManualClock
 
 RIGHT = {"destination": "172.16.8.0/22"}
@@ -256,8 +256,13 @@ def test_an_inverse_that_hangs_leaves_time_for_the_others(caplog: pytest.LogCapt
     """As a systemd does that answers no reload: the routes come back."""
     ledger, ctx = Ledger(), in_time()
     undone: list[bool] = []
-    ledger.under(ctx).record(Change("+", "route"), undo=lambda own: undone.append(own.over))
-    ledger.under(ctx).record(Change("+", "file"), undo=lambda own: own.sleep(60))
+
+    def change(given: Context) -> None:
+        kept = ledger.under(given)
+        kept.record(Change("+", "route"), undo=lambda own: undone.append(own.over))
+        kept.record(Change("+", "file"), undo=lambda own: own.sleep(60))
+
+    execute(task("both")(change), ctx)
     assert not ledger.undo(ctx, ctx.logger, "as before")
     assert undone == [False]
     assert "not undone: + file" in caplog.text
@@ -271,14 +276,13 @@ def test_an_undo_that_systemd_does_not_read_names_what_is_left(
 
     def refuse(_: Context) -> None:
         ctx.cancel("SIGINT")
-        raise UnitError("systemctl daemon-reload failed: busy")
+        raise UnitError("it is busy")
 
     monkeypatch.setattr(host.services, "daemon_reload", refuse)
     run(Configure(config(RIGHT, {"destination": "172.16.16.0/24"}), host=host), ctx)
     assert state(host) == before
     assert [line for line in caplog.messages if "undone" in line] == [
-        "not undone: the files are back, but systemd has not read them; run: systemctl daemon-reload: "
-        "systemctl daemon-reload failed: busy"
+        "not undone: the files are back, but systemd has not read them; run: systemctl daemon-reload: it is busy"
     ]
     assert host.files.exists(UNFINISHED)
 

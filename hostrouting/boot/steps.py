@@ -18,10 +18,11 @@ from hostrouting.boot.generation import (
 )
 from hostrouting.boot.intent import UNCHANGED, Intent
 from hostrouting.boot.layout import (
-    DROP_IN_NAME,
     GATE_UNITS,
     INTENT_PATH,
     READY_UNIT,
+    SCRIPT_DIRECTORY,
+    UNIT_DIRECTORY,
     Departure,
     drop_in_of,
     gate_drop_in,
@@ -95,10 +96,12 @@ class Steps:
             *(step for unit in units for step in self._install(unit)),
             *(self._install(ready_unit()) if units else ()),
             *switched,
-            *(self._remove_with_folder(drop_in_of(gate)) for gate in self._disk.gates() if gate not in self._gates),
-            *(step for departure in gone for step in self._depart(departure)),
+            *self._remove(drop_in_of(gate) for gate in self._disk.gates() if gate not in self._gates),
+            *self._remove(
+                path for name, paths in gone for path in (*self._disk.links_to(name), unit_path(name), *paths)
+            ),
             *(step for gate in (self._gates if units else ()) for step in self._put_file(gate_drop_in(gate))),
-            *(self._remove_with_folder(link) for link in self._disk.foreign_links(*units)),
+            *self._remove(self._disk.foreign_links(*units)),
             *self._discard_folders(keep=generation, plain=plain),
         ]
 
@@ -205,28 +208,19 @@ class Steps:
             *(Step((Change("+", link),), {link: unit_path(unit.name)}) for link in links),
         ]
 
-    def _depart(self, departure: Departure) -> list[Step]:
-        return [
-            *(self._remove_with_folder(link) for link in self._disk.links_to(departure.name)),
-            *self._remove([unit_path(departure.name), *departure.paths]),
-        ]
-
     def _farewell(self, gone: Sequence[Departure]) -> list[Step]:
         """Return the steps that remove everything: the gates before units, so that none waits for a removed one."""
         names = [READY_UNIT, *(departure.name for departure in gone)]
-        links = [*self._disk.foreign_links(), *(link for name in names for link in self._disk.links_to(name))]
         paths = [
+            INTENT_PATH,
+            *map(drop_in_of, self._disk.gates()),
+            *self._disk.foreign_links(),
+            *(link for name in names for link in self._disk.links_to(name)),
             *(unit_path(departure.name) for departure in gone),
             *reversed(ready_unit().paths),
             *(path for departure in gone for path in departure.paths),
         ]
-        return [
-            *self._remove([INTENT_PATH]),
-            *(self._remove_with_folder(drop_in_of(gate)) for gate in self._disk.gates()),
-            *map(self._remove_with_folder, dict.fromkeys(links)),
-            *self._remove(paths),
-            *self._discard_folders(keep=None),
-        ]
+        return [*self._remove(paths), *self._discard_folders(keep=None)]
 
     # --- single steps
 
@@ -243,17 +237,15 @@ class Steps:
         return [Step((change_of(path, now, state),), {path: state})]
 
     def _remove(self, paths: Iterable[str]) -> list[Step]:
-        """Return the steps that remove those of the paths that exist and are not masked."""
-        return [self._remove_one(path) for path in dict.fromkeys(paths) if self._disk.has(path)]
+        """Return the steps that remove those of the paths that exist and are not masked.
 
-    def _remove_one(self, path: str) -> Step:
-        # A drop-in may be alone in its folder.
-        is_drop_in = path.endswith(f"/{DROP_IN_NAME}")
-        return self._remove_with_folder(path) if is_drop_in else Step((Change("-", path),), {path: None})
-
-    def _remove_with_folder(self, path: str) -> Step:
-        """Return the step that removes a link or drop-in, and its folder if it is empty then."""
-        return Step((Change("-", path),), {path: None}, path.rpartition("/")[0])
+        The folder of a link or drop-in goes, too, if it is empty then.
+        """
+        return [
+            Step((Change("-", path),), {path: None}, None if folder in {SCRIPT_DIRECTORY, UNIT_DIRECTORY} else folder)
+            for path in dict.fromkeys(paths)
+            if self._disk.has(path) and (folder := path.rpartition("/")[0])
+        ]
 
 
 def _scripts_of(units: Iterable[BootUnit]) -> dict[str, bytes]:
