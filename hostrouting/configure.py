@@ -139,10 +139,7 @@ class _Pipeline(ABC):
     def _files_task(self, run: _Run | None = None) -> Task:
         """Return a task for the scripts, units and gates of the pair, and for the intent of the whole config."""
 
-        def plan_files(ctx: Context) -> Sequence[Change]:
-            return self._boot.plan_install(ctx, *self._present(ctx))
-
-        @task("install-boot-files", plan=plan_files, records=True)
+        @task("install-boot-files", plan=lambda ctx: self._boot.plan_install(ctx, *self._present(ctx)), records=True)
         def install(ctx: Context) -> None:
             if run is not None:
                 held = run.ledger.under(ctx)

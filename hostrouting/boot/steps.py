@@ -26,6 +26,7 @@ from hostrouting.boot.layout import (
     Departure,
     drop_in_of,
     gate_drop_in,
+    links_of,
     ready_unit,
     unit_path,
     units_in,
@@ -85,7 +86,8 @@ class Steps:
             return self._farewell(gone)
         present = remaining - leaving
         intent = self._intent(parts, present)
-        wanted = _scripts_of(units) | intent
+        scripts = {file.path: file.content for unit in units for file in unit.files if file.path in SCRIPT_PATHS}
+        wanted = scripts | intent
         generation = self._generation(wanted, present)
         plain = self._plain() if generation else None
         written, switched = self._exchange(wanted, generation, plain)
@@ -202,7 +204,8 @@ class Steps:
 
     def _install(self, unit: BootUnit) -> list[Step]:
         """Return the steps for the links to its scripts, its other files, and the links of its [Install] section."""
-        links = self._disk.missing_links(unit)
+        # systemd reads only the name of a link's target; images and releases write the rest in different ways.
+        links = [path for path in links_of(unit) if (self._files.read_link(path) or "").rpartition("/")[2] != unit.name]
         return [
             *(step for file in unit.files for step in self._put_file(file)),
             *(Step((Change("+", link),), {link: unit_path(unit.name)}) for link in links),
@@ -246,10 +249,6 @@ class Steps:
             for path in dict.fromkeys(paths)
             if self._disk.has(path) and (folder := path.rpartition("/")[0])
         ]
-
-
-def _scripts_of(units: Iterable[BootUnit]) -> dict[str, bytes]:
-    return {file.path: file.content for unit in units for file in unit.files if file.path in SCRIPT_PATHS}
 
 
 def _unit_of(script: str) -> str:

@@ -66,14 +66,11 @@ class InstalledConfig:
     _is_there: bool = attrs.field(init=False)
     _trouble: Trouble = attrs.field(init=False)
 
-    @_is_there.default
-    def _look(self) -> bool:
+    def __attrs_post_init__(self) -> None:
         # Before the first `read` has the lock, a reset may have come and gone.
-        return self._files.exists(INTENT_PATH)
-
-    @_trouble.default
-    def _no_trouble(self) -> Trouble:
-        return Trouble(self._logger, "the installed config cannot be read, and the one before it stays in force")
+        self._is_there = self._files.exists(INTENT_PATH)
+        failure = "the installed config cannot be read, and the one before it stays in force"
+        self._trouble = Trouble(self._logger, failure)
 
     def read(self) -> HostRoutingConfig:
         """Return the config in force, under the run lock; the one before it if the file is damaged or unreadable."""

@@ -151,9 +151,8 @@ class OfflineUnits:
         ctx.check()
         return []
 
-    def loaded(self, ctx: Context, unit: str) -> list[UnitState]:
-        """See `ServiceManager.loaded`."""
-        return self.running(ctx, unit)
+    #: See `ServiceManager.loaded`.
+    loaded = running
 
     def ordered_before(self, ctx: Context, unit: str) -> frozenset[str]:
         """See `ServiceManager.ordered_before`."""
