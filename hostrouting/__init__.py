@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from hostrouting.route_overlap import CheckRouteOverlap, OverlapReport, prove_egress
     from hostrouting.stale_cni import CleanStaleCNI
     from hostrouting.static_routes import ConfigureStaticRoutes
-    from hostrouting.watch import Watch
+    from hostrouting.watch.task import Watch
 
 __all__ = [
     "BackendError",
@@ -117,7 +117,7 @@ _HOMES = {
     "Refusal": "exceptions",
     "Reset": "configure",
     "RouteBackend": "host",
-    "Watch": "watch",
+    "Watch": "watch.task",
     "prove_egress": "route_overlap",
 }
 

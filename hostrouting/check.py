@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 #: Seconds for all checks except the proof; requests to the cloud have another limit.
 _LONGEST_LOOK: Final = 30.0
 _NO_ROUTES: Final = "an image has no routes to be asked; on a node made of it, run: "
+#: The protocol of the kernel's own routes.
+_KERNEL: Final = 2
 #: When a unit ran last, in microseconds of the monotonic clock; 0 if it has not run since the boot.
 _RAN: Final = "ActiveExitTimestampMonotonic"
 
@@ -75,13 +77,20 @@ class NodeReport:
 
 
 def check_node(
-    ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: float | None = None, apply: str = APPLY
+    ctx: Context,
+    config: HostRoutingConfig,
+    host: Host,
+    *,
+    seconds: float | None = None,
+    apply: str = APPLY,
+    is_applied: bool = False,
 ) -> NodeReport:
     """Make all checks, which change nothing and need no root.
 
     `seconds` bounds the wait, and with 0 no router is asked, nor the cloud about optional rules that are installed.
 
-    `apply` is the step to take.
+    `apply` is the step to take. If the config `is_applied`, by a run that has just read its routes back, they are not
+    compared again.
 
     An image has no routes: the checks are of files, links, gates and programs, which a boot needs.
     """
@@ -89,7 +98,7 @@ def check_node(
         overlap = check_now(ctx.child(timeout=seconds), config, host)
     else:
         overlap = OverlapReport(expected_devs=(), cidrs=())
-    look = _Look(ctx.child(timeout=_LONGEST_LOOK), config, host, overlap.expected_devs)
+    look = _Look(ctx.child(timeout=_LONGEST_LOOK), config, host, overlap.expected_devs, is_applied=is_applied)
     findings = (*overlap.notes, *(look.everything(asks_routers=seconds != 0) if host.is_live else look.image()))
     return NodeReport(
         overlap=overlap,
@@ -103,11 +112,14 @@ def check_node(
 class _Look:
     """Makes each check by itself: one that cannot be made does not stop the others."""
 
-    def __init__(self, ctx: Context, config: HostRoutingConfig, host: Host, expected_devs: Sequence[str]) -> None:
+    def __init__(
+        self, ctx: Context, config: HostRoutingConfig, host: Host, expected_devs: Sequence[str], *, is_applied: bool
+    ) -> None:
         self._ctx = ctx
         self._config = config
         self._host = host
         self._expected_devs = expected_devs
+        self._is_applied = is_applied
         self._boot = Boot(host, gates=config.gates)
         self.not_asked: list[str] = []
         self.spared: list[dict[str, object]] = []
@@ -196,6 +208,11 @@ class _Look:
     def _routes(self) -> Iterable[NodeFinding]:
         from hostrouting.static_routes import ConfigureStaticRoutes
 
+        if self._is_applied:
+            prefixes = {route.prefix for route in self._config.static_routes.routes}
+            # A finding tells of those that come before the kernel's own.
+            if not any(own[:2] in prefixes for own in self._host.routes.routes_of(_KERNEL)):
+                return ()
         return ConfigureStaticRoutes(self._config, host=self._host).findings(self._ctx)
 
     def _routers(self) -> Iterable[NodeFinding]:
@@ -254,7 +271,7 @@ class _Look:
     def _watch(self) -> Iterable[NodeFinding]:
         if not (self._config.watch.enabled or WATCH_UNITS & set(self._boot.installed_units())):
             return []
-        from hostrouting.watch import ConfigureWatch
+        from hostrouting.watch.unit import ConfigureWatch
 
         return ConfigureWatch(self._config, host=self._host).findings(self._ctx)
 
@@ -267,8 +284,8 @@ class _Look:
         from hostrouting.stale_cni import CleanStaleCNI
 
         task = CleanStaleCNI(self._config, host=self._host)
-        findings = task.findings(self._ctx)
-        self.spared += [verdict.to_mapping() for verdict in task.spared]
+        findings, spared = task.findings(self._ctx)
+        self.spared += [verdict.to_mapping() for verdict in spared]
         return self._weighed(findings)
 
     def _weighed(self, findings: Iterable[NodeFinding]) -> list[NodeFinding]:

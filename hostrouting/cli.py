@@ -12,7 +12,7 @@ import os
 import sys
 from contextlib import nullcontext, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from hostrouting import __version__
 from hostrouting.exceptions import HostFileError, InvalidConfigError, RouteOverlapError
@@ -288,7 +288,7 @@ def _apply(arguments: argparse.Namespace) -> int:
     # Before the gates are installed: later it is unknown which running machines were never held.
     with _context(arguments.timeout) as ctx:
         _notices(ctx, config, host)
-    return _run(arguments, task, host, installs=None if config.void else config, spared=task.spared)
+    return _run(arguments, task, host, installs=None if config.void else config)
 
 
 def _check(arguments: argparse.Namespace) -> int:
@@ -417,7 +417,8 @@ def _watch(arguments: argparse.Namespace) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     # The signals that end it first: to import the rest takes a while.
     with _context(arguments.timeout) as ctx:
-        from hostrouting.watch import LivingClock, Watch
+        from hostrouting.watch.signs import LivingClock
+        from hostrouting.watch.task import Watch
 
         host = _host(arguments)
         ctx.clock = clock = LivingClock(host.supervisor)
@@ -437,7 +438,7 @@ def _config_to_watch(ctx: Context, arguments: argparse.Namespace, host: Host) ->
     """Return the config; the service of the installed one waits for it, and gets None if it is to end before."""
     from hostrouting.boot import INTENT_PATH
     from hostrouting.host.offline import NoSupervisor
-    from hostrouting.watch import wait_for_installed
+    from hostrouting.watch.installed import wait_for_installed
 
     if arguments.config not in {None, INTENT_PATH} or isinstance(host.supervisor, NoSupervisor):
         return _config(arguments)
@@ -524,12 +525,7 @@ def _answer(arguments: argparse.Namespace, mapping: Mapping[str, object], lines:
 
 
 def _run(
-    arguments: argparse.Namespace,
-    task: Configure | Reset,
-    host: Host,
-    *,
-    installs: HostRoutingConfig | None = None,
-    spared: Callable[[], list[Any]] = list,
+    arguments: argparse.Namespace, task: Configure | Reset, host: Host, *, installs: HostRoutingConfig | None = None
 ) -> int:
     """Run the task, print its recorded changes, and return the exit status."""
     import signal
@@ -553,16 +549,18 @@ def _run(
     overlap = {"overlap": overlaps[0].report.to_mapping()} if overlaps else {}
     changes = [change for each in report.walk() for change in each.changes]
     with _context(_SECONDS_TO_LOOK) as ctx:
-        verdict = verdict_now(ctx, host, installs if report.ok else None)
+        verdict, spared = verdict_now(ctx, host, installs if report.ok else None)
         held = [] if report.ok else Boot(host, gates=()).held(ctx)
     released = [change.subject for change in changes if change.detail == RELEASED]
-    account = {"held": held, "released": released, "spared": spared()}
+    account = {"held": held, "released": released, "spared": spared}
     more = {name: value for name, value in account.items() if value}
-    told = {"ok": report.ok, "verdict": verdict, **report.to_mapping(), **overlap, **more}
+    # Its 10,000 changes take a while.
+    tree = report.to_mapping() if arguments.json else {}
     arguments.verdict = report.error or verdict
     if not report.ok:
         _logger.error("%s", report.error)
         end_log(failed=True)
+    told = {"ok": report.ok, "verdict": verdict, **tree, **overlap, **more}
     _answer(arguments, told, [*change_lines(changes), verdict])
     if report.error is None:
         return FINE

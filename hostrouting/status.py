@@ -17,7 +17,7 @@ from hostrouting.host.units import template_of
 from phases.exceptions import CONTEXT_OVER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hostrouting.check import NodeReport
     from hostrouting.config import HostRoutingConfig
@@ -84,8 +84,8 @@ class NodeStatus:
 def node_status(ctx: Context, host: Host, config: HostRoutingConfig | None = None) -> NodeStatus:
     """Return the state of a node; change nothing, need no root, and wait for nothing that may heal.
 
-    `config` is the installed one, if the caller knows it: to read one of 10,000 routes takes 0.1 s. Raises
-    `InvalidConfigError` where nothing is installed.
+    `config` is the installed one, if a run has just put it in force: to read one of 10,000 routes takes 0.1 s, and so
+    does it to compare them again. Raises `InvalidConfigError` where nothing is installed.
     """
     from datetime import timedelta
 
@@ -98,8 +98,9 @@ def node_status(ctx: Context, host: Host, config: HostRoutingConfig | None = Non
             return "unknown"
         return found.active_state if found.exists else "no such unit"
 
+    is_applied = config is not None
     config = config or require_intent(host.files)
-    report = check_node(ctx, config, host, seconds=0, apply=f"run: {_APPLY}")
+    report = check_node(ctx, config, host, seconds=0, apply=f"run: {_APPLY}", is_applied=is_applied)
     broken = next((found.reason for found in report.findings if found.kind == "disabled"), "")
     kinds = [found.kind for found in report.findings if not found.reason.startswith("is ours, ")]
     routes, wrong = len(config.static_routes.routes), kinds.count("boot-file")
@@ -131,12 +132,22 @@ def node_status(ctx: Context, host: Host, config: HostRoutingConfig | None = Non
     return NodeStatus(report, live if host.is_live else {}, facts, gates)
 
 
-def verdict_now(ctx: Context, host: Host, config: HostRoutingConfig | None = None) -> str:
-    """Return the sentence of `status`, for the end of a run; the reason if there is none."""
+def verdict_now(
+    ctx: Context, host: Host, config: HostRoutingConfig | None = None
+) -> tuple[str, Sequence[Mapping[str, object]]]:
+    """Return the sentence of `status`, for the end of a run, and the objects that a sweep would leave alone.
+
+    If there is none, the sentence is the reason.
+    """
     try:
-        return node_status(ctx, host, config).sentence if host.files.exists(INTENT_PATH) else NOT_INSTALLED
+        is_installed = host.files.exists(INTENT_PATH)
+        # A config with nothing but a sweep installs nothing.
+        if not (is_installed or config):
+            return NOT_INSTALLED, ()
+        found = node_status(ctx, host, config)
     except (HostRoutingError, *CONTEXT_OVER) as error:
-        return f"the state of the node is unknown: {' '.join(str(error).split())}; run: {_CHECK}"
+        return f"the state of the node is unknown: {' '.join(str(error).split())}; run: {_CHECK}", ()
+    return found.sentence if is_installed else NOT_INSTALLED, found.report.spared
 
 
 def _first(texts: list[str]) -> str:

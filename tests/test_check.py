@@ -20,6 +20,7 @@ from hostrouting.net.default_route import default_routes
 from hostrouting.route_overlap.fabric import Fabric, FabricAddress
 from hostrouting.route_overlap.task import prove_config
 from hostrouting.static_routes import ConfigureStaticRoutes
+from hostrouting.status import node_status
 from hostrouting.testing import FakeHost
 from phases import Context, TaskFailedError, execute
 from phases.testing import ManualClock
@@ -176,6 +177,17 @@ def test_a_connected_route_after_ours(host: FakeHost) -> None:
         "route '172.16.8.0/22 dev ib7 proto kernel scope link src 172.16.8.4', which hostrouting would not hide if it "
         "had to add its route now; configure narrower destinations"
     )
+
+
+@pytest.mark.parametrize("address", [None, "172.16.8.4/22"])
+def test_the_verdict_after_a_run_is_that_of_status(host: FakeHost, address: str | None) -> None:
+    """It does not compare the routes that the run has read back, and yet finds one that comes before the kernel's."""
+    config = applied(host, **ROUTES)
+    if address:
+        host.routes.add_link("ib7")
+        host.routes.add_address("ib7", address)
+        applied(host, **ROUTES)
+    assert node_status(in_time(), host, config).to_mapping() == node_status(in_time(), host).to_mapping()
 
 
 def test_a_plan_after_a_run_that_was_killed(

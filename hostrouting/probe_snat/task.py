@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot import SCRIPT_DIRECTORY, Intent, NodeTask, RecordedFiles, has_program
+from hostrouting.boot import SCRIPT_DIRECTORY, Intent, NodeTask, RecordedFiles, program_path
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.findings import APPLY, NodeFinding, of_optional, refused
 from hostrouting.probe_snat.detect import (
@@ -91,7 +91,7 @@ class ConfigureProbeSNAT(NodeTask):
         self._tell(
             logging.INFO, "an image cannot tell if a node has IPv6: %s is for nodes that have it", DEPARTURE.name
         )
-        if not has_program(self._host.files, "nft"):
+        if not program_path(self._host.files, "nft"):
             held = "no gated unit will start" if self._config.probe_snat.required else "probes will not reach pods"
             step = f"install the package nftables, or {held}"
             self._tell(logging.WARNING, "%s needs nft, which is not in the image; %s", DEPARTURE.name, step)

@@ -48,6 +48,11 @@ class Reading(NamedTuple):
         return [verdict for verdict in self.verdicts if verdict.kind == "stale"]
 
     @property
+    def spared(self) -> list[Verdict]:
+        """The verdicts on objects that are left alone."""
+        return [verdict for verdict in self.verdicts if verdict.kind != "stale"]
+
+    @property
     def deaf(self) -> list[str]:
         """The pods' devices on which a probe is not heard, each with the reason."""
         deaf = (device for device in pod_devices(self.snapshot.devices) if not (device.up and device.carrier))

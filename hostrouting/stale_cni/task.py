@@ -8,6 +8,8 @@ from contextlib import suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from hostrouting.boot import NodeTask
 from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError, StaleCNIError
 from hostrouting.findings import APPLY, NodeFinding, refused
@@ -48,6 +50,16 @@ _CANNOT_TELL: Final = (
 )
 
 
+@attrs.define(eq=False)
+class Swept:
+    """What one sweep learns and does."""
+
+    #: The verdicts of the last reading on objects that are left alone.
+    spared: Sequence[Verdict] = ()
+    #: The path of its record; None if it removed nothing.
+    record: str | None = None
+
+
 class CleanStaleCNI(NodeTask):
     """Remove the ebtables rules, neighbours and routes of pods that a removed azure-vnet left, and nothing else.
 
@@ -57,11 +69,6 @@ class CleanStaleCNI(NodeTask):
     """
 
     name = "clean-stale-cni"
-
-    #: The verdicts of the last reading on objects that are left alone.
-    spared: Sequence[Verdict] = ()
-    #: The path of the last sweep's record; None if it removed nothing.
-    record: str | None = None
 
     @property
     def _section(self) -> StaleCNIConfig:
@@ -78,14 +85,14 @@ class CleanStaleCNI(NodeTask):
 
     def do(self, ctx: Context) -> None:
         """Read until readings agree, remove the objects that are stale in all of them, and read once more."""
-        self.spared, self.record = (), None
         if not self._section.enabled or not self._host.is_live:
             return
         with self._host.lock.hold(ctx) as held:
-            self._do(held)
+            self.sweep(held, Swept())
 
-    def _do(self, ctx: Context) -> None:
-        stale, unsteady, reading = self._confirmed(ctx)
+    def sweep(self, ctx: Context, swept: Swept) -> None:
+        """Do as `do`, under the run lock, and tell it in `swept`."""
+        stale, unsteady, reading = self._confirmed(ctx, swept)
         for verdict in unsteady:
             changed = verdict._replace(kind="unknown", reason="it changed between readings")
             self._logger.warning(
@@ -93,7 +100,7 @@ class CleanStaleCNI(NodeTask):
                 verdict.object,
                 extra=changed.to_mapping(),
             )
-            self.spared = [*self.spared, changed]
+            swept.spared = [*swept.spared, changed]
         if not stale:
             self._logger.info("nothing stale of azure-vnet was found", extra={"removed": 0})
             return
@@ -104,8 +111,7 @@ class CleanStaleCNI(NodeTask):
             record = self._sweeps.add(objects, texts=reading.texts, now=ctx.clock.time())
         except HostFileError as error:
             raise StaleCNIError(f"nothing was changed: {_no_record(error)}") from error
-        self.record = record.path
-        self._sweep(ctx, record, stale)
+        self._sweep(ctx, record, stale, swept)
         self._logger.info(
             "stale objects of azure-vnet removed: %d, recorded in %s",
             len(record.objects),
@@ -121,7 +127,7 @@ class CleanStaleCNI(NodeTask):
         obstacle = self.obstacle()
         return [
             Change("-", str(verdict.object), self._foreseen(verdict.reason, obstacle))
-            for verdict in self._read(ctx, may_guess=True).stale
+            for verdict in self._observer.read(ctx, self._host, may_guess=True).stale
         ]
 
     def _foreseen(self, reason: str, obstacle: str | None) -> str:
@@ -167,30 +173,31 @@ class CleanStaleCNI(NodeTask):
                 missing |= Counter(map(identity, compare(record.objects, snapshot).missing))
         return [*map(_removal, recorded.outlived), *map(_addition, missing.elements())]
 
-    def foresee(self, ctx: Context) -> list[Verdict]:
-        """Return the verdicts on stale objects by one reading.
+    def foresee(self, ctx: Context) -> Reading:
+        """Return one reading.
 
         Raise PermissionDeniedError if nothing stale was seen, but a lack of privilege may have hidden it.
         """
-        reading = self._read(ctx, may_guess=True)
+        reading = self._observer.read(ctx, self._host, may_guess=True)
         if not reading.stale and (reading.ebtables.denied or not reading.snapshot.may_ask):
             raise PermissionDeniedError(_CANNOT_TELL)
-        return reading.stale
+        return reading
 
     def suspects(self, ctx: Context) -> list[Verdict]:
         """Return the verdicts on stale objects by one reading that asks no pod if it lives, and so takes no time."""
         return self._observer.read(ctx, self._host, may_guess=True, asks=False).stale
 
-    def findings(self, ctx: Context) -> list[NodeFinding]:
-        """Return a finding for each object that is stale by one reading; none if the config does not ask for a sweep.
+    def findings(self, ctx: Context) -> tuple[list[NodeFinding], list[Verdict]]:
+        """Return a finding for each object that is stale by one reading, and the verdicts on the others.
 
-        Raise PermissionDeniedError as `foresee` does. Afterwards `spared` has the verdicts on the other objects.
+        There are none if the config does not ask for a sweep. Raise PermissionDeniedError as `foresee` does.
         """
         if not self._section.enabled or not self._host.is_live:
-            return []
-        stale, obstacle = self.foresee(ctx), self.obstacle()
+            return [], []
+        reading, obstacle = self.foresee(ctx), self.obstacle()
         step = f"cannot be removed now: {obstacle}" if obstacle else APPLY
-        return [NodeFinding("stale-cni", str(each.object), f"{each.reason}; {step}") for each in stale]
+        found = [NodeFinding("stale-cni", str(each.object), f"{each.reason}; {step}") for each in reading.stale]
+        return found, reading.spared
 
     def obstacle(self) -> str | None:
         """Return why `do` would be refused now; None if it would not."""
@@ -208,12 +215,7 @@ class CleanStaleCNI(NodeTask):
 
     # --- reading
 
-    def _read(self, ctx: Context, *, may_guess: bool = False) -> Reading:
-        reading = self._observer.read(ctx, self._host, may_guess=may_guess)
-        self.spared = [verdict for verdict in reading.verdicts if verdict.kind != "stale"]
-        return reading
-
-    def _confirmed(self, ctx: Context) -> tuple[list[Verdict], list[Verdict], EbtablesReading]:
+    def _confirmed(self, ctx: Context, swept: Swept) -> tuple[list[Verdict], list[Verdict], EbtablesReading]:
         """Read as often as the config asks for; return the stale objects, the changed ones, and the last reading.
 
         Raise if something is stale while azure-vnet may be at work.
@@ -223,7 +225,8 @@ class CleanStaleCNI(NodeTask):
         while True:
             # Before and after the reading: a new pod has rules before anything else tells of it.
             in_use = self._in_use()
-            found = self._read(ctx)
+            found = self._observer.read(ctx, self._host)
+            swept.spared = found.spared
             if found.ebtables.denied:
                 raise PermissionDeniedError(
                     f"removing the leftovers of a CNI needs root (CAP_NET_ADMIN); nothing was changed: "
@@ -257,7 +260,8 @@ class CleanStaleCNI(NodeTask):
 
     # --- removing
 
-    def _sweep(self, ctx: Context, record: Record, stale: Sequence[Verdict]) -> None:
+    def _sweep(self, ctx: Context, record: Record, stale: Sequence[Verdict], swept: Swept) -> None:
+        swept.record = record.path
         gone: list[Restorable] = []
         try:
             for sort in by_sort(ctx, self._host, record.objects):
@@ -273,7 +277,7 @@ class CleanStaleCNI(NodeTask):
                     f"all of it is recorded in {record.path}; {self._reset} restores it"
                 ) from error
             self._sweeps.remove(record)
-            self.record = None
+            swept.record = None
             if isinstance(error, CONTEXT_OVER):
                 self._logger.warning("the sweep was stopped (%s); all the objects that it had removed are back", error)
             if was_begun and isinstance(error, HostRoutingError):

@@ -59,10 +59,8 @@ class RouteKeeper:
     _installed: InstalledConfig
     #: Lets `hear` have all events by now.
     _catch_up: Callable[[], None]
-    _lines: Lines = attrs.field(init=False, default=attrs.Factory(lambda self: Lines(self._logger), takes_self=True))
-    _known: KnownRoutes = attrs.field(
-        init=False, default=attrs.Factory(lambda self: KnownRoutes(self._host.routes, self._catch_up), takes_self=True)
-    )
+    _lines: Lines = attrs.field(init=False)
+    _known: KnownRoutes = attrs.field(init=False)
     _last: Repair = attrs.field(factory=Repair)
     #: The routes of the config, as objects, and their places.
     _routes: Sequence[StaticRoute] | None = None
@@ -89,6 +87,9 @@ class RouteKeeper:
     _contests: defaultdict[Place, list[float]] = attrs.field(factory=lambda: defaultdict(list))
     #: The contested places, each with the time before which ours does not come back.
     _paused: dict[Place, float] = attrs.field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        self._lines, self._known = Lines(self._logger), KnownRoutes(self._host.routes, self._catch_up)
 
     @property
     def state(self) -> str:

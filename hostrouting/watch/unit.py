@@ -110,11 +110,7 @@ def boot_unit(config: HostRoutingConfig, command: str) -> BootUnit:
     for place, value in _values(config, command).items():
         text = text.replace(place, value)
     file = BootFile(path=f"{UNIT_DIRECTORY}/{name}", content=text.encode(), mode=0o644)
-    return BootUnit(name=name, files=(file, *_drop_ins(config)))
-
-
-def _drop_ins(config: HostRoutingConfig) -> tuple[BootFile, ...]:
-    return (drop_in(),) if config.watch.keep_foreign_routes else ()
+    return BootUnit(name=name, files=(file, drop_in()) if config.watch.keep_foreign_routes else (file,))
 
 
 def _values(config: HostRoutingConfig, command: str) -> dict[str, str]:
@@ -207,11 +203,13 @@ class ConfigureWatch(NodeTask):
             # A unit is restarted because of its files, of which others tell.
             if any(name in change.subject for name in (*UNIT_OF.values(), DROP_IN_PATH)) and change.detail != _RESTARTED
         ]
-        if self._config.watch.enabled and not has_duties(self._config):
+        section, sweep = self._config.watch, self._config.stale_cni
+        has_timer = section.enabled and section.mode is WatchMode.TIMER
+        if section.enabled and not has_duties(self._config):
             found.append(NodeFinding("watch", "hostRouting.watch", _IDLE, "warning"))
-        elif _asks_a_timer_to_sweep(self._config):
+        elif has_timer and sweep.enabled and sweep.sweep == "clean":
             found.append(NodeFinding("watch", "hostRouting.staleCni.sweep", _NO_SWEEP, "warning"))
-        if _asks_a_timer_to_count(self._config):
+        if has_timer and section.readings != WatchConfig().readings:
             found.append(NodeFinding("watch", "hostRouting.watch.readings", _NO_COUNT, "note"))
         return found
 
@@ -260,18 +258,6 @@ class ConfigureWatch(NodeTask):
             services.start(ctx, unit, wait=False)
             # An undo of the files stops a unit that is no longer there.
             ctx.record(change, undo=lambda _: None)
-
-
-def _has_timer(config: HostRoutingConfig) -> bool:
-    return config.watch.enabled and config.watch.mode is WatchMode.TIMER
-
-
-def _asks_a_timer_to_sweep(config: HostRoutingConfig) -> bool:
-    return _has_timer(config) and config.stale_cni.enabled and config.stale_cni.sweep == "clean"
-
-
-def _asks_a_timer_to_count(config: HostRoutingConfig) -> bool:
-    return _has_timer(config) and config.watch.readings != WatchConfig().readings
 
 
 def _departures(unit: BootUnit | None) -> list[Departure]:

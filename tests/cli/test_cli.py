@@ -416,7 +416,7 @@ def test_explain_draws_on_a_terminal(node: KernelNode) -> None:
 _WATCHES = """
 import sys
 from hostrouting import cli
-from hostrouting.watch import Watch
+from hostrouting.watch.task import Watch
 Watch.do = lambda *_: print(*(name for name in sys.modules if name.startswith(("hostrouting.", "phases."))))
 cli.main(["watch", sys.argv[1]])
 """
