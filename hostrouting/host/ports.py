@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from hostrouting.net.rules import Rule
     from phases import Context
 
+#: An address on the link of a device: (device, address).
+LinkAddress = tuple[str, str]
+
 
 class Routing(Protocol):
     """The IPv4 routing of a node, to be read: a network namespace's, or a model's (`hostrouting.fib.Fib`).
@@ -126,7 +129,7 @@ class LinkLayer(Protocol):
     def stations(self, bridge: str) -> list[Station]:
         """Return the forwarding database of a bridge, sorted; empty if there is no such bridge."""
 
-    def answering(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    def answering(self, ctx: Context, asked: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
         """Ask on the link for each (device, address); return the pairs that were answered.
 
         No table of this node changes. A node that is asked for an IPv6 address may note the sender, as for any packet,
@@ -135,7 +138,7 @@ class LinkLayer(Protocol):
         is down or gone nothing is answered. Without CAP_NET_RAW it raises `PermissionDeniedError`.
         """
 
-    def silent(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    def silent(self, ctx: Context, asked: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
         """Return those of the pairs (device, IPv4 address) from which the kernel gets no answer.
 
         If the kernel does not know the hardware address, a datagram to the port `discard` makes it ask: an entry of its

@@ -23,6 +23,7 @@ from hostrouting.stale_cni.azure_vnet import POD_DEVICE, TUNNEL_MAC
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from hostrouting.host.ports import LinkAddress
     from hostrouting.journal import Restorable
     from hostrouting.net.addresses import Networks
     from hostrouting.net.links import Device, Station
@@ -76,7 +77,7 @@ class Snapshot:
     #: The pods in azure-vnet's own state.
     endpoints: tuple[Endpoint, ...] = ()
     #: The (device, address) that answered a probe; see `questions`.
-    answered: frozenset[tuple[str, str]] = frozenset()
+    answered: frozenset[LinkAddress] = frozenset()
     #: False if no pod could be probed, for lack of privilege.
     may_ask: bool = True
 

@@ -23,6 +23,7 @@ from hostrouting.stale_cni.leftovers import OF_NODE, OF_OTHER_NODE, candidates, 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from hostrouting.host.ports import LinkAddress
     from hostrouting.journal import Restorable
     from hostrouting.net.links import Station
     from hostrouting.stale_cni.azure_vnet import Endpoint
@@ -87,7 +88,7 @@ def _owned(candidate: Candidate, address: str, node: _Node, life: _Life) -> tupl
     return "stale", life.gone.get(address) or f"no live endpoint of azure-vnet has {address}"
 
 
-def questions(snapshot: Snapshot, verdicts: Sequence[Verdict], *, bridge: str) -> list[tuple[str, str]]:
+def questions(snapshot: Snapshot, verdicts: Sequence[Verdict], *, bridge: str) -> list[LinkAddress]:
     """Return the (device, address) to probe before anything is taken for stale, each once.
 
     Only pods' devices that are up with a carrier are probed; on the bridge, Azure's fabric would answer for every
@@ -99,14 +100,14 @@ def questions(snapshot: Snapshot, verdicts: Sequence[Verdict], *, bridge: str) -
     return list(dict.fromkeys(pairs))
 
 
-def _of_stale_objects(verdicts: Iterable[Verdict], up: Sequence[str], bridge: str) -> Iterator[tuple[str, str]]:
+def _of_stale_objects(verdicts: Iterable[Verdict], up: Sequence[str], bridge: str) -> Iterator[LinkAddress]:
     for found, kind, address, _ in verdicts:
         if kind == "stale" and address is not None:
             dev = None if isinstance(found, EbtablesRule) else found.dev
             yield from ((device, address) for device in up if dev in (None, bridge, device))
 
 
-def _of_records(snapshot: Snapshot, verdicts: Iterable[Verdict], up: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _of_records(snapshot: Snapshot, verdicts: Iterable[Verdict], up: Sequence[str]) -> Iterator[LinkAddress]:
     live = {verdict.address for verdict in verdicts if verdict.kind == "live"}
     heard = {station.dev for station in snapshot.stations if not station.permanent}
     for device, pods in pods_by_device(snapshot.endpoints).items():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from hostrouting.host.netlink.commit import Failure, Thing, Transport
+from hostrouting.host.netlink.commit import Failure, Failures, Steps, Thing, Transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -73,7 +73,7 @@ class OneByOne(Transport[Thing]):
     take: Callable[[str, Thing], None]
     standing: Callable[[], Iterable[Thing]]
 
-    def send(self, steps: Iterable[tuple[str, Thing, int]]) -> dict[int, Failure]:
+    def send(self, steps: Steps[Thing]) -> Failures:
         """Do all the steps and return the refusals by the step's number."""
         failures = {}
         for number, (verb, thing, _) in enumerate(steps):

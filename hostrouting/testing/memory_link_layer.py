@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hostrouting.host.netlink.commit import LinkThing
+    from hostrouting.host.ports import LinkAddress
     from phases import Context
 
 #: RTPROT_KERNEL: the owner of a connected route.
@@ -47,9 +48,9 @@ class MemoryLinkLayer(Faulty):
         self.events: MemoryEvents = events or MemoryEvents()
         self._indexes = Indexes() if indexes is None else indexes
         #: The (device, address) pairs that answer, while the device exists and is up.
-        self.alive: set[tuple[str, str]] = set()
+        self.alive: set[LinkAddress] = set()
         #: The (device, IPv4 address) pairs from which the kernel gets no answer, though the device has carrier.
-        self.mute: set[tuple[str, str]] = set()
+        self.mute: set[LinkAddress] = set()
         #: True if the process has the privilege to ask on the link.
         self.may_probe = True
         #: The seconds since an IPv6 address was added to each device that has one.
@@ -189,7 +190,7 @@ class MemoryLinkLayer(Faulty):
         self.operations.record("stations", bridge)
         return sorted(station for (name, _), station in self._stations.items() if name == bridge)
 
-    def answering(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    def answering(self, ctx: Context, asked: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
         """See `LinkLayer.answering`; it never waits."""
         self._begin(ctx, "answering", *(f"{address} dev {dev}" for dev, address in asked))
         places = {(dev, address): (dev, pack_address(address)) for dev, address in asked}
@@ -201,7 +202,7 @@ class MemoryLinkLayer(Faulty):
         alive = {(dev, pack_address(address)) for dev, address in self.alive if dev in up}
         return frozenset(pair for pair, place in places.items() if place in alive)
 
-    def silent(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    def silent(self, ctx: Context, asked: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
         """See `LinkLayer.silent`; it never waits."""
         self._begin(ctx, "silent", *(f"{address} dev {dev}" for dev, address in asked))
         known = {(thing.dev, thing.address) for thing in self._places if isinstance(thing, Neighbour)}

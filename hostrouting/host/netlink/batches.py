@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 
     from hostrouting.fib.tables import Bucket, Key
-    from hostrouting.host.netlink.commit import AnyRoute, Step, Transport
+    from hostrouting.host.netlink.commit import AnyRoute, Failures, Step, Steps, Transport
     from hostrouting.net.changes import RouteChange
 
 _dev = attrgetter("dev")
@@ -48,11 +48,11 @@ def commit_routes(
 
 
 def _wrong_removals(
-    changes: Sequence[RouteChange], parts: Iterable[Sequence[Step[AnyRoute]]], before: Iterable[AnyRoute]
-) -> dict[int, Failure]:
+    changes: Sequence[RouteChange], parts: Iterable[Steps[AnyRoute]], before: Iterable[AnyRoute]
+) -> Failures:
     """Return the removals of routes that do not exist, or instead of which the kernel would take another one."""
     buckets = _crowded(changes, before)
-    failures: dict[int, Failure] = {}
+    failures: Failures = {}
     # In the order in which the steps are sent.
     for verb, route, position in chain.from_iterable(parts) if buckets else ():
         key = key_of(route)
@@ -149,7 +149,7 @@ def commit_links(
     before = [*transport.standing()]
     batch = Batch(transport, describe, " and ".join(sorted(kinds)), before)
     places = Places(before)
-    failures: dict[int, Failure] = {}
+    failures: Failures = {}
     removals: list[Step[LinkThing]] = []
     additions: list[Step[LinkThing]] = []
     for position, thing in enumerate(things):

@@ -18,6 +18,7 @@ from hostrouting.host.netlink.route_codec import UnknownDeviceError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from hostrouting.host.netlink.commit import Failures
     from hostrouting.host.netlink.device_codec import NeighbourTable
     from hostrouting.host.netlink.frames import Request
 
@@ -182,14 +183,14 @@ class Conversation:
                 raise AnswersLostError from error
             raise
 
-    def deliver(self, batches: Iterable[bytes | memoryview], count: int) -> dict[int, Failure]:
+    def deliver(self, batches: Iterable[bytes | memoryview], count: int) -> Failures:
         """Send `count` changes in batches and return the refusals by the change's position; none stops the rest.
 
         The sequence number of a message is its position counted from 1, in network byte order. Replies are queued
         when `send` returns, so this never waits; if the barrier's reply is missing at the end, replies were lost. A
         reply that cannot be read counts as lost.
         """
-        failures: dict[int, Failure] = {}
+        failures: Failures = {}
         lost = False
         for batch in batches:
             self._socket.send(batch)
@@ -224,7 +225,7 @@ class Conversation:
             f"the kernel's tables changed during each of {_READINGS} readings; try again",
         )
 
-    def _drain(self, failures: dict[int, Failure]) -> bool:
+    def _drain(self, failures: Failures) -> bool:
         """Note every queued answer; return False if the queue had overflowed and answers were lost."""
         complete = True
         while True:

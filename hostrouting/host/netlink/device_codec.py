@@ -23,7 +23,9 @@ from hostrouting.net.addresses import IPV4, IPV6, Address
 from hostrouting.net.links import Device, DeviceAddress, Neighbour, Station, neighbour_order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
+
+    from hostrouting.host.netlink.route_codec import Names
 
 _ifinfomsg = struct.Struct("=4xiI4x")
 _ifaddrmsg = struct.Struct("=BBBBI")
@@ -72,7 +74,7 @@ def parse_devices(
     return sorted(devices, key=lambda device: device.ifindex)
 
 
-def parse_device(payload: bytes, names: Mapping[int, str]) -> Device:
+def parse_device(payload: bytes, names: Names) -> Device:
     """Return a device without its addresses and neighbours; `names` are those of all devices, for its master."""
     (index, flags), fields = parsed(payload, _ifinfomsg)
     mac = fields.get(_IFLA_ADDRESS, b"")
@@ -165,7 +167,7 @@ class NeighbourTable(NamedTuple):
     unresolved: set[tuple[str, str]]
 
 
-def parse_neighbours(payloads: Iterable[bytes], names: Mapping[int, str]) -> NeighbourTable:
+def parse_neighbours(payloads: Iterable[bytes], names: Names) -> NeighbourTable:
     """Return the neighbours of both families, sorted."""
     table = NeighbourTable([], set())
     for payload in payloads:
@@ -208,7 +210,7 @@ def pack_neighbour(neighbour: Neighbour, index: int) -> bytes:
     return packed
 
 
-def parse_stations(payloads: Iterable[bytes], names: Mapping[int, str], bridge: str) -> list[Station]:
+def parse_stations(payloads: Iterable[bytes], names: Names, bridge: str) -> list[Station]:
     """Return the forwarding database of the bridge, sorted.
 
     Every device also shows the multicast addresses that it listens to; those have no master.

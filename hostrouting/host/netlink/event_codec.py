@@ -25,6 +25,7 @@ from hostrouting.net.links import Neighbour
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hostrouting.host.netlink.route_codec import Names
     from hostrouting.net.events import NetworkEvent
 
 #: The multicast groups: links, neighbours, IPv4 addresses, IPv4 routes, IPv4 rules, IPv4 settings, nexthop objects.
@@ -70,7 +71,7 @@ def is_event(datagram: bytes) -> bool:
 class EventReader:
     """Parses events in their order; `names` are those of the devices before the first, by interface index."""
 
-    def __init__(self, names: Mapping[int, str]) -> None:
+    def __init__(self, names: Names) -> None:
         self._names = dict(names)
         self._routes = RouteReader(self._names)
 

@@ -20,10 +20,12 @@ from hostrouting.net.route_text import LOCAL_TABLE
 from hostrouting.net.routes import route_order
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
-    from hostrouting.host.netlink.commit import Step
+    from hostrouting.host.netlink.commit import Failures, Steps
     from hostrouting.host.netlink.conversation import Conversation
+    from hostrouting.host.netlink.route_codec import Indexes
+    from hostrouting.host.ports import LinkAddress
     from hostrouting.net.addresses import Address
     from hostrouting.net.links import Device, Station
     from hostrouting.net.routes import ObservedRoute
@@ -72,7 +74,7 @@ class NetlinkLinkLayer(Adapter):
                 lambda: device_codec.parse_stations(kernel.dump(device_codec.STATIONS), kernel.names(), bridge)
             )
 
-    def answering(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    def answering(self, ctx: Context, asked: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
         """Ask on the link for each (device, address); return the pairs that were answered."""
         ctx.check()
         if not asked:
@@ -86,7 +88,7 @@ class NetlinkLinkLayer(Adapter):
 
         return probes.ask(ctx, asked, macs, netns=self._netns)
 
-    def silent(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    def silent(self, ctx: Context, asked: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
         """Make the kernel ask for each (device, IPv4 address) that it does not know; return those without an answer."""
         ctx.check()
         known = {(neighbour.dev, neighbour.address) for neighbour in self.neighbours()}
@@ -110,7 +112,7 @@ class NetlinkLinkLayer(Adapter):
             ctx.sleep(_SECONDS_BETWEEN_READINGS)
         return waiting
 
-    def _unresolved(self, asked: Iterable[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    def _unresolved(self, asked: Iterable[LinkAddress]) -> frozenset[LinkAddress]:
         with self._open() as kernel:
             unresolved = kernel.neighbours().unresolved
         return frozenset((dev, address) for dev, address in asked if (address, dev) in unresolved)
@@ -175,7 +177,7 @@ class NetlinkLinkLayer(Adapter):
 class _KernelTransport(Transport[LinkThing]):
     """The transport of a commit that sends neighbours and IPv6 routes to the kernel."""
 
-    def __init__(self, kernel: Conversation, indexes: Mapping[str, int]) -> None:
+    def __init__(self, kernel: Conversation, indexes: Indexes) -> None:
         self._kernel = kernel
         self._indexes = indexes
         #: Slots in which something is that need not hinder an addition: a neighbour without a known hardware address, a
@@ -188,7 +190,7 @@ class _KernelTransport(Transport[LinkThing]):
         self._shared = {*table.unresolved, *map(slot, routes)}
         return [*table.known, *routes]
 
-    def send(self, steps: Sequence[Step[LinkThing]]) -> dict[int, Failure]:
+    def send(self, steps: Steps[LinkThing]) -> Failures:
         # The commit has read everything before its first removal. A rollback removes later: read again, since the
         # kernel would also remove another program's neighbour of the same address.
         refused = self._not_standing(steps) if self._has_sent and any(verb == "remove" for verb, _, _ in steps) else {}
@@ -199,7 +201,7 @@ class _KernelTransport(Transport[LinkThing]):
         batches = (b"".join(packed[start : start + BATCH]) for start in range(0, len(packed), BATCH))
         return refused | self._kernel.deliver(batches, len(steps))
 
-    def _not_standing(self, steps: Sequence[Step[LinkThing]]) -> dict[int, Failure]:
+    def _not_standing(self, steps: Steps[LinkThing]) -> Failures:
         places = Places(self.standing())
         answers = {number: places.remove(thing) for number, (verb, thing, _) in enumerate(steps) if verb == "remove"}
         return {number: answer for number, answer in answers.items() if isinstance(answer, Failure)}

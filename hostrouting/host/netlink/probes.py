@@ -19,6 +19,7 @@ from hostrouting.net.addresses import Address
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from hostrouting.host.ports import LinkAddress
     from phases import Context
 
 #: Seconds to wait for answers to the first question, and to the second, which is sent because a frame may be lost.
@@ -164,8 +165,8 @@ def _checksum(ipv6: bytes, body: bytes) -> int:
 
 
 def ask(
-    ctx: Context, asked: Iterable[tuple[str, str]], macs: Mapping[str, bytes], *, netns: str | None
-) -> frozenset[tuple[str, str]]:
+    ctx: Context, asked: Iterable[LinkAddress], macs: Mapping[str, bytes], *, netns: str | None
+) -> frozenset[LinkAddress]:
     """Return the pairs (device, address) that were answered; devices without an entry in `macs` are not asked.
 
     No table of this node changes. A pod that is asked for an IPv6 address notes the sender (`_ASKER`), as it does for
@@ -178,7 +179,7 @@ def ask(
     return frozenset(pair for pair, place in places.items() if place in inquiry.answered)
 
 
-def touch(asked: Iterable[tuple[str, str]], *, netns: str | None) -> None:
+def touch(asked: Iterable[LinkAddress], *, netns: str | None) -> None:
     """Send an empty datagram to each (device, IPv4 address), so that the kernel looks for its hardware address."""
     for dev, address in asked:
         try:

@@ -41,8 +41,8 @@ from hostrouting.net.routes import signature
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hostrouting.host.netlink.commit import AnyRoute, Step
-    from hostrouting.host.netlink.route_codec import Signature
+    from hostrouting.host.netlink.commit import AnyRoute, Steps
+    from hostrouting.host.netlink.route_codec import Echoes, Indexes, Signature
 
 DST_HEADER: Final = struct.pack("=HH", 8, RTA_DST)
 #: The position after the destination in a message of the usual form.
@@ -61,16 +61,14 @@ _FLAG_LOOKUP_TABLE: Final = 0x1000
 class RouteWriter:
     """Packs route messages; `indexes` maps device names to interface indexes."""
 
-    def __init__(self, indexes: Mapping[str, int]) -> None:
+    def __init__(self, indexes: Indexes) -> None:
         self._indexes = indexes
         self._signatures: dict[tuple[object, ...], tuple[bytes, bytes]] = {}
         #: The tables and protocols of the routes so far: a dump of these alone shows all of them.
         self.tables: set[int] = set()
         self.protocols: set[int] = set()
 
-    def batches(
-        self, steps: Sequence[Step[AnyRoute]], *, echoes: dict[Signature, set[int]]
-    ) -> Iterator[bytes | memoryview]:
+    def batches(self, steps: Steps[AnyRoute], *, echoes: Echoes) -> Iterator[bytes | memoryview]:
         """Pack the steps into batches of at most `BATCH` messages.
 
         A step's sequence number is its position counted from 1, in network byte order. `echoes` collects the
@@ -94,7 +92,7 @@ class RouteWriter:
         verbs: Sequence[str],
         routes: Sequence[AnyRoute],
         keys: Sequence[tuple[object, ...]],
-        echoes: dict[Signature, set[int]],
+        echoes: Echoes,
     ) -> Iterator[bytes]:
         packed: list[bytes] = []
         length = 0
