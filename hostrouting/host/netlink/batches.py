@@ -93,9 +93,8 @@ def _route_parts(changes: Sequence[RouteChange]) -> list[list[Step[AnyRoute]]]:
     end = len(changes)
     while end and changes[end - 1].after is None:
         end -= 1
-    first: list[Step[AnyRoute]] = []
-    second: list[Step[AnyRoute]] = []
-    third: list[Step[AnyRoute]] = []
+    parts: list[list[Step[AnyRoute]]] = [[], [], []]
+    first, second, third = parts
     for position, change in enumerate(changes):
         moves = change.removes_first
         if moves and change.before is not None:
@@ -105,7 +104,7 @@ def _route_parts(changes: Sequence[RouteChange]) -> list[list[Step[AnyRoute]]]:
         if change.before is not None and not moves:
             ends = change.after is not None or position >= end
             (second if ends else first).append(("remove", change.before, position))
-    return [part for part in (first, second, third) if part]
+    return [part for part in parts if part]
 
 
 def _check_devices(changes: Sequence[RouteChange], names: Collection[str]) -> None:
@@ -150,18 +149,17 @@ def commit_links(
     batch = Batch(transport, describe, " and ".join(sorted(kinds)), before)
     places = Places(before)
     failures: Failures = {}
-    removals: list[Step[LinkThing]] = []
-    additions: list[Step[LinkThing]] = []
+    steps: list[Step[LinkThing]] = []
     for position, thing in enumerate(things):
-        part, verb = (removals, "remove") if position < len(remove) else (additions, "add")
-        step = _unusable(thing, devices) or (places.add(thing) if part is additions else places.remove(thing))
-        if isinstance(step, Failure):
-            failures[position] = step
+        verb, answer_to = ("remove", places.remove) if position < len(remove) else ("add", places.add)
+        answer = _unusable(thing, devices) or answer_to(thing)
+        if isinstance(answer, Failure):
+            failures[position] = answer
         else:
-            part.append((verb, step, position))
+            steps.append((verb, answer, position))
     if failures:
         raise batch.rejection(failures)
-    batch.commit([part for part in (removals, additions) if part], verify=True)
+    batch.commit(filter(None, (steps[: len(remove)], steps[len(remove) :])), verify=True)
 
 
 class Places:

@@ -16,6 +16,9 @@ from hostrouting.host.netlink.frames import Request, attributes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    #: Command, request, and the length of the request.
+    _SystemCall = Callable[[int, object, int], int]
+
 _GETTFILTER: Final = 46
 _TCA_KIND, _TCA_OPTIONS, _TCA_BPF_NAME = 1, 2, 7
 #: The directions of the qdisc clsact.
@@ -47,7 +50,7 @@ def program_names(index: int) -> frozenset[str]:
     return frozenset(_name(bpf, identity) for identity in identities) - {""}
 
 
-def _system_call() -> Callable[[int, object, int], int] | None:
+def _system_call() -> _SystemCall | None:
     number = _BPF.get(platform.machine())
     if number is None:
         return None
@@ -64,7 +67,7 @@ def _system_call() -> Callable[[int, object, int], int] | None:
     return call
 
 
-def _programs(bpf: Callable[[int, object, int], int], index: int, direction: int) -> list[int]:
+def _programs(bpf: _SystemCall, index: int, direction: int) -> list[int]:
     import ctypes
 
     ids = (ctypes.c_uint32 * _MOST_PROGRAMS)()
@@ -80,7 +83,7 @@ def _programs(bpf: Callable[[int, object, int], int], index: int, direction: int
     return list(ids[: min(count, _MOST_PROGRAMS)])
 
 
-def _name(bpf: Callable[[int, object, int], int], identity: int) -> str:
+def _name(bpf: _SystemCall, identity: int) -> str:
     """Return the name of a program; empty if it is gone."""
     import ctypes
 

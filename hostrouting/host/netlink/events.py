@@ -7,7 +7,7 @@ import os
 import select
 import socket
 from contextlib import ExitStack, contextmanager
-from threading import Lock, Thread
+from threading import RLock, Thread
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.collector import collector_paused
@@ -131,7 +131,7 @@ class _Inbox:
 
     def __init__(self, opened: socket.socket) -> None:
         self._socket = opened
-        self._lock = Lock()
+        self._lock = RLock()
         self._stored: list[bytes] = []
         self._size = 0
         self._loss: EventsLostError | None = None
@@ -143,7 +143,7 @@ class _Inbox:
     def take(self) -> list[bytes]:
         """Return all that the kernel has announced by now; raise EventsLostError after a loss."""
         with self._lock:
-            self._receive()
+            self.receive()
             stored, self._stored, self._size = self._stored, [], 0
             loss, self._loss = self._loss, None
         if loss is not None:
@@ -152,38 +152,29 @@ class _Inbox:
 
     def receive(self) -> None:
         """Store all that the kernel has announced by now."""
+        receive = self._socket.recv
         with self._lock:
-            self._receive()
+            while True:
+                try:
+                    datagram = receive(_LONGEST, socket.MSG_DONTWAIT)
+                except BlockingIOError:
+                    return
+                except OSError as error:
+                    if error.errno != errno.ENOBUFS:
+                        raise
+                    # The kernel says so once, and ahead of the announcements that fitted: they are useless now.
+                    self.lose(_too_many("in the socket's buffer"))
+                    continue
+                if self._loss is None and is_event(datagram):
+                    self._size += len(datagram)
+                    self._stored.append(datagram)
+                    if self._size > _MOST_BYTES:
+                        self.lose(_too_many("before they were taken"))
 
     def lose(self, loss: EventsLostError) -> None:
         """Forget all that is stored, and store nothing more until `take` has raised the error."""
         with self._lock:
-            self._lose(loss)
-
-    def _receive(self) -> None:
-        receive = self._socket.recv
-        while True:
-            try:
-                datagram = receive(_LONGEST, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                return
-            except OSError as error:
-                if error.errno != errno.ENOBUFS:
-                    raise
-                # The kernel says so once, and ahead of the announcements that fitted: they are useless now.
-                self._lose(_too_many("in the socket's buffer"))
-                continue
-            if self._loss is None and is_event(datagram):
-                self._store(datagram)
-
-    def _store(self, datagram: bytes) -> None:
-        self._size += len(datagram)
-        self._stored.append(datagram)
-        if self._size > _MOST_BYTES:
-            self._lose(_too_many("before they were taken"))
-
-    def _lose(self, loss: EventsLostError) -> None:
-        self._stored, self._size, self._loss = [], 0, loss
+            self._stored, self._size, self._loss = [], 0, loss
 
 
 def _too_many(where: str) -> EventsLostError:

@@ -93,38 +93,24 @@ def question(mac: bytes, address: bytes) -> bytes:
     In IPv6 probing is the rule, and a question without a sender is a probe (RFC 4862). So the question has a sender:
     the owner answers, and a node that is only probing the address keeps it and stays silent.
     """
-    return _arp_probe(mac, address) if len(address) == 4 else _solicitation(mac, address)
-
-
-def answered_address(frame: bytes) -> bytes | None:
-    """Return the address that an ARP reply or a neighbour advertisement is about; None for any other frame."""
-    if len(frame) < _ethernet.size:
-        return None
-    protocol = int.from_bytes(frame[12:14], "big")
-    if protocol == _ETH_P_ARP:
-        return _replied(frame)
-    return _advertised(frame) if protocol == _ETH_P_IPV6 else None
-
-
-def _arp_probe(mac: bytes, address: bytes) -> bytes:
-    packet = _arp.pack(*_arp_kinds, _ARP_REQUEST, mac, bytes(4), bytes(6), address)
-    return _ethernet.pack(b"\xff" * 6, mac, _ETH_P_ARP) + packet
-
-
-def _replied(frame: bytes) -> bytes | None:
-    if len(frame) < _ethernet.size + _arp.size:
-        return None
-    *kinds, operation, _, address, _, _ = _arp.unpack_from(frame, _ethernet.size)
-    return address if tuple(kinds) == _arp_kinds and operation == _ARP_REPLY else None
-
-
-def _solicitation(mac: bytes, address: bytes) -> bytes:
+    if len(address) == 4:
+        packet = _arp.pack(*_arp_kinds, _ARP_REQUEST, mac, bytes(4), bytes(6), address)
+        return _ethernet.pack(b"\xff" * 6, mac, _ETH_P_ARP) + packet
     group = _SOLICITED_NODE + address[13:]
     length = _discovery.size + len(_ASKER_OPTION)
     ipv6 = _ipv6.pack(6 << 28, length, socket.IPPROTO_ICMPV6, _ON_LINK, _ASKER, group)
     checksum = _checksum(ipv6, _discovery.pack(_SOLICITATION, 0, 0, 0, address) + _ASKER_OPTION)
     packet = ipv6 + _discovery.pack(_SOLICITATION, 0, checksum, 0, address) + _ASKER_OPTION
     return _ethernet.pack(b"\x33\x33" + group[12:], mac, _ETH_P_IPV6) + packet
+
+
+def answered_address(frame: bytes) -> bytes | None:
+    """Return the address that an ARP reply or a neighbour advertisement is about; None for any other frame."""
+    protocol = int.from_bytes(frame[12:14], "big")
+    if protocol == _ETH_P_ARP and len(frame) >= _ethernet.size + _arp.size:
+        *kinds, operation, _, address, _, _ = _arp.unpack_from(frame, _ethernet.size)
+        return address if tuple(kinds) == _arp_kinds and operation == _ARP_REPLY else None
+    return _advertised(frame) if protocol == _ETH_P_IPV6 else None
 
 
 def _advertised(frame: bytes) -> bytes | None:
