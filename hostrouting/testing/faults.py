@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink.commit import Failure, Failures, Steps, Thing, Transport
 
 if TYPE_CHECKING:
@@ -22,6 +23,10 @@ class Refused(Exception):  # noqa: N818 - it is the kernel's answer, not our err
         self.errno = number
         self.reason: str = f"{sentence} ({os.strerror(number)})" if sentence else os.strerror(number)
         super().__init__(self.reason)
+
+    def of(self, what: str) -> BackendError:
+        """Return the error for the caller of a handle: the refusal of `what`."""
+        return BackendError(f"{what}: {self.reason}", errno=self.errno)
 
 
 class Operations:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError
@@ -44,7 +43,7 @@ class MemoryLinkLayer(Faulty):
     """
 
     def __init__(self, *, events: MemoryEvents | None = None, indexes: Indexes | None = None) -> None:
-        super().__init__(_refused(errno.EPERM, "rtnetlink"))
+        super().__init__(Refused(errno.EPERM).of("rtnetlink"))
         self.events: MemoryEvents = events or MemoryEvents()
         self._indexes = Indexes() if indexes is None else indexes
         #: The (device, address) pairs that answer, while the device exists and is up.
@@ -82,9 +81,9 @@ class MemoryLinkLayer(Faulty):
         One that is down has no carrier, whatever is asked for.
         """
         if name in self._devices:
-            raise _refused(errno.EEXIST, f"add device {name}")
+            raise Refused(errno.EEXIST).of(f"add device {name}")
         if master is not None and master not in self._devices:
-            raise _refused(errno.ENODEV, f"add device {name} to {master}")
+            raise Refused(errno.ENODEV).of(f"add device {name} to {master}")
         wire, index = up and carrier, self._indexes[name]
         device = Device(name, index, up, mac.lower(), kind, master, carrier=wire, loopback=name == "lo")
         self._devices[name] = device
@@ -257,7 +256,7 @@ class MemoryLinkLayer(Faulty):
         try:
             self.take("add", thing)
         except Refused as refused:
-            raise _refused(refused.errno, f"+ {thing}") from None
+            raise refused.of(f"+ {thing}") from None
 
     def _check_reachable(self, gateway: Address | None, device: Device) -> None:
         if not device.up:
@@ -274,7 +273,3 @@ class MemoryLinkLayer(Faulty):
 
 def _connected(dev: str, address: str) -> ObservedRoute:
     return ObservedRoute.parse(str(Prefix.parse(address).masked), dev, metric=256, protocol=_KERNEL)
-
-
-def _refused(number: int, what: str) -> BackendError:
-    return BackendError(f"{what}: {os.strerror(number)}", errno=number)

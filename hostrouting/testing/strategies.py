@@ -17,6 +17,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
@@ -163,19 +164,15 @@ def stale_cni_configs() -> SearchStrategy[StaleCNIConfig]:
 
 def watch_configs() -> SearchStrategy[WatchConfig]:
     """Sections of `watch`."""
-    switches = st.sampled_from([(False, False), (True, False), (True, True)])
-    return switches.flatmap(lambda chosen: _watch_configs(*chosen))
-
-
-def _watch_configs(enabled: bool, keep_foreign_routes: bool) -> SearchStrategy[WatchConfig]:
-    return st.builds(
+    sections = partial(
+        st.builds,
         WatchConfig,
-        enabled=st.just(enabled),
         mode=st.sampled_from(WatchMode),
         interval=st.integers(1, 86_400) | st.floats(1, 86_400),
         readings=st.integers(1, 10),
-        keep_foreign_routes=st.just(keep_foreign_routes),
     )
+    keeping = sections(enabled=st.just(True), keep_foreign_routes=st.just(True))
+    return sections(enabled=st.booleans()) | keeping
 
 
 def configs() -> SearchStrategy[HostRoutingConfig]:
