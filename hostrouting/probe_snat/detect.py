@@ -251,29 +251,23 @@ def to_repair(ctx: Context, section: ProbeSNATConfig, host: Host) -> Change | No
     An apply decided if the node wants the rules, and for which device. The installed file tells, so the cloud is not
     asked again.
     """
-    found = _drifted(ctx, host)
-    if found is None:
-        return None
-    outcome = assess(section, host)
-    # ipv6-hp-bpf deletes the table when it takes over the job. An obstacle is none to the unit at boot either.
-    return outcome if isinstance(outcome, NotWanted) else change_to(*found)
-
-
-def repair(ctx: Context, section: ProbeSNATConfig, host: Host) -> Change | NotWanted | None:
-    """Load the installed rules if the table has others, or is gone; call it under the run lock."""
-    change, found = to_repair(ctx, section, host), _installed(host)
-    if isinstance(change, Change) and found is not None:
-        host.nftables.load(ctx, render(found))
-    return change
-
-
-def _drifted(ctx: Context, host: Host) -> tuple[Standing, ProbeRules] | None:
-    """Return the table and the installed rules if they differ."""
     installed = _installed(host)
     if installed is None:
         return None
     standing = standing_rules(ctx, host)
-    return None if standing == installed else (standing, installed)
+    if standing == installed:
+        return None
+    outcome = assess(section, host)
+    # ipv6-hp-bpf deletes the table when it takes over the job. An obstacle is none to the unit at boot either.
+    return outcome if isinstance(outcome, NotWanted) else change_to(standing, installed)
+
+
+def repair(ctx: Context, section: ProbeSNATConfig, host: Host) -> Change | NotWanted | None:
+    """Load the installed rules if the table has others, or is gone; call it under the run lock."""
+    change, installed = to_repair(ctx, section, host), _installed(host)
+    if isinstance(change, Change) and installed is not None:
+        host.nftables.load(ctx, render(installed))
+    return change
 
 
 def _installed(host: Host) -> ProbeRules | None:

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 OF_NODE: Final = "it serves the node itself, and every pod on the bridge needs it"
 OF_OTHER_NODE: Final = f"ip-masq-agent adds neighbours with {TUNNEL_MAC} for other nodes"
-_FOREIGN: Final = "it is none of the rules that azure-vnet makes for a pod"
-_NOT_ALONE: Final = "another route has the same place"
 
 _KERNEL, _RA = 2, 9
 #: Routes with these protocols are never leftovers.
@@ -116,11 +114,22 @@ class Candidate(NamedTuple):
 
 def candidates(snapshot: Snapshot, pods: Networks, bridge: str) -> Iterator[Candidate]:
     """Yield the rules of the nat table, and neighbours and routes for pods on the bridge and on pods' devices."""
-    yield from map(_of_rule, snapshot.rules)
+    for rule in snapshot.rules:
+        if pod := read_pod_rule(rule):
+            yield Candidate(rule, *pod)
+        else:
+            foreign = "it is none of the rules that azure-vnet makes for a pod"
+            yield Candidate(rule, None, oddity=OF_NODE if is_of_node(rule) else foreign)
     for neighbour in snapshot.neighbours:
         if neighbour.permanent and (neighbour.dev == bridge or neighbour.dev.startswith(POD_DEVICE)):
             yield Candidate(neighbour, neighbour.address, neighbour.mac, _oddity_of_neighbour(neighbour))
-    yield from _of_routes(snapshot, pods, bridge)
+    found = [route for route in snapshot.routes if _may_be_for_pod(route, pods, bridge)]
+    networks = {route.network for route in found}
+    # Of hundreds of thousands of routes hardly any share a network with these.
+    places = Counter(place_of(route) for route in snapshot.routes if route.network in networks)
+    for route in found:
+        oddity = _oddity_of_route(route) or ("another route has the same place" if places[place_of(route)] > 1 else "")
+        yield Candidate(route, _host(route), oddity=oddity)
 
 
 def _oddity_of_neighbour(neighbour: Neighbour) -> str:
@@ -132,13 +141,6 @@ def _oddity_of_neighbour(neighbour: Neighbour) -> str:
 
 
 # --- ebtables rules
-
-
-def _of_rule(rule: EbtablesRule) -> Candidate:
-    pod = read_pod_rule(rule)
-    if pod is not None:
-        return Candidate(rule, *pod)
-    return Candidate(rule, None, oddity=OF_NODE if is_of_node(rule) else _FOREIGN)
 
 
 def read_pod_rule(rule: EbtablesRule) -> tuple[str, str] | None:
@@ -187,16 +189,6 @@ def _is_unicast(mac: str) -> bool:
 
 
 # --- routes
-
-
-def _of_routes(snapshot: Snapshot, pods: Networks, bridge: str) -> Iterator[Candidate]:
-    found = [route for route in snapshot.routes if _may_be_for_pod(route, pods, bridge)]
-    networks = {route.network for route in found}
-    # Of hundreds of thousands of routes hardly any share a network with these.
-    places = Counter(place_of(route) for route in snapshot.routes if route.network in networks)
-    for route in found:
-        oddity = _oddity_of_route(route) or (_NOT_ALONE if places[place_of(route)] > 1 else "")
-        yield Candidate(route, _host(route), oddity=oddity)
 
 
 def _may_be_for_pod(route: ObservedRoute, pods: Networks, bridge: str) -> bool:

@@ -96,15 +96,12 @@ def questions(snapshot: Snapshot, verdicts: Sequence[Verdict], *, bridge: str) -
     are recorded pods without a known hardware address, and all pods that are recorded for one device.
     """
     up = [device.name for device in pod_devices(snapshot.devices) if device.up and device.carrier]
-    pairs = (*_of_stale_objects(verdicts, up, bridge), *_of_records(snapshot, verdicts, up))
-    return list(dict.fromkeys(pairs))
-
-
-def _of_stale_objects(verdicts: Iterable[Verdict], up: Sequence[str], bridge: str) -> Iterator[LinkAddress]:
+    asked: list[LinkAddress] = []
     for found, kind, address, _ in verdicts:
         if kind == "stale" and address is not None:
             dev = None if isinstance(found, EbtablesRule) else found.dev
-            yield from ((device, address) for device in up if dev in (None, bridge, device))
+            asked += ((device, address) for device in up if dev in (None, bridge, device))
+    return list(dict.fromkeys((*asked, *_of_records(snapshot, verdicts, up))))
 
 
 def _of_records(snapshot: Snapshot, verdicts: Iterable[Verdict], up: Sequence[str]) -> Iterator[LinkAddress]:
@@ -251,8 +248,9 @@ class _Life:
             reason = "which is gone"
             if not device or device in self._devices:
                 # A device leads to one pod. If it is known which one, the records of others are dead.
-                known = [pod for pod in pods if self._is_heard(device, pod)]
-                known = known or [pod for pod in pods if _answers(snapshot, device, pod)] or pods
+                known = [pod for pod in pods if any(each.own_macs & self._learned[device] for each in pod)]
+                answering = {address for dev, address in snapshot.answered if dev == device}
+                known = known or [pod for pod in pods if any(answering & {*each.addresses} for each in pod)] or pods
                 reason = "which is another pod's now"
             for pod in pods:
                 if pod in known:
@@ -261,15 +259,8 @@ class _Life:
                     self.gone |= {a: f"{_recorded(each)}, {reason}" for each in pod for a in each.addresses}
         return living
 
-    def _is_heard(self, device: str, pod: Sequence[Endpoint]) -> bool:
-        return any(endpoint.own_macs & self._learned[device] for endpoint in pod)
-
     def _macs_of(self, endpoint: Endpoint) -> set[str]:
         return endpoint.own_macs | self._learned[endpoint.host_device]
-
-
-def _answers(snapshot: Snapshot, device: str, pod: Sequence[Endpoint]) -> bool:
-    return any((device, address) in snapshot.answered for endpoint in pod for address in endpoint.addresses)
 
 
 def _is_of_one_pod(addresses: Iterable[str]) -> bool:

@@ -19,7 +19,6 @@ from hostrouting.host.packets.ebtables_rules import (
     EbtablesRule,
     matches,
     parse_save,
-    titles,
     why_unsafe,
 )
 from hostrouting.host.packets.nft import check_table_name
@@ -225,10 +224,7 @@ class MemoryEbtables(Faulty):
     def delete(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """See `Ebtables.delete`."""
         self._begin_change(ctx, "delete", rules)
-        found, absent = matches(self._rules(), rules)
-        if absent:
-            raise BackendError(f"nothing was deleted: {titles(absent)} is not there (any more)")
-        for rule in reversed(found):
+        for rule in reversed(matches(self._rules(), rules)):
             del self._chains[rule.backend][rule.chain][rule.position - 1]
 
     def insert(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:

@@ -8,6 +8,8 @@ import socket
 import time
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import classifiers, device_codec, route_codec
 from hostrouting.host.netlink.batches import Places, commit_links
@@ -174,16 +176,16 @@ class NetlinkLinkLayer(Adapter):
             commit_links(_KernelTransport(kernel, indexes), remove=remove, add=add, devices=indexes)
 
 
+@attrs.define
 class _KernelTransport(Transport[LinkThing]):
     """The transport of a commit that sends neighbours and IPv6 routes to the kernel."""
 
-    def __init__(self, kernel: Conversation, indexes: Indexes) -> None:
-        self._kernel = kernel
-        self._indexes = indexes
-        #: Slots in which something is that need not hinder an addition: a neighbour without a known hardware address, a
-        #: removed one (it stays a while if the kernel still refers to it), a route of another device.
-        self._shared: set[Hashable] = set()
-        self._has_sent = False
+    _kernel: Conversation
+    _indexes: Indexes
+    #: Slots in which something is that need not hinder an addition: a neighbour without a known hardware address, a
+    #: removed one (it stays a while if the kernel still refers to it), a route of another device.
+    _shared: set[Hashable] = attrs.field(factory=set)
+    _has_sent: bool = False
 
     def standing(self) -> list[LinkThing]:
         table, routes = self._kernel.neighbours(), _routes(self._kernel)
@@ -193,18 +195,18 @@ class _KernelTransport(Transport[LinkThing]):
     def send(self, steps: Steps[LinkThing]) -> Failures:
         # The commit has read everything before its first removal. A rollback removes later: read again, since the
         # kernel would also remove another program's neighbour of the same address.
-        refused = self._not_standing(steps) if self._has_sent and any(verb == "remove" for verb, _, _ in steps) else {}
+        refused: Failures = {}
+        removals = [(number, thing) for number, (verb, thing, _) in enumerate(steps) if verb == "remove"]
+        if self._has_sent and removals:
+            places = Places(self.standing())
+            answers = {number: places.remove(thing) for number, thing in removals}
+            refused = {number: answer for number, answer in answers.items() if isinstance(answer, Failure)}
         self._has_sent = True
         packed = [
             self._pack(number, verb, thing) for number, (verb, thing, _) in enumerate(steps) if number not in refused
         ]
         batches = (b"".join(packed[start : start + BATCH]) for start in range(0, len(packed), BATCH))
         return refused | self._kernel.deliver(batches, len(steps))
-
-    def _not_standing(self, steps: Steps[LinkThing]) -> Failures:
-        places = Places(self.standing())
-        answers = {number: places.remove(thing) for number, (verb, thing, _) in enumerate(steps) if verb == "remove"}
-        return {number: answer for number, answer in answers.items() if isinstance(answer, Failure)}
 
     def _pack(self, number: int, verb: str, thing: LinkThing) -> bytes:
         if verb == "add" and slot(thing) in self._shared:

@@ -7,8 +7,6 @@ found by its bytes (see `route_codec`).
 from __future__ import annotations
 
 import struct
-import sys
-from array import array
 from functools import lru_cache
 from itertools import repeat
 from operator import add
@@ -28,7 +26,7 @@ from hostrouting.host.netlink.route_codec import (
     RTA_TABLE,
     parse_route,
 )
-from hostrouting.host.netlink.route_writer import AFTER_DST, DST_HEADER
+from hostrouting.host.netlink.route_writer import AFTER_DST, DST_HEADER, network_order
 from hostrouting.net.addresses import IPV4
 from hostrouting.net.routes import ObservedRoute
 
@@ -195,7 +193,4 @@ def _only_networks_differ(run: memoryview, length: int) -> Sequence[int] | None:
     memoryview(repeated).cast("I")[AFTER_DST // 4 - 1 :: length // 4] = words
     if repeated != run:
         return None
-    networks = array("I", words.tobytes())
-    if sys.byteorder == "little":
-        networks.byteswap()
-    return networks
+    return network_order(words.tobytes())

@@ -164,12 +164,13 @@ def _with_columns(message: bytes, count: int, columns: Mapping[int, Sequence[int
     """Return copies of a message; each has other numbers, in network byte order, at the words in `columns`."""
     copies = memoryview(bytearray(message * count))
     for first, numbers in columns.items():
-        copies.cast("I")[first :: len(message) // 4] = _network_order(numbers)
+        copies.cast("I")[first :: len(message) // 4] = memoryview(network_order(numbers))
     return copies
 
 
-def _network_order(numbers: Sequence[int]) -> memoryview:
+def network_order(numbers: Sequence[int] | bytes) -> array[int]:
+    """Return the numbers in network byte order, or those that `bytes` in this order hold."""
     column = array("I", numbers)
     if sys.byteorder == "little":
         column.byteswap()
-    return memoryview(column)
+    return column

@@ -71,9 +71,7 @@ class EbtablesCommand:
     def delete(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """See `Ebtables.delete`."""
         change = _Change(ctx, self.prefix, rules, "deleted")
-        found, absent = matches(change.before, rules)
-        if absent:
-            raise BackendError(f"nothing was deleted: {titles(absent)} is not there (any more)")
+        found = matches(change.before, rules)
         # In the order of the chain: the program searches from its beginning, and so finds each rule at once.
         change.make([Command("-D", rule) for rule in found])
 
@@ -144,7 +142,7 @@ class _Change:
             if self._word == "deleted":
                 back = insertions(now, rules)
             else:
-                back = [Command("-D", rule) for rule in matches(now, rules)[0]]
+                back = [Command("-D", rule) for rule in matches(now, rules)]
             for tools, batch in self._batches(back):
                 reasons += _as_far_as_possible(tools, batch)
             # A second reading shows the result; the program's own reasons say more.
