@@ -64,8 +64,7 @@ def assess(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obs
         return rules
     dev = rules.dev
     # A device that was looked up exists and is up, or it would have no route.
-    out_of_order = _out_of_order(section.dev, host) if section.dev else None
-    if out_of_order:
+    if section.dev and (out_of_order := _out_of_order(section.dev, host)):
         # Also if an address decides on IPv6: a mistyped device has none, and that proves nothing.
         return out_of_order
     if section.detect == "address" and not _addresses(host, dev):

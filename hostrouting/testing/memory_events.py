@@ -8,6 +8,8 @@ from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import attrs
+
 from hostrouting.exceptions import BackendError, EventsLostError
 from hostrouting.testing.faults import Faulty
 
@@ -72,14 +74,14 @@ class MemoryEvents(Faulty):
         return listener in self._listeners
 
 
+@attrs.define(eq=False)
 class MemoryListener:
     """See `Listener`."""
 
-    def __init__(self, source: MemoryEvents, notify: Callable[[], None]) -> None:
-        self._source = source
-        self._notify = notify
-        self._stored: deque[NetworkEvent] = deque()
-        self._has_lost = False
+    _source: MemoryEvents
+    _notify: Callable[[], None]
+    _stored: deque[NetworkEvent] = attrs.field(factory=deque)
+    _has_lost: bool = False
 
     @property
     def has_news(self) -> bool:

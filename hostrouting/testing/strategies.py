@@ -69,9 +69,9 @@ def ipv4_addresses() -> SearchStrategy[str]:
     return st.integers(0, 0xFFFFFFFF).map(format_ipv4)
 
 
-def cidrs(min_length: int = 0, max_length: int = 32) -> SearchStrategy[str]:
+def cidrs(min_length: int = 0) -> SearchStrategy[str]:
     """IPv4 networks without host bits, as text."""
-    return _networks(IPV4, min_length, max_length)
+    return _networks(IPV4, min_length)
 
 
 def destinations() -> SearchStrategy[str]:
@@ -148,7 +148,7 @@ def probe_snat_configs() -> SearchStrategy[ProbeSNATConfig]:
 
 def stale_cni_configs() -> SearchStrategy[StaleCNIConfig]:
     """Sections of `staleCni`, with pod networks of both families."""
-    pod_cidrs = st.lists(cidrs(min_length=1) | _networks(IPV6, 1, 128), min_size=1, max_size=3).map(tuple)
+    pod_cidrs = st.lists(cidrs(min_length=1) | _networks(IPV6, 1), min_size=1, max_size=3).map(tuple)
     return st.just(StaleCNIConfig()) | st.builds(
         StaleCNIConfig,
         enabled=st.booleans(),
@@ -188,10 +188,9 @@ def configs() -> SearchStrategy[HostRoutingConfig]:
     )
 
 
-def _networks(family: int, min_length: int, max_length: int) -> SearchStrategy[str]:
-    prefixes = st.builds(
-        Prefix, st.just(family), st.integers(0, (1 << address_bits(family)) - 1), st.integers(min_length, max_length)
-    )
+def _networks(family: int, min_length: int) -> SearchStrategy[str]:
+    bits = address_bits(family)
+    prefixes = st.builds(Prefix, st.just(family), st.integers(0, (1 << bits) - 1), st.integers(min_length, bits))
     return prefixes.map(lambda prefix: str(prefix.masked))
 
 

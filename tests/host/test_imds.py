@@ -334,7 +334,8 @@ class TestMemoryMetadata:
 
     def test_it_fails_as_it_is_told(self) -> None:
         """`error` makes every call fail, `fail_at` one call; a context that is over raises its own error."""
-        metadata = MemoryMetadata([])
+        metadata = MemoryMetadata()
+        metadata.document = []
         metadata.error = BackendError("no route to host")
         with pytest.raises(BackendError, match="no route to host"):
             metadata.network_interfaces(Context())

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 _CLONE_NEWNET: Final = 0x40000000
+_SO_RCVBUFFORCE: Final = 33
 _NAMED_NAMESPACES: Final = "/run/netns"
 
 
@@ -61,6 +62,14 @@ def in_namespace(netns: str | None, function: Callable[[], _Result]) -> _Result:
 def open_here() -> socket.socket:
     """Return a raw rtnetlink socket in the namespace of this thread."""
     return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
+
+
+def enlarge(opened: socket.socket, size: int) -> None:
+    """Give a socket room for so many bytes; without CAP_NET_ADMIN it gets no more than the usual size."""
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, size)
+    except PermissionError:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
 
 
 def _setns(descriptor: int) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.collector import collector_paused
 from hostrouting.exceptions import BackendError, EventsLostError
-from hostrouting.host.netlink.conversation import Adapter, in_namespace, open_here
+from hostrouting.host.netlink.conversation import Adapter, enlarge, in_namespace, open_here
 from hostrouting.host.netlink.event_codec import GROUPS, EventReader, is_event
 from hostrouting.host.netlink.frames import UNREADABLE
 from hostrouting.host.netlink.route_codec import UnknownDeviceError
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 #: The buffer of the socket. The kernel doubles it, and counts 768 bytes for each route: it holds 20,000.
 _SOCKET_BYTES: Final = 8 << 20
-_SO_RCVBUFFORCE: Final = 33
 #: A listener stores so much until the caller takes it: 130,000 routes, in twice as much memory.
 _MOST_BYTES: Final = 8 << 20
 #: In a storm the socket is emptied so often, not for each announcement: that would take three times the time.
@@ -49,7 +48,9 @@ class NetlinkEvents(Adapter):
         with ExitStack() as stack:
             with self._translated():
                 opened = stack.enter_context(in_namespace(self._netns, open_here))
-                _join_groups(opened)
+                # Without privilege at most net.core.rmem_max, which is enough for 250 routes by default.
+                enlarge(opened, _SOCKET_BYTES)
+                opened.bind((0, GROUPS))
                 end = os.eventfd(0, os.EFD_CLOEXEC)
                 stack.callback(os.close, end)
             listener = NetlinkListener(opened, netns=self._netns)
@@ -85,7 +86,12 @@ class NetlinkListener(Adapter):
                 announced = self._inbox.take()
             return self._read(announced)
         except EventsLostError as error:
-            self._go_on(after=error)
+            try:
+                # A rename may be among the lost events.
+                self._reader = self._new_reader()
+            except BackendError:
+                self._inbox.lose(error)
+                raise
             raise
 
     def _read(self, announced: list[bytes]) -> list[NetworkEvent]:
@@ -95,14 +101,6 @@ class NetlinkListener(Adapter):
         except (UnknownDeviceError, *UNREADABLE) as error:
             message = f"an event cannot be read, so it and those after it are lost: {error}; read everything anew"
             raise EventsLostError(message, errno=errno.EBADMSG) from error
-
-    def _go_on(self, *, after: EventsLostError) -> None:
-        """Read the names of the devices anew, since a rename may be among the lost events."""
-        try:
-            self._reader = self._new_reader()
-        except BackendError:
-            self._inbox.lose(after)
-            raise
 
     def _new_reader(self) -> EventReader:
         with self._open() as kernel:
@@ -179,12 +177,3 @@ class _Inbox:
 
 def _too_many(where: str) -> EventsLostError:
     return EventsLostError(f"too many network events came at once {where}; read everything anew", errno=errno.ENOBUFS)
-
-
-def _join_groups(opened: socket.socket) -> None:
-    try:
-        opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _SOCKET_BYTES)
-    except PermissionError:
-        # At most net.core.rmem_max, which is enough for 250 routes by default.
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BYTES)
-    opened.bind((0, GROUPS))

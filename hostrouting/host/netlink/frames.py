@@ -12,7 +12,7 @@ import struct
 import sys
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hostrouting.net.addresses import IPV4, address_bits
+from hostrouting.net.addresses import address_bits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -102,7 +102,7 @@ def next_hops(packed: bytes) -> Iterator[tuple[int, int, int, bytes]]:
         offset += length + 3 & ~3
 
 
-def address_of(payload: bytes | None, family: int = IPV4) -> int | None:
+def address_of(payload: bytes | None, family: int) -> int | None:
     """Return the address in an attribute; None if the attribute is absent."""
     return None if payload is None else int.from_bytes(_whole(payload, address_bits(family) // 8), "big")
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError
-from hostrouting.host.netlink.conversation import in_namespace
+from hostrouting.host.netlink.conversation import enlarge, in_namespace
 from hostrouting.net.addresses import Address
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _LONGEST_FRAME: Final = 2048
 
 _DISCARD_PORT: Final = 9
 _ETH_P_ALL, _ETH_P_ARP, _ETH_P_IPV6 = 0x0003, 0x0806, 0x86DD
-_SO_ATTACH_FILTER, _SO_RCVBUFFORCE = 26, 33
+_SO_ATTACH_FILTER: Final = 26
 _GONE: Final = frozenset({errno.ENETDOWN, errno.ENXIO, errno.ENODEV})
 _FULL: Final = frozenset({errno.EAGAIN, errno.ENOBUFS})
 
@@ -279,10 +279,7 @@ def _prepare(opened: socket.socket) -> None:
     # The kernel has read the program when setsockopt returns.
     where, _ = program.buffer_info()
     opened.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", len(_ANSWERS_ONLY), where))
-    try:
-        opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BYTES)
-    except PermissionError:  # CAP_NET_RAW alone gives only the usual size
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
+    enlarge(opened, _RECEIVE_BYTES)
 
 
 # Classic BPF, since all traffic of a busy node passes here: (operation, steps if true, steps if not, operand).

@@ -82,7 +82,11 @@ class RouteWriter:
             if fits and keys.count(keys[0]) == len(keys) and verbs.count(verbs[0]) == len(verbs):
                 networks = [route.network for route in routes]
                 echoes.setdefault(parts, set()).update(networks)
-                yield _pack_alike(verbs[0], start + 1, parts, networks)
+                before, after = parts
+                one = _up_to_network.pack(_head(verbs[0], len(after)), 0, before, 0) + after
+                sequences = range(start + 1, start + 1 + len(networks))
+                # Against a message at a time, this saves 18 to 24 % of an `apply` of 10,000 routes that are alike.
+                yield _with_columns(one, len(networks), {2: sequences, AFTER_DST // 4 - 1: networks})
             else:
                 yield from self._pack_each(start + 1, verbs, routes, keys, echoes)
 
@@ -120,17 +124,6 @@ class RouteWriter:
 def _head(verb: str, length_after: int) -> bytes:
     kind = DELROUTE if verb == "remove" else NEWROUTE
     return struct.pack("=IHH", AFTER_DST + length_after, kind, CHANGE_FLAGS[verb])
-
-
-def _pack_alike(verb: str, sequence: int, parts: Signature, networks: Sequence[int]) -> memoryview:
-    """Return messages that differ in their sequence numbers and networks only.
-
-    Against a message at a time, this saves 18 to 24 % of an `apply` of 10,000 routes that are alike.
-    """
-    before, after = parts
-    one = _up_to_network.pack(_head(verb, len(after)), 0, before, 0) + after
-    count = len(networks)
-    return _with_columns(one, count, {2: range(sequence, sequence + count), AFTER_DST // 4 - 1: networks})
 
 
 def dump_request(*, table: int | None = None, protocol: int | None = None) -> Request:
