@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import attrs
+
 from hostrouting.exceptions import BackendError
 
 if TYPE_CHECKING:
@@ -86,10 +88,10 @@ class NoSupervisor(Signs):
         """Nobody listens."""
 
 
+@attrs.define(slots=False)
 class _Late:
-    def __init__(self, module: str, name: str) -> None:
-        self._module = module
-        self._name = name
+    _module: str
+    _name: str
 
     def __getattr__(self, name: str) -> Any:
         if name == "_part":
@@ -98,10 +100,10 @@ class _Late:
         return getattr(self._part, name)
 
 
+@attrs.frozen
 class _Absent:
-    def __init__(self, part: str, refusal: str) -> None:
-        self._part = part
-        self._refusal = refusal
+    _part: str
+    _refusal: str
 
     def __repr__(self) -> str:
         return f"<no {self._part}>"

@@ -8,12 +8,11 @@ the changes that other programs make. `Nftables` and `Ebtables` are the packet f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
-    from typing import Any
 
     from hostrouting.host.packets.ebtables_rules import EbtablesReading, EbtablesRule
     from hostrouting.net.changes import RouteChange
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
     from hostrouting.net.rules import Rule
     from phases import Context
 
+#: The objects of `nft -j list`.
+Listing = list[dict[str, Any]]
 #: An address on the link of a device: (device, address).
 LinkAddress = tuple[str, str]
 
@@ -221,7 +222,7 @@ class Nftables(Protocol):
     other failure is a `BackendError` with nft's own words. Every method is bound by its context.
     """
 
-    def table(self, ctx: Context, family: str, name: str) -> list[dict[str, Any]] | None:
+    def table(self, ctx: Context, family: str, name: str) -> Listing | None:
         """Return the objects of `nft -j list table`, chains before rules; None if there is no such table.
 
         Each is an object with one key, `chain`, `rule`, ..., as in libnftables-json(5). The table itself is first, and

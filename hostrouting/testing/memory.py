@@ -20,7 +20,7 @@ from hostrouting.net.routes import SCOPE_HOST, ObservedRoute, Route, place
 from hostrouting.testing import consequences
 from hostrouting.testing.admission import admitted, check_rule, is_named_by, removed, shown, shown_path
 from hostrouting.testing.faults import OneByOne, Operations, Refused
-from hostrouting.testing.memory_events import Indexes, MemoryEvents
+from hostrouting.testing.memory_events import MemoryEvents, new_indexes
 from hostrouting.testing.node import Node
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class MemoryBackend(Node):
 
     def __init__(self) -> None:
         self.events: MemoryEvents = MemoryEvents()
-        self.indexes: Indexes = Indexes()
+        self.indexes: dict[str, int] = new_indexes()
         self.fib: Fib = attrs.evolve(Fib.of([], []), merged=True)
         #: The steps of batches, those of rollbacks counted in.
         self.steps: Operations = Operations()
@@ -182,18 +182,18 @@ class MemoryBackend(Node):
         except Refused as refused:
             raise refused.of(f"route {route}") from None
 
-    def delete_route(self, route: Route | ObservedRoute) -> None:
+    def delete_route(self, route: AnyRoute) -> None:
         """See `Node.delete_route`."""
         try:
             self.take("remove", route)
         except Refused as refused:
             raise refused.of(f"route {route}") from None
 
-    def take(self, verb: str, route: Route | ObservedRoute) -> None:
+    def take(self, verb: str, route: AnyRoute) -> None:
         """Make one change, or raise `Refused`; `remove` takes the first route that fits."""
         before, self.fib = self.fib, removed(self.fib, route) if verb == "remove" else admitted(self.fib, route, verb)
         buckets = [fib.tables.bucket(key_of(route)) for fib in (before, self.fib)]
-        self.events.announce(*change_of_a_route(verb, *buckets))
+        self.events.announce(*_events_of(verb, *buckets))
 
     def add_rule(self, rule: Rule) -> None:
         """See `Node.add_rule`; the first change of the rules parts the local table from main, for good."""
@@ -246,15 +246,11 @@ def _neighbour(dev: str, number: int) -> Neighbour:
     return Neighbour(format_ipv4(number), dev, _MAC, permanent=True)
 
 
-def change_of_a_route(verb: str, before: Bucket, after: Bucket) -> Iterator[RouteEvent]:
+def _events_of(verb: str, before: Bucket, after: Bucket) -> Iterator[RouteEvent]:
     """Yield the event of one change, if it changed anything; `verb` is the one that was asked for."""
-    if verb == "remove":
-        yield from (RouteEvent("remove", shown(route)) for route in before if route not in after)
-    else:
-        yield from (RouteEvent(_placed(verb, route, before), shown(route)) for route in after if route not in before)
-
-
-def _placed(verb: str, route: ObservedRoute, before: Bucket) -> Literal["add", "prepend", "append", "replace"]:
-    if place(route) not in map(place, before):
-        return "add"
-    return cast("Literal['prepend', 'append', 'replace']", verb)
+    places = set(map(place, before))
+    old, new = (after, before) if verb == "remove" else (before, after)
+    for route in new:
+        if route not in old:
+            told = verb if place(route) in places else "add"
+            yield RouteEvent(cast("Literal['add', 'prepend', 'append', 'replace', 'remove']", told), shown(route))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import itertools
-from collections import deque
+from collections import defaultdict, deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -20,16 +20,9 @@ if TYPE_CHECKING:
     from phases import Context
 
 
-class Indexes(dict[str, int]):
-    """The interface indexes of a machine by device name; a new name gets the next one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._numbers = itertools.count(1)
-
-    def __missing__(self, name: str) -> int:
-        self[name] = next(self._numbers)
-        return self[name]
+def new_indexes() -> dict[str, int]:
+    """Return the interface indexes of a machine by device name; a new name gets the next one."""
+    return defaultdict(itertools.count(1).__next__)
 
 
 class MemoryEvents(Faulty):

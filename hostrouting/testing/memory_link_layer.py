@@ -14,7 +14,7 @@ from hostrouting.net.events import DeviceEvent, NeighbourEvent
 from hostrouting.net.links import Device, DeviceAddress, Neighbour, Station, neighbour_order
 from hostrouting.net.routes import MAIN_TABLE, NextHop, ObservedRoute, route_order
 from hostrouting.testing.faults import Faulty, OneByOne, Operations, Refused
-from hostrouting.testing.memory_events import Indexes, MemoryEvents
+from hostrouting.testing.memory_events import MemoryEvents, new_indexes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,10 +42,10 @@ class MemoryLinkLayer(Faulty):
     ([], ('azure0',))
     """
 
-    def __init__(self, *, events: MemoryEvents | None = None, indexes: Indexes | None = None) -> None:
+    def __init__(self, *, events: MemoryEvents | None = None, indexes: dict[str, int] | None = None) -> None:
         super().__init__(Refused(errno.EPERM).of("rtnetlink"))
         self.events: MemoryEvents = events or MemoryEvents()
-        self._indexes = Indexes() if indexes is None else indexes
+        self._indexes = new_indexes() if indexes is None else indexes
         #: The (device, address) pairs that answer, while the device exists and is up.
         self.alive: set[LinkAddress] = set()
         #: The (device, IPv4 address) pairs from which the kernel gets no answer, though the device has carrier.
@@ -120,8 +120,9 @@ class MemoryLinkLayer(Faulty):
         """The device goes, and its neighbours, routes and stations with it."""
         device = self._devices.pop(name)
         self._indexes.pop(name, None)
-        for thing in (thing for thing in self._places if thing.dev == name):
-            self._announce("remove", thing)
+        for thing in self._places:
+            if thing.dev == name:
+                self._announce("remove", thing)
         self.events.announce(DeviceEvent("remove", device._replace(addresses=())))
         self._places = Places(thing for thing in self._places if thing.dev != name)
         self._stations = {key: one for key, one in self._stations.items() if name not in {key[0], one.dev}}

@@ -126,17 +126,17 @@ class _KernelTransport(Transport[AnyRoute]):
         compared.
         """
         if all(verb != "remove" for verb, _, _ in steps):
-            self._strike_seen(self._echoes)
+            self._strike_seen()
             if not any(self._echoes.values()):
                 return {}
         return missing_after(steps, self.standing())
 
-    def _strike_seen(self, echoes: Echoes) -> None:
-        """Remove every route message from `echoes` that the kernel shows; a disturbed dump leaves the rest there."""
+    def _strike_seen(self) -> None:
+        """Remove every route message from the echoes that the kernel shows; a disturbed dump leaves the rest there."""
         request = dump_request(table=_only(self._writer.tables), protocol=_only(self._writer.protocols))
         try:
             for received in self._kernel.receive_dump(request):
-                if strike_seen(received, echoes):
+                if strike_seen(received, self._echoes):
                     return
         except FileNotFoundError:  # no such table, so nothing is there
             pass

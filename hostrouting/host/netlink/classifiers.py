@@ -1,4 +1,4 @@
-"""The BPF programs that a device runs for packets: by tc filters, shown by rtnetlink, or by tcx, shown by bpf(2).
+"""The BPF programs that a device runs for packets: by tc filters, shown by rtnetlink, or by tcx, shown by _bpf(2).
 
 tcx (Linux 6.6) has to be asked in the network namespace of the device. The names of programs need CAP_SYS_ADMIN.
 """
@@ -11,20 +11,18 @@ import platform
 import struct
 from typing import TYPE_CHECKING, Final
 
+from hostrouting.host.netlink.conversation import call_libc
 from hostrouting.host.netlink.frames import Request, attributes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    #: Command, request, and the length of the request.
-    _SystemCall = Callable[[int, object, int], int]
+    from collections.abc import Iterable
 
 _GETTFILTER: Final = 46
 _TCA_KIND, _TCA_OPTIONS, _TCA_BPF_NAME = 1, 2, 7
 #: The directions of the qdisc clsact.
 _INGRESS, _EGRESS = 0xFFFFFFF2, 0xFFFFFFF3
 
-#: The number of bpf(2); on other machines only the filters of tc are seen.
+#: The number of _bpf(2); on other machines only the filters of tc are seen.
 _BPF: Final = {"x86_64": 321, "aarch64": 280}
 _PROG_GET_FD_BY_ID, _OBJ_GET_INFO_BY_FD, _PROG_QUERY = 13, 15, 16
 _TCX_INGRESS, _TCX_EGRESS = 46, 47
@@ -34,7 +32,7 @@ _MOST_PROGRAMS: Final = 64
 _query: Final = struct.Struct("=IIIIQIIQQQQ")
 #: The length of the part of `struct bpf_prog_info` that has the name, and the position and length of the name.
 _INFO_LENGTH, _NAME_AT, _NAME_LENGTH = 80, 64, 16
-#: A kernel without tcx, without bpf(2), or a device without programs or that is gone.
+#: A kernel without tcx, without _bpf(2), or a device without programs or that is gone.
 _NOTHING_THERE: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP})
 
 
@@ -43,38 +41,24 @@ def program_names(index: int) -> frozenset[str]:
 
     Raise PermissionError if they may not be seen. A kernel without tcx has none.
     """
-    bpf = _system_call()
-    if bpf is None:
+    if platform.machine() not in _BPF:
         return frozenset()
-    identities = _programs(bpf, index, _TCX_INGRESS) + _programs(bpf, index, _TCX_EGRESS)
-    return frozenset(_name(bpf, identity) for identity in identities) - {""}
+    identities = _programs(index, _TCX_INGRESS) + _programs(index, _TCX_EGRESS)
+    return frozenset(map(_name, identities)) - {""}
 
 
-def _system_call() -> _SystemCall | None:
-    number = _BPF.get(platform.machine())
-    if number is None:
-        return None
-    import ctypes  # takes 5 ms, so only for those that look at programs
-
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def call(command: int, request: object, length: int) -> int:
-        answer: int = libc.syscall(number, command, request, length)
-        if answer < 0:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-        return answer
-
-    return call
+def _bpf(command: int, request: object, length: int) -> int:
+    return call_libc("syscall", _BPF[platform.machine()], command, request, length)
 
 
-def _programs(bpf: _SystemCall, index: int, direction: int) -> list[int]:
+def _programs(index: int, direction: int) -> list[int]:
     import ctypes
 
     ids = (ctypes.c_uint32 * _MOST_PROGRAMS)()
     request = ctypes.create_string_buffer(_query.size)
     _query.pack_into(request, 0, index, direction, 0, 0, ctypes.addressof(ids), _MOST_PROGRAMS, 0, 0, 0, 0, 0)
     try:
-        bpf(_PROG_QUERY, request, _query.size)
+        _bpf(_PROG_QUERY, request, _query.size)
     except OSError as error:
         if error.errno in _NOTHING_THERE:
             return []
@@ -83,13 +67,13 @@ def _programs(bpf: _SystemCall, index: int, direction: int) -> list[int]:
     return list(ids[: min(count, _MOST_PROGRAMS)])
 
 
-def _name(bpf: _SystemCall, identity: int) -> str:
+def _name(identity: int) -> str:
     """Return the name of a program; empty if it is gone."""
     import ctypes
 
     request = ctypes.create_string_buffer(struct.pack("=III", identity, 0, 0))
     try:
-        descriptor = bpf(_PROG_GET_FD_BY_ID, request, 12)
+        descriptor = _bpf(_PROG_GET_FD_BY_ID, request, 12)
     except OSError as error:
         if error.errno == errno.ENOENT:
             return ""
@@ -97,7 +81,7 @@ def _name(bpf: _SystemCall, identity: int) -> str:
     try:
         info = ctypes.create_string_buffer(_INFO_LENGTH)
         packed = struct.pack("=IIQ", descriptor, _INFO_LENGTH, ctypes.addressof(info))
-        bpf(_OBJ_GET_INFO_BY_FD, ctypes.create_string_buffer(packed), len(packed))
+        _bpf(_OBJ_GET_INFO_BY_FD, ctypes.create_string_buffer(packed), len(packed))
     finally:
         os.close(descriptor)
     return info.raw[_NAME_AT : _NAME_AT + _NAME_LENGTH].partition(b"\0")[0].decode(errors="replace")

@@ -44,7 +44,8 @@ def in_namespace(netns: str | None, function: Callable[[], _Result]) -> _Result:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                _setns(descriptor)
+                # os.setns came with Python 3.12.
+                call_libc("setns", descriptor, _CLONE_NEWNET)
                 outcome.append(function())
             finally:
                 os.close(descriptor)
@@ -72,14 +73,14 @@ def enlarge(opened: socket.socket, size: int) -> None:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
 
 
-def _setns(descriptor: int) -> None:
-    # os.setns came with Python 3.12. ctypes takes 5 ms to import, so only if a namespace is named.
+def call_libc(name: str, *arguments: object) -> int:
+    """Call a function of the C library; OSError is its errno. Only for rare calls: to import ctypes takes 5 ms."""
     import ctypes
 
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.setns(descriptor, _CLONE_NEWNET) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+    answer: int = getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments)
+    if answer < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return answer
 
 
 #: Messages a send. All their answers are queued before `send` returns. Of the kernels that were tried, 6.12 has room

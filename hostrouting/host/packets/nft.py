@@ -14,6 +14,7 @@ from phases import CommandFailedError, run_command
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hostrouting.host.ports import Listing
     from phases import Context
 
 #: The most characters of nft's words that an error shows: the first mistake comes first.
@@ -35,7 +36,7 @@ class NftCommand:
 
     command: Sequence[str] = ("nft",)
 
-    def table(self, ctx: Context, family: str, name: str) -> list[dict[str, Any]] | None:
+    def table(self, ctx: Context, family: str, name: str) -> Listing | None:
         """See `Nftables.table`."""
         check_table_name(family, name)
         what = f"list the table {family} {name}"
@@ -138,7 +139,7 @@ def _counter(value: Any) -> Any:
     return normalised({key: one for key, one in value.items() if key not in {"packets", "bytes"}}) or None
 
 
-def _objects(said: str, what: str) -> list[dict[str, Any]]:
+def _objects(said: str, what: str) -> Listing:
     import json  # 8 ms, only for readings
 
     message = f"cannot {what}: nft printed no listing in JSON: {said.strip()[:200]!r}"
