@@ -49,9 +49,6 @@ class Pyroute2Backend(NetlinkBackend):
         # The socket belongs to the caller: one request at a time.
         self._lock = threading.RLock()
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({type(self._ipr).__name__})"
-
     @contextmanager
     def _open(self) -> Iterator[Conversation]:
         with self._lock:

@@ -52,7 +52,7 @@ def route(text: str) -> Route:
         dev=given.get("dev"),
         metric=int(given.get("metric", 0)),
         table=int(given.get("table", 254)),
-        protocol=_PROTOCOLS[protocol] if protocol in _PROTOCOLS else int(protocol),
+        protocol=_PROTOCOLS.get(protocol) or int(protocol),
         kind=kind,
         source=given.get("src"),
     )
