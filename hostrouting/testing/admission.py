@@ -6,23 +6,13 @@ import errno
 import struct
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from hostrouting.fib.model import Decision, resting
 from hostrouting.fib.rules import Packet
 from hostrouting.fib.tables import deleted, inserted, key_of
 from hostrouting.host.netlink.frames import attribute, attributes
-from hostrouting.net.routes import (
-    DEVICELESS_KINDS,
-    LOCAL_TABLE,
-    MAIN_TABLE,
-    SCOPE_HOST,
-    SCOPE_LINK,
-    NextHop,
-    signature,
-)
+from hostrouting.net.routes import DEVICELESS_KINDS, LOCAL_TABLE, MAIN_TABLE, SCOPE_HOST, SCOPE_LINK, NextHop, signature
 from hostrouting.net.rules import Rule
-from hostrouting.testing.consequences import with_state
+from hostrouting.testing.consequences import with_bucket, with_state
 from hostrouting.testing.faults import Refused
 
 if TYPE_CHECKING:
@@ -61,7 +51,7 @@ def admitted(fib: Fib, route: Route | ObservedRoute, verb: str) -> Fib:
         changed = tuple(new if other is same_place[0] else other for other in bucket)
     else:
         changed = inserted(bucket, new, last=verb == "append")
-    return attrs.evolve(fib, tables=fib.tables.with_buckets({key_of(route): changed}))
+    return with_bucket(fib, key_of(route), changed)
 
 
 def removed(fib: Fib, route: Route | ObservedRoute) -> Fib:
@@ -70,7 +60,7 @@ def removed(fib: Fib, route: Route | ObservedRoute) -> Fib:
     smaller = deleted(bucket, route)
     if smaller is bucket:
         raise Refused(errno.ESRCH)
-    return attrs.evolve(fib, tables=fib.tables.with_buckets({key_of(route): smaller}))
+    return with_bucket(fib, key_of(route), smaller)
 
 
 def shown(route: ObservedRoute) -> ObservedRoute:

@@ -13,10 +13,10 @@ from hostrouting.fib import Fib
 from hostrouting.fib.rules import Policy
 from hostrouting.fib.tables import key_of
 from hostrouting.host.netlink.batches import commit_routes
-from hostrouting.net.addresses import format_ipv4, parse_cidr, parse_ipv4
+from hostrouting.net.addresses import format_ipv4, parse_ipv4
 from hostrouting.net.events import AddressEvent, DeviceEvent, NeighbourEvent, RouteEvent, RuleEvent
 from hostrouting.net.links import Device, DeviceAddress, Neighbour
-from hostrouting.net.routes import SCOPE_HOST, ObservedRoute, Route, place
+from hostrouting.net.routes import SCOPE_HOST, place
 from hostrouting.testing import consequences
 from hostrouting.testing.admission import admitted, check_rule, is_named_by, removed, shown, shown_path
 from hostrouting.testing.faults import OneByOne, Operations, Refused
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hostrouting.fib.tables import Bucket
     from hostrouting.host.netlink.commit import AnyRoute
     from hostrouting.net.changes import RouteChange
-    from hostrouting.net.routes import Lookup, ObservedRoute
+    from hostrouting.net.routes import Lookup, ObservedRoute, Route
     from hostrouting.net.rules import Rule
 
 _MAC: Final = "02:00:00:00:00:01"
@@ -61,8 +61,8 @@ class MemoryBackend(Node):
         #: The steps of batches, those of rollbacks counted in.
         self.steps: Operations = Operations()
         self._unplugged: set[str] = set()
-        own = parse_ipv4("127.0.0.1")
-        self._add_device("lo", loopback=True, addresses=(DeviceAddress(own, 8, own, scope=SCOPE_HOST),))
+        own = DeviceAddress.parse("127.0.0.1/8")._replace(scope=SCOPE_HOST)
+        self._add_device("lo", loopback=True, addresses=(own,))
         self.set_up("lo")
 
     def __repr__(self) -> str:
@@ -234,8 +234,8 @@ class MemoryBackend(Node):
 
 
 def _address(text: str, peer: str | None) -> DeviceAddress:
-    local, length = parse_cidr(text)
-    return DeviceAddress(local, length, local if peer is None else parse_ipv4(peer))
+    own = DeviceAddress.parse(text)
+    return own if peer is None else own._replace(peer=parse_ipv4(peer))
 
 
 def _bare(device: Device) -> Device:

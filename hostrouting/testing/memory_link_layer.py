@@ -147,15 +147,15 @@ class MemoryLinkLayer(Faulty):
         table: int = MAIN_TABLE,
     ) -> None:
         """`ip -6 route add`, with a next hop by each device; without any it blocks."""
-        via = None if gateway is None else Address.parse(gateway)
-        route = ObservedRoute.parse(destination, metric=metric, table=table, protocol=protocol)
+        route = ObservedRoute.parse(destination, None, gateway, metric=metric, table=table, protocol=protocol)
         match devs:
             case []:
-                self._insist(route._replace(kind="blackhole"))
+                route = route._replace(kind="blackhole")
             case [dev]:
-                self._insist(route._replace(dev=dev, gateway=via))
+                route = route._replace(dev=dev)
             case _:
-                self._insist(route._replace(nexthops=tuple(NextHop(via, dev) for dev in devs)))
+                route = route._replace(gateway=None, nexthops=tuple(NextHop(route.gateway, dev) for dev in devs))
+        self._insist(route)
 
     def attach(self, dev: str, direction: str, program: str) -> None:
         """Attach a BPF program of that name for the packets `in` or `out`."""

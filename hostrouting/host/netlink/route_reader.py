@@ -21,11 +21,7 @@ from hostrouting.host.netlink.frames import (
     is_end_of_dump,
     message_start,
 )
-from hostrouting.host.netlink.route_codec import (
-    NEWROUTE,
-    RTA_TABLE,
-    parse_route,
-)
+from hostrouting.host.netlink.route_codec import NEWROUTE, RTA_TABLE, parse_route
 from hostrouting.host.netlink.route_writer import AFTER_DST, DST_HEADER, network_order
 from hostrouting.net.addresses import IPV4
 from hostrouting.net.routes import ObservedRoute

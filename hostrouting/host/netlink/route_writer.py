@@ -14,15 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.host.netlink.conversation import BATCH
-from hostrouting.host.netlink.frames import (
-    CHANGE_FLAGS,
-    HEADER_LENGTH,
-    REQUEST,
-    Request,
-    attribute,
-    message,
-    word,
-)
+from hostrouting.host.netlink.frames import CHANGE_FLAGS, HEADER_LENGTH, REQUEST, Request, attribute, message, word
 from hostrouting.host.netlink.route_codec import (
     DELROUTE,
     FIB_MATCH,

@@ -6,13 +6,7 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.host.netlink.device_codec import device_name
-from hostrouting.host.netlink.frames import (
-    Request,
-    address_of,
-    checked_length,
-    number_of,
-    parsed,
-)
+from hostrouting.host.netlink.frames import Request, address_of, checked_length, number_of, parsed
 from hostrouting.net.addresses import IPV4
 from hostrouting.net.rules import Range, Rule
 

@@ -19,14 +19,7 @@ from hostrouting.host.packets.ebtables_rules import (
     titles,
     why_unsafe,
 )
-from hostrouting.host.packets.ebtables_tools import (
-    UNSEEN,
-    Command,
-    RefusedError,
-    Tools,
-    find,
-    legacy_may_have_rules,
-)
+from hostrouting.host.packets.ebtables_tools import UNSEEN, Command, RefusedError, Tools, find, legacy_may_have_rules
 from phases import Context, DeadlineExceededError
 
 if TYPE_CHECKING:
@@ -71,9 +64,8 @@ class EbtablesCommand:
     def delete(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """See `Ebtables.delete`."""
         change = _Change(ctx, self.prefix, rules, "deleted")
-        found = matches(change.before, rules)
         # In the order of the chain: the program searches from its beginning, and so finds each rule at once.
-        change.make([Command("-D", rule) for rule in found])
+        change.make([Command("-D", rule) for rule in matches(change.before, rules)])
 
     def insert(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """See `Ebtables.insert`."""

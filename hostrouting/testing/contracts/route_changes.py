@@ -195,10 +195,8 @@ class RouteBackendContract(RouteReadingContract):
     @pytest.mark.parametrize("verify", [True, False])
     @pytest.mark.parametrize(
         "standing",
-        [
-            pytest.param([f"{ON_LINK} metric 5"], id="of another metric"),
-            pytest.param([f"{ON_LINK} src 10.224.0.4", ON_LINK], id="before it, with a source"),
-        ],
+        [[f"{ON_LINK} metric 5"], [f"{ON_LINK} src 10.224.0.4", ON_LINK]],
+        ids=["of another metric", "before it, with a source"],
     )
     def test_a_removal_never_takes_another_route(
         self, eth0: Node, backend: RouteBackend, standing: list[str], *, verify: bool
