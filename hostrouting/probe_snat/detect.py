@@ -105,8 +105,10 @@ def seconds_to_settle(section: ProbeSNATConfig, host: Host) -> float:
 
     Without a device in the section, those of the IPv4 default routes count: they lead to the cloud.
     """
-    defaults = () if section.dev else default_routes(host.routes.routes())
-    devs = {section.dev} if section.dev else {dev for route in defaults for dev in route.devs}
+    if section.dev:
+        devs = {section.dev}
+    else:
+        devs = {dev for route in default_routes(host.routes.routes()) for dev in route.devs}
     ages = [host.link_layer.newest_address(dev) for dev in devs]
     return max([0, *(_SECONDS_FOR_ROUTERS - age for age in ages if age is not None)])
 
@@ -134,24 +136,20 @@ def describes_ipv6(document: object) -> bool:
     hostrouting.exceptions.BackendError: the cloud's description of the network interfaces cannot be read: it should \
 be a list, not dict; with hostRouting.probeSnat.detect 'address' or 'always' it is not asked for
     """
+    found = False
     try:
-        return _has_address(document)
+        for number, interface in enumerate(typed(document, list, "it")):
+            ipv6 = typed_or_null(typed(interface, dict, f"[{number}]").get("ipv6"), dict, f"[{number}].ipv6")
+            where = f"[{number}].ipv6.ipAddress"
+            for index, address in enumerate(typed_or_null(ipv6.get("ipAddress"), list, where)):
+                private = typed(address, dict, f"{where}[{index}]").get("privateIpAddress")
+                # Read to the end, so that a malformed description is always an error.
+                found |= bool(typed_or_null(private, str, f"{where}[{index}].privateIpAddress"))
     except ValueError as error:
         raise BackendError(
             f"the cloud's description of the network interfaces cannot be read: {error}; with "
             f"hostRouting.probeSnat.detect 'address' or 'always' it is not asked for"
         ) from error
-
-
-def _has_address(document: object) -> bool:
-    found = False
-    for number, interface in enumerate(typed(document, list, "it")):
-        ipv6 = typed_or_null(typed(interface, dict, f"[{number}]").get("ipv6"), dict, f"[{number}].ipv6")
-        where = f"[{number}].ipv6.ipAddress"
-        for index, address in enumerate(typed_or_null(ipv6.get("ipAddress"), list, where)):
-            private = typed(address, dict, f"{where}[{index}]").get("privateIpAddress")
-            # Read to the end, so that a malformed description is always an error.
-            found |= bool(typed_or_null(private, str, f"{where}[{index}].privateIpAddress"))
     return found
 
 

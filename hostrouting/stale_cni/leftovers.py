@@ -156,8 +156,10 @@ def read_pod_rule(rule: EbtablesRule) -> tuple[str, str] | None:
         return None
     address, mac, uplink = values["address"], values["mac"], values.get("uplink")
     # A masked address is a network.
-    is_exact = parse_address(address) is not None and _is_unicast(mac) and (uplink is None or _is_uplink(uplink))
-    return (address, mac) if is_exact else None
+    is_exact = parse_address(address) is not None and _is_unicast(mac)
+    # Not every form has an uplink. A pattern is none, and no pod's device.
+    by_uplink = uplink is None or not (uplink == "" or uplink.endswith("+") or uplink.startswith(POD_DEVICE))
+    return (address, mac) if is_exact and by_uplink else None
 
 
 def is_of_node(rule: EbtablesRule) -> bool:
@@ -176,10 +178,6 @@ def _free_values(rule: EbtablesRule, forms: Iterable[tuple[str, dict[str, str]]]
         if rule.chain == chain and options == {name: free.get(word, word) for name, word in form.items()}:
             return free
     return None
-
-
-def _is_uplink(device: str) -> bool:
-    return bool(device) and not device.endswith("+") and not device.startswith(POD_DEVICE)
 
 
 def _is_unicast(mac: str) -> bool:

@@ -201,7 +201,9 @@ class _Life:
         """Collect the signs, from the weakest to the strongest: the last one is told."""
         for station in stations:
             held = self._addresses.get(station.mac, ())
-            if _is_of_one_pod(held):
+            families = [":" in address for address in held]
+            # One pod has at most one address of each family.
+            if len(families) == len(set(families)):
                 sign = f"{station.mac}, its hardware address, is learned on {station.dev}"
                 self._believe(held, sign, {station.mac})
         for endpoint in self._endpoints:
@@ -261,12 +263,6 @@ class _Life:
 
     def _macs_of(self, endpoint: Endpoint) -> set[str]:
         return endpoint.own_macs | self._learned[endpoint.host_device]
-
-
-def _is_of_one_pod(addresses: Iterable[str]) -> bool:
-    """Return True if there is at most one address of each family."""
-    families = [":" in address for address in addresses]
-    return len(families) == len(set(families))
 
 
 def _recorded(endpoint: Endpoint) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hostrouting.fib import Fib
     from hostrouting.net.addresses import Address
     from hostrouting.net.links import Device
-    from hostrouting.net.routes import ObservedRoute, Route
+    from hostrouting.net.routes import Extra, ObservedRoute, Route
 
 #: The mark of a next hop whose gateway was an address of the node's own when the route came. The kernel takes such a
 #: route for another one than the same route by a neighbour, and sends no packet to the gateway.
@@ -33,8 +33,9 @@ _MOST: Final = {2: 65520, 8: 65495, 10: 255}
 
 #: The fields by which the kernel compares rules; the loose ones only if the new rule has them.
 _LOOSE: Final = ("source", "destination", "tos")
-_IGNORED: Final = frozenset({*_LOOSE, "inverted", "goto", "unknown", "family"})
-_COMPARED: Final = tuple(name for name in Rule._fields if name not in _IGNORED)
+_COMPARED: Final = tuple(
+    name for name in Rule._fields if name not in {*_LOOSE, "inverted", "goto", "unknown", "family"}
+)
 
 
 def admitted(fib: Fib, route: Route | ObservedRoute, verb: str) -> Fib:
@@ -94,7 +95,7 @@ def _fits(named: Rule, standing: Rule, fields: Iterable[str]) -> bool:
     return all(getattr(named, name) == getattr(standing, name) for name in given)
 
 
-def _unmarked(extra: tuple[tuple[int, bytes], ...]) -> tuple[tuple[int, bytes], ...]:
+def _unmarked(extra: Extra) -> Extra:
     return tuple(one for one in extra if one != _OWN_GATEWAY)
 
 

@@ -123,17 +123,12 @@ def with_own_routes(fib: Fib, name: str, address: DeviceAddress) -> Fib:
         # The kernel refuses a source that is not local. If the local route of a primary address was deleted, its
         # secondary addresses get no routes.
         if (route.kind == "local" and route.source == route.network) or fib.is_local(route.source or 0):
-            fib = with_route(fib, with_state(route, device))
+            key = key_of(route)
+            bucket = fib.tables.bucket(key)
+            # The last of its place, unless it is there already.
+            if signature(route) not in map(signature, bucket):
+                fib = with_bucket(fib, key, inserted(bucket, with_state(route, device), last=True))
     return fib
-
-
-def with_route(fib: Fib, route: ObservedRoute) -> Fib:
-    """Return the model with a route of the kernel's: the last of its place, unless it is there already."""
-    key = key_of(route)
-    bucket = fib.tables.bucket(key)
-    if signature(route) in map(signature, bucket):
-        return fib
-    return with_bucket(fib, key, inserted(bucket, route, last=True))
 
 
 def with_state(route: ObservedRoute, device: Device) -> ObservedRoute:

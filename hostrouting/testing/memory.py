@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import attrs
 
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from hostrouting.net.changes import RouteChange
     from hostrouting.net.routes import Lookup, ObservedRoute, Route
     from hostrouting.net.rules import Rule
-
-_MAC: Final = "02:00:00:00:00:01"
 
 
 class MemoryBackend(Node):
@@ -243,7 +241,7 @@ def _bare(device: Device) -> Device:
 
 
 def _neighbour(dev: str, number: int) -> Neighbour:
-    return Neighbour(format_ipv4(number), dev, _MAC, permanent=True)
+    return Neighbour(format_ipv4(number), dev, "02:00:00:00:00:01", permanent=True)
 
 
 def _events_of(verb: str, before: Bucket, after: Bucket) -> Iterator[RouteEvent]:

@@ -218,8 +218,8 @@ class MemoryEbtables(Faulty):
         self._begin(ctx, "read")
         if not self.may_read:
             return EbtablesReading((), (*self.notes, _DENIED), denied=True)
-        texts = ((backend, self._text(backend)) for backend in BACKENDS)
-        return EbtablesReading(tuple(self._rules()), tuple(self.notes), texts=tuple(texts))
+        texts = tuple((backend, self._text(backend)) for backend in BACKENDS)
+        return EbtablesReading(tuple(self._rules()), tuple(self.notes), texts=texts)
 
     def delete(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """See `Ebtables.delete`."""

@@ -108,7 +108,7 @@ class Adapter:
         self._netns = netns
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(netns={self._netns!r})" if self._netns else f"{type(self).__name__}()"
+        return f"{type(self).__name__}(netns={self._netns!r})"
 
     @contextmanager
     def _open(self) -> Iterator[Conversation]:

@@ -40,6 +40,9 @@ CHANGE_FLAGS: Final = {
     "remove": REQUEST,
 }
 
+#: The payloads of attributes by their numbers.
+Attributes = dict[int, bytes]
+
 HEADER_LENGTH: Final = 16
 header: struct.Struct = struct.Struct("=IHHII")
 word: struct.Struct = struct.Struct("=I")
@@ -70,7 +73,7 @@ def attribute(number: int, payload: bytes) -> bytes:
     return _attribute.pack(4 + len(payload), number) + payload + b"\0" * (-len(payload) % 4)
 
 
-def attributes(packed: bytes, offset: int = 0) -> dict[int, bytes]:
+def attributes(packed: bytes, offset: int = 0) -> Attributes:
     """Return the payload of each attribute by its number, without the bits for nesting and byte order."""
     return dict(each_attribute(packed, offset))
 
@@ -86,7 +89,7 @@ def each_attribute(packed: bytes, offset: int = 0) -> Iterator[tuple[int, bytes]
         offset += length + 3 & ~3
 
 
-def parsed(payload: bytes, layout: struct.Struct) -> tuple[tuple[Any, ...], dict[int, bytes]]:
+def parsed(payload: bytes, layout: struct.Struct) -> tuple[tuple[Any, ...], Attributes]:
     """Return the fixed part of a message without its header, and the attributes."""
     return layout.unpack_from(payload), attributes(payload, layout.size)
 

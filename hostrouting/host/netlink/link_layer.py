@@ -167,9 +167,7 @@ class NetlinkLinkLayer(Adapter):
                 lambda: _ask(kernel, asked, fib_match=True) or _ask(kernel, asked, fib_match=False)
             )
 
-    def apply(
-        self, *, remove: Sequence[Neighbour | ObservedRoute] = (), add: Sequence[Neighbour | ObservedRoute] = ()
-    ) -> None:
+    def apply(self, *, remove: Sequence[LinkThing] = (), add: Sequence[LinkThing] = ()) -> None:
         """Make all the changes, removals first, or none of them."""
         with self._open() as kernel:
             indexes = kernel.indexes()

@@ -40,6 +40,7 @@ from hostrouting.net.routes import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from hostrouting.host.netlink.frames import Attributes
     from hostrouting.net.routes import Extra, Route
 
 NEWROUTE: Final = 24
@@ -231,7 +232,7 @@ def _address(packed: bytes) -> Address:
     return Address.unpack(packed)
 
 
-def gateway_of(fields: Mapping[int, bytes], family: int) -> Address | None:
+def gateway_of(fields: Attributes, family: int) -> Address | None:
     """Return the gateway among the attributes of a route or next hop of this family."""
     if _RTA_VIA in fields:
         # The family comes first; the length tells it, too.
@@ -244,7 +245,7 @@ def gateway_of(fields: Mapping[int, bytes], family: int) -> Address | None:
     return gateway
 
 
-def encapsulation_of(fields: Mapping[int, bytes]) -> Encapsulation | None:
+def encapsulation_of(fields: Attributes) -> Encapsulation | None:
     """Return the encapsulation among the attributes of a route or next hop."""
     if _RTA_ENCAP_TYPE not in fields:
         return None
@@ -273,5 +274,5 @@ def _next_hops(payload: bytes, names: Names, family: int) -> Iterator[NextHop]:
         )
 
 
-def _extra(fields: Mapping[int, bytes]) -> Extra:
+def _extra(fields: Attributes) -> Extra:
     return tuple(item for item in fields.items() if item[0] not in _NOT_EXTRA and item != _MEDIUM_PREFERENCE)

@@ -31,10 +31,13 @@ from hostrouting.net.addresses import IPV4
 from hostrouting.net.routes import signature
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.host.netlink.commit import AnyRoute, Steps
     from hostrouting.host.netlink.route_codec import Echoes, Indexes, Signature
+
+    #: All fields of a route but its network: routes with equal ones have one signature.
+    _Fields = tuple[object, ...]
 
 DST_HEADER: Final = struct.pack("=HH", 8, RTA_DST)
 #: The position after the destination in a message of the usual form.
@@ -55,7 +58,7 @@ class RouteWriter:
 
     def __init__(self, indexes: Indexes) -> None:
         self._indexes = indexes
-        self._signatures: dict[tuple[object, ...], tuple[bytes, bytes]] = {}
+        self._signatures: dict[_Fields, Signature] = {}
         #: The tables and protocols of the routes so far: a dump of these alone shows all of them.
         self.tables: set[int] = set()
         self.protocols: set[int] = set()
@@ -80,19 +83,14 @@ class RouteWriter:
                 # Against a message at a time, this saves 18 to 24 % of an `apply` of 10,000 routes that are alike.
                 yield _with_columns(one, len(networks), {2: sequences, AFTER_DST // 4 - 1: networks})
             else:
-                yield from self._pack_each(start + 1, verbs, routes, keys, echoes)
+                yield from self._pack_each(start + 1, zip(verbs, routes, keys, strict=True), echoes)
 
     def _pack_each(
-        self,
-        sequence: int,
-        verbs: Sequence[str],
-        routes: Sequence[AnyRoute],
-        keys: Sequence[tuple[object, ...]],
-        echoes: Echoes,
+        self, sequence: int, changes: Iterable[tuple[str, AnyRoute, _Fields]], echoes: Echoes
     ) -> Iterator[bytes]:
         packed: list[bytes] = []
         length = 0
-        for number, (verb, route, key) in enumerate(zip(verbs, routes, keys, strict=True), sequence):
+        for number, (verb, route, key) in enumerate(changes, sequence):
             parts = self._signatures.get(key) or self._pack_signature(key, route)
             before, after = parts
             echoes.setdefault(parts, set()).add(route.network)
@@ -105,7 +103,7 @@ class RouteWriter:
         if packed:
             yield b"".join(packed)
 
-    def _pack_signature(self, key: tuple[object, ...], route: AnyRoute) -> Signature:
+    def _pack_signature(self, key: _Fields, route: AnyRoute) -> Signature:
         self.tables.add(route.table)
         self.protocols.add(route.protocol)
         parts = self._signatures[key] = pack_signature(route, self._indexes)

@@ -11,8 +11,9 @@ from hostrouting.net.addresses import IPV4
 from hostrouting.net.rules import Range, Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
+    from hostrouting.host.netlink.frames import Attributes
     from hostrouting.net.routes import Extra
 
 _fib_rule = struct.Struct("=8BI")
@@ -66,7 +67,7 @@ def _parse_rule(payload: bytes) -> Rule:
     )
 
 
-def unknown_selectors(fields: Mapping[int, bytes]) -> Extra:
+def unknown_selectors(fields: Attributes) -> Extra:
     """Return the attributes of a rule that we do not understand, and that may select."""
     return tuple(item for item in fields.items() if item[0] not in _KNOWN)
 

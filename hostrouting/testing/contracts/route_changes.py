@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hostrouting.host import RouteBackend
+    from hostrouting.net.routes import Extra
     from hostrouting.testing.node import Node
 
 _add, _prepend, _append = RouteChange.add, RouteChange.prepend, RouteChange.append
@@ -53,7 +54,7 @@ REFUSED: Final = {
 }
 
 
-def metrics(kind: int, value: int) -> tuple[tuple[int, bytes], ...]:
+def metrics(kind: int, value: int) -> Extra:
     """Return the unknown attribute RTA_METRICS with one metric; 2 is the mtu."""
     return ((8, struct.pack("=HHI", 8, kind, value)),)
 
