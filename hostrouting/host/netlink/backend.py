@@ -24,7 +24,7 @@ from hostrouting.host.netlink.route_writer import RouteWriter, dump_request, pac
 from hostrouting.net.routes import Lookup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from hostrouting.host.netlink.commit import Failures, Steps
     from hostrouting.host.netlink.conversation import Conversation
@@ -173,19 +173,16 @@ def _lookup(
             batch = destinations[start : start + size]
             packed = pack_lookups(batch, None if sources is None else sources[start : start + size], resolve=resolve)
             received = kernel.ask_many(packed, len(batch), "ip -4 route get")
-            answers += _lookups(batch, reader.read_answers(memoryview(received)))
+            decided = reader.read_answers(memoryview(received))
+            if len(decided) != len(batch):
+                raise ValueError(f"{len(decided)} answers to {len(batch)} questions")
+            routes = [None if isinstance(answer, int) else answer for answer in decided]
+            refusals = [answer if isinstance(answer, int) else 0 for answer in decided]
+            # Lookup(destination, route, refusal) for each, without a Python call for each.
+            answers += map(tuple.__new__, repeat(Lookup), zip(batch, routes, refusals, strict=True))
         return answers
 
     return kernel.consistently(read)
-
-
-def _lookups(destinations: Sequence[int], answers: Sequence[ObservedRoute | int]) -> Iterable[Lookup]:
-    if len(answers) != len(destinations):
-        raise ValueError(f"{len(answers)} answers to {len(destinations)} questions")
-    routes = [None if isinstance(answer, int) else answer for answer in answers]
-    refusals = [answer if isinstance(answer, int) else 0 for answer in answers]
-    # Lookup(destination, route, refusal) for each, without a Python call for each.
-    return map(tuple.__new__, repeat(Lookup), zip(destinations, routes, refusals, strict=True))
 
 
 def _only(numbers: set[int]) -> int | None:
