@@ -8,13 +8,14 @@ the changes that other programs make. `Nftables` and `Ebtables` are the packet f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     from hostrouting.host.packets.ebtables_rules import EbtablesReading, EbtablesRule
+    from hostrouting.host.packets.nft import Listing
     from hostrouting.net.changes import RouteChange
     from hostrouting.net.events import NetworkEvent
     from hostrouting.net.links import Device, Neighbour, Station
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from hostrouting.net.rules import Rule
     from phases import Context
 
-#: The objects of `nft -j list`.
-Listing = list[dict[str, Any]]
 #: An address on the link of a device: (device, address).
 LinkAddress = tuple[str, str]
 

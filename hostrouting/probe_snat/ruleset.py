@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from hostrouting.boot import BootUnit
     from hostrouting.host import FileStore
-    from hostrouting.host.ports import Listing
 
 FAMILY: Final = "ip6"
 #: Upstream's name: a node that has its table gets the rules of hostrouting in it.
@@ -131,7 +130,7 @@ def delete_script() -> str:
     return f"table {FAMILY} {TABLE_NAME}\ndelete table {FAMILY} {TABLE_NAME}\n"
 
 
-def effect_of(listing: Listing) -> ProbeRules | None:
+def effect_of(listing: Sequence[dict[str, Any]]) -> ProbeRules | None:
     """Return the rules that have the effect of a listing of `Nftables.table`; None if there are none.
 
     Such a table rewrites both ways at the same priority, on one device, and spares at least the messages that keep IPv6

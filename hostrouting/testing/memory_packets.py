@@ -27,7 +27,7 @@ from hostrouting.testing.faults import Faulty
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hostrouting.host.ports import Listing
+    from hostrouting.host.packets.nft import Listing
     from phases import Context
 
 #: A comment, the end of a block, or a statement of strings, sets and words; the head of a block ends in its bracket.

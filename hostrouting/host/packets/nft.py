@@ -14,8 +14,10 @@ from phases import CommandFailedError, run_command
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hostrouting.host.ports import Listing
     from phases import Context
+
+#: The objects of `nft -j list`.
+Listing = list[dict[str, Any]]
 
 #: The most characters of nft's words that an error shows: the first mistake comes first.
 _MOST_WORDS: Final = 2000
