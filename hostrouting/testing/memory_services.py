@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from hostrouting.testing.memory_files import MemoryTree
     from phases import Context
 
-#: The beginnings of systemd's words about a job that failed.
-_JOBS: Final = ("Job for", "A dependency job for")
 _NOBODYS_INSTANCE: Final = "hostrouting-asks"
 
 
@@ -71,8 +69,8 @@ class MemoryServices(Faulty):
         try:
             self._start(unit)
         except UnitError as error:
-            # systemctl does not hear of the end of a job.
-            if wait or not any(job in str(error) for job in _JOBS):
+            # systemctl does not hear of the end of a job, of which these are systemd's words.
+            if wait or not any(job in str(error) for job in ("Job for", "A dependency job for")):
                 raise
 
     def stop(self, ctx: Context, unit: str) -> None:

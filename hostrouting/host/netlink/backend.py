@@ -10,8 +10,6 @@ import errno
 from itertools import repeat
 from typing import TYPE_CHECKING
 
-import attrs
-
 from hostrouting.collector import collector_paused
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import device_codec, rule_codec
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
     from hostrouting.host.netlink.commit import Failures, Steps
     from hostrouting.host.netlink.conversation import Conversation
     from hostrouting.host.netlink.frames import Request
-    from hostrouting.host.netlink.route_codec import Echoes
+    from hostrouting.host.netlink.route_codec import Echoes, Indexes
     from hostrouting.net.changes import RouteChange
     from hostrouting.net.links import Device
     from hostrouting.net.routes import ObservedRoute
@@ -99,17 +97,17 @@ class NetlinkBackend(Adapter):
         """Make all the changes, in their order, or none of them."""
         with self._open() as kernel, collector_paused():
             indexes = kernel.indexes()
-            transport = _KernelTransport(kernel, RouteWriter(indexes))
+            transport = _KernelTransport(kernel, indexes)
             commit_routes(transport, changes, devices=indexes, verify=verify, standing=standing)
 
 
-@attrs.define
 class _KernelTransport(Transport[AnyRoute]):
     """The transport of a commit that sends routes to the kernel."""
 
-    _kernel: Conversation
-    _writer: RouteWriter
-    _echoes: Echoes = attrs.field(factory=dict)
+    def __init__(self, kernel: Conversation, indexes: Indexes) -> None:
+        self._kernel = kernel
+        self._echoes: Echoes = {}
+        self._writer = RouteWriter(indexes)
 
     def send(self, steps: Steps[AnyRoute]) -> Failures:
         self._echoes = {}

@@ -39,7 +39,6 @@ _nhmsg: Final = struct.Struct("=8x")
 _netconfmsg: Final = struct.Struct("=4x")
 _NHA_ID, _NETCONFA_FORWARDING, _NETCONFA_IGNORE_LINKDOWN = 1, 2, 6
 _kind_and_family: Final = struct.Struct("=4xH10xB").unpack_from
-_SHORTEST: Final = HEADER_LENGTH + 1
 
 #: NLM_F_REPLACE, EXCL, CREATE and APPEND. The kernel sets them by the place of the route, whatever it was asked for.
 _PLACING: Final = 0xF00
@@ -53,7 +52,7 @@ _VERBS: Final[Mapping[int, Literal["add", "prepend", "append", "replace"]]] = {
 
 def is_event(datagram: bytes) -> bool:
     """Return True if `EventReader` has to see the datagram."""
-    if len(datagram) < _SHORTEST:
+    if len(datagram) <= HEADER_LENGTH:
         return False
     kind, family = _kind_and_family(datagram)
     # Nexthop objects are of any family: an IPv4 route may have an IPv6 gateway, and a group has no family.
