@@ -157,7 +157,7 @@ def read_pod_rule(rule: EbtablesRule) -> tuple[str, str] | None:
     address, mac, uplink = values["address"], values["mac"], values.get("uplink")
     # A masked address is a network.
     is_exact = parse_address(address) is not None and _is_unicast(mac)
-    # Not every form has an uplink. A pattern is none, and no pod's device.
+    # Not every form has an uplink. A pattern is no uplink, nor is a pod's device.
     by_uplink = uplink is None or not (uplink == "" or uplink.endswith("+") or uplink.startswith(POD_DEVICE))
     return (address, mac) if is_exact and by_uplink else None
 

@@ -1,4 +1,4 @@
-"""The BPF programs that a device runs for packets: by tc filters, shown by rtnetlink, or by tcx, shown by _bpf(2).
+"""The BPF programs that a device runs for packets: by tc filters, shown by rtnetlink, or by tcx, shown by bpf(2).
 
 tcx (Linux 6.6) has to be asked in the network namespace of the device. The names of programs need CAP_SYS_ADMIN.
 """
@@ -22,7 +22,7 @@ _TCA_KIND, _TCA_OPTIONS, _TCA_BPF_NAME = 1, 2, 7
 #: The directions of the qdisc clsact.
 _INGRESS, _EGRESS = 0xFFFFFFF2, 0xFFFFFFF3
 
-#: The number of _bpf(2); on other machines only the filters of tc are seen.
+#: The number of bpf(2); on other machines only the filters of tc are seen.
 _BPF: Final = {"x86_64": 321, "aarch64": 280}
 _PROG_GET_FD_BY_ID, _OBJ_GET_INFO_BY_FD, _PROG_QUERY = 13, 15, 16
 _TCX_INGRESS, _TCX_EGRESS = 46, 47
@@ -32,7 +32,7 @@ _MOST_PROGRAMS: Final = 64
 _query: Final = struct.Struct("=IIIIQIIQQQQ")
 #: The length of the part of `struct bpf_prog_info` that has the name, and the position and length of the name.
 _INFO_LENGTH, _NAME_AT, _NAME_LENGTH = 80, 64, 16
-#: A kernel without tcx, without _bpf(2), or a device without programs or that is gone.
+#: A kernel without tcx, without bpf(2), or a device without programs or that is gone.
 _NOTHING_THERE: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP})
 
 
