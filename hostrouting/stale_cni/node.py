@@ -186,11 +186,7 @@ def by_sort(ctx: Context, host: Host, objects: Iterable[Restorable]) -> list[Sor
             others.append(each)
 
     sorts = [
-        Sort(
-            rules,
-            lambda: host.ebtables.delete(ctx, rules),
-            lambda: host.ebtables.insert(ctx, rules),
-        ),
+        Sort(rules, lambda: host.ebtables.delete(ctx, rules), lambda: host.ebtables.insert(ctx, rules)),
         Sort(others, lambda: host.link_layer.apply(remove=others), lambda: host.link_layer.apply(add=others)),
         Sort(
             routes,

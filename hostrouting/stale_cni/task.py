@@ -16,12 +16,7 @@ from hostrouting.findings import APPLY, NodeFinding, refused
 from hostrouting.journal import Sweeps, set_aside
 from hostrouting.stale_cni import azure_vnet
 from hostrouting.stale_cni.leftovers import compare, identity
-from hostrouting.stale_cni.node import (
-    Observer,
-    by_sort,
-    observe,
-    wrong_bridge,
-)
+from hostrouting.stale_cni.node import Observer, by_sort, observe, wrong_bridge
 from hostrouting.stale_cni.verdicts import agree
 from phases import Change
 from phases.exceptions import CONTEXT_OVER
@@ -42,12 +37,6 @@ SECONDS_BETWEEN_READINGS: Final = 1.0
 READINGS_FOR_THE_DEAF: Final = 5
 #: For restoring the objects that a cancelled run, or one that is out of time, has removed.
 _SECONDS_TO_RESTORE: Final = 60.0
-_RESTORED: Final = "restored"
-_OUTLIVED: Final = "%s is of %s, before this machine was restarted: nothing in it can be restored, so it is removed"
-_CANNOT_TELL: Final = (
-    "cannot tell if a removed CNI left anything without root (CAP_NET_ADMIN to read ebtables rules, "
-    "CAP_NET_RAW to ask pods that have been silent for long); nothing was found in the rest"
-)
 
 
 @attrs.define(eq=False)
@@ -148,7 +137,12 @@ class CleanStaleCNI(NodeTask):
             if not recorded.current and not recorded.damaged:
                 self._logger.info("no sweep since this machine was started is recorded in %s", self._section.backup_dir)
             for record in recorded.outlived:
-                self._logger.info(_OUTLIVED, record.path, record.time, extra={"backup": record.path})
+                self._logger.info(
+                    "%s is of %s, before this machine was restarted: nothing in it can be restored, so it is removed",
+                    record.path,
+                    record.time,
+                    extra={"backup": record.path},
+                )
                 self._sweeps.remove(record)
                 held.record(_removal(record))
             for record in recorded.damaged:
@@ -180,7 +174,10 @@ class CleanStaleCNI(NodeTask):
         """
         reading = self._observer.read(ctx, self._host, may_guess=True)
         if not reading.stale and (reading.ebtables.denied or not reading.snapshot.may_ask):
-            raise PermissionDeniedError(_CANNOT_TELL)
+            raise PermissionDeniedError(
+                "cannot tell if a removed CNI left anything without root (CAP_NET_ADMIN to read ebtables rules, "
+                "CAP_NET_RAW to ask pods that have been silent for long); nothing was found in the rest"
+            )
         return reading
 
     def suspects(self, ctx: Context) -> list[Verdict]:
@@ -382,4 +379,4 @@ def _removal(record: Record) -> Change:
 
 
 def _addition(restored: Restorable) -> Change:
-    return Change("+", str(restored), _RESTORED)
+    return Change("+", str(restored), "restored")
