@@ -39,9 +39,12 @@ from hostrouting.config.wire import (
 )
 from hostrouting.exceptions import ConfigError, HostFileError, InvalidConfigError
 from hostrouting.net.addresses import parse_cidr
+from hostrouting.net.routes import OUR_PROTOCOL, ObservedRoute, place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from hostrouting.net.routes import Place
 
 #: Devices of well-known CNIs and of the sibling agent's overlay: once the first machine has run, their routes lie
 #: inside expected CIDRs, and rightly so. `docker0` and `br-*` are missing on purpose: those overlaps are real.
@@ -130,6 +133,21 @@ class StaticRoute(WireValue):
     def prefix(self) -> tuple[int, int]:
         """The network and prefix length of `destination`, as numbers."""
         return parse_cidr(self.destination)
+
+    @property
+    def place(self) -> Place:
+        """The place that the route will have in table main."""
+        return place(ObservedRoute(*self.prefix, metric=self.metric))
+
+    def is_met_by(self, standing: ObservedRoute) -> bool:
+        """Return True if a route of the kernel is this one, by any gateway or device where it names none.
+
+        >>> standing = ObservedRoute.parse("172.16.1.0/24", "eth0", "10.224.0.1", protocol=OUR_PROTOCOL)
+        >>> StaticRoute(destination="172.16.1.0/24").is_met_by(standing)
+        True
+        """
+        is_ours = (standing.protocol, standing.kind, place(standing)) == (OUR_PROTOCOL, "unicast", self.place)
+        return is_ours and self.dev in {None, standing.dev} and self.gateway in {None, str(standing.gateway)}
 
     def __str__(self) -> str:
         """Return the route as `ip route` writes it, without the absent parts."""

@@ -19,7 +19,7 @@ from hostrouting.exceptions import BackendError, LinkNotFoundError, Refusal, Rou
 from hostrouting.net.default_route import default_routes
 from hostrouting.net.routes import place
 from hostrouting.static_routes.account import RouteAccount, explain, forecast, with_routes
-from hostrouting.static_routes.reconcile import Reconciliation, place_of, reconcile, resolve
+from hostrouting.static_routes.reconcile import Reconciliation, reconcile, resolve
 
 if TYPE_CHECKING:
     import logging
@@ -40,7 +40,7 @@ _READINGS: Final = 24
 def foresee(host: Host, resolution: Resolution) -> tuple[list[Change], Reconciliation]:
     """Return the changes of a convergence, once every missing value can be looked up, in words and as they are."""
     observed, links = host.routes.routes(), host.routes.links()
-    undecided = {place_of(route) for route, _ in resolution.missing}
+    undecided = {route.place for route, _ in resolution.missing}
     outcome = reconcile(resolution.routes, observed, undecided=undecided)
     return forecast(outcome, resolution.missing, links, observed), outcome
 
@@ -154,7 +154,7 @@ def repair(
     observed = host.routes.routes()
     resolution = resolve(routes, observed)
     wanted = {place(route): route for route in resolution.routes}
-    waiting = {place_of(route): (str(route), reason) for route, reason in resolution.missing}
+    waiting = {route.place: (str(route), reason) for route, reason in resolution.missing}
     while True:
         desired = [route for spot, route in wanted.items() if spot not in waiting and spot not in leave]
         try:

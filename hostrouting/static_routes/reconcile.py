@@ -51,12 +51,14 @@ class Resolution:
         return "; ".join(dict.fromkeys(reason for _, reason in self.missing))
 
 
-def resolve(routes: Sequence[StaticRoute], observed: Iterable[ObservedRoute]) -> Resolution:
+def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
     """Complete the routes of a config from the default routes in `observed`, which are in the kernel's order.
 
     A route without `dev` gets the device of the first next hop that is not dead. A route without `gateway` gets the
     gateway of the first next hop on its device, dead or not: the kernel decides about routes over a device that is
     down. If that next hop has no gateway (`default dev ppp0`), the route has none: every address is on such a link.
+
+    Where no default route completes a route, ours that stands in its place stays if it has what the config names.
     """
     hops = [hop for route in default_routes(observed) for hop in route.hops]
     alive = next((hop.dev for hop in hops if not hop.dead), None)
@@ -89,12 +91,17 @@ def resolve(routes: Sequence[StaticRoute], observed: Iterable[ObservedRoute]) ->
                 onlink=hop.onlink,
             )
         )
-    return Resolution(routes=tuple(found), missing=tuple(missing), looked_up=tuple(looked_up))
-
-
-def place_of(route: StaticRoute) -> Place:
-    """Return the place of a route of the config, which it has before it is complete."""
-    return place(ObservedRoute(*route.prefix, metric=route.metric))
+    # Of hundreds of thousands of routes hardly any matter here.
+    ours = [route for route in observed if route.protocol == OUR_PROTOCOL] if missing else []
+    first = {place(route): route for route in reversed(ours)}
+    kept = {
+        route: standing for route, _ in missing if (standing := first.get(route.place)) and route.is_met_by(standing)
+    }
+    return Resolution(
+        routes=(*found, *(standing.to_route() for standing in kept.values())),
+        missing=tuple(each for each in missing if each.route not in kept),
+        looked_up=tuple(looked_up),
+    )
 
 
 # Thousands of routes name the same few next hops.

@@ -25,6 +25,7 @@ def reasons(route: StaticRoute, *observed: ObservedRoute) -> list[str]:
 
 
 BOTH = StaticRoute(destination="172.16.1.0/24")
+OURS = ObservedRoute.parse("172.16.1.0/24", "eth0", "10.224.0.1", protocol=142)
 
 
 class TestFound:
@@ -88,6 +89,26 @@ class TestMissing:
     def test_routes_that_are_no_default_route(self, default: ObservedRoute) -> None:
         """Only an unmarked unicast default route of table main, for all packets, is one to go by."""
         assert reasons(BOTH, default) == ["table main has no IPv4 default route"]
+
+    @pytest.mark.parametrize(
+        ("route", "standing", "is_kept"),
+        [
+            (BOTH, OURS, True),
+            (StaticRoute(destination="172.16.1.0/24", dev="eth0"), OURS, True),
+            (StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1"), OURS, True),
+            (StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.9"), OURS, False),
+            (StaticRoute(destination="172.16.1.0/24", dev="ib0"), OURS, False),
+            (StaticRoute(destination="172.16.1.0/24", metric=7), OURS, False),
+            (BOTH, OURS._replace(protocol=4), False),
+            (BOTH, OURS._replace(kind="blackhole", gateway=None, dev=None), False),
+        ],
+    )
+    def test_ours_that_stands_needs_no_default_route(
+        self, route: StaticRoute, standing: ObservedRoute, is_kept: bool
+    ) -> None:
+        """It is what the config asks for, with any device or gateway where that names none; another route is not."""
+        assert resolved(route, standing) == [str(standing)] * is_kept
+        assert len(reasons(route, standing)) == (not is_kept)
 
     def test_a_device_without_default_route(self) -> None:
         """A device that no default route leaves by has no gateway."""
