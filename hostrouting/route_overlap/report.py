@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import string
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 
 from hostrouting.config import HostRoutingConfig, RouteOverlapConfig, StaticRoutesConfig
-from hostrouting.net.addresses import Prefix, check_device_name, parse_ipv4
+from hostrouting.net.addresses import check_device_name, netmask, parse_cidr, parse_ipv4
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from hostrouting.config import StaticRoute
     from hostrouting.findings import NodeFinding
+    from hostrouting.net.routes import ObservedRoute
 
 Kind: TypeAlias = Literal["overlap", "no-route", "blocked", "local", "dead-end", "announced", "unknown-exit"]
 
@@ -91,11 +94,23 @@ class SuggestedRoute:
     takes_from: tuple[str, ...] = ()
     #: The connections that the route would break.
     warning: str | None = None
+    #: The route that decides its addresses now.
+    offender: ObservedRoute = attrs.field(eq=False, repr=False)
 
     def to_config(self) -> dict[str, str]:
         """Return the member of `staticRoutes.routes`; without `dev` if no config may have the name of the device."""
         named = {"dev": self.dev} if _may_be_configured(self.dev) else {}
         return {"destination": self.destination, "gateway": self.gateway, **named}
+
+    def needless_with(self, routes: Mapping[tuple[int, int], Sequence[StaticRoute]]) -> Iterator[str]:
+        """Yield the destinations of the configured routes, by prefix, that would decide its addresses if in force."""
+        network, length = parse_cidr(self.destination)
+        own = self.offender
+        for wide in range(own.prefix_length, length + 1):
+            for route in routes.get((network & netmask(wide), wide), ()):
+                precedes = (-wide, route.metric) <= (-own.prefix_length, own.metric)
+                if precedes and not route.is_met_by(own):
+                    yield route.destination
 
 
 @attrs.frozen(kw_only=True)
@@ -131,15 +146,12 @@ class CidrReport:
         mended = self.suggested_routes or self.configured_routes
         return not mended and any(one.kind not in {"local", "dead-end"} and not one.is_own for one in self.findings)
 
-    def knowing(self, destinations: Sequence[str]) -> CidrReport:
-        """Return the report without the suggestions that a route of the config already covers."""
-        prefixes = {destination: Prefix.parse(destination) for destination in destinations}
-        covers = {
-            route: [name for name, prefix in prefixes.items() if prefix.covers(Prefix.parse(route.destination))]
-            for route in self.suggested_routes
-        }
+    def under(self, routes: Mapping[tuple[int, int], Sequence[StaticRoute]], name: str | None) -> CidrReport:
+        """Return the report with a name, and without suggestions that the config's routes, by prefix, make needless."""
+        covers = {route: [*route.needless_with(routes)] for route in self.suggested_routes}
         return attrs.evolve(
             self,
+            name=name,
             suggested_routes=tuple(route for route, covering in covers.items() if not covering),
             configured_routes=tuple(dict.fromkeys(name for covering in covers.values() for name in covering)),
         )
@@ -194,13 +206,14 @@ class OverlapReport:
         routes = [*(route.to_mapping() for route in kept), *new.values()]
         return StaticRoutesConfig.from_mapping({"enabled": True, "routes": routes})
 
-    def with_names(self, names: Mapping[str, str | None]) -> OverlapReport:
-        """Return the report with the names of its CIDRs."""
-        return attrs.evolve(self, cidrs=tuple(attrs.evolve(one, name=names.get(one.cidr)) for one in self.cidrs))
-
-    def knowing(self, destinations: Sequence[str]) -> OverlapReport:
-        """Return the report for a config with routes to these destinations, which need not be suggested."""
-        return attrs.evolve(self, cidrs=tuple(report.knowing(destinations) for report in self.cidrs))
+    def under(self, config: HostRoutingConfig) -> OverlapReport:
+        """Return the report with the names that a config gives to its CIDRs, and without routes that it has already."""
+        names = config.route_overlap.cidrs
+        routes: defaultdict[tuple[int, int], list[StaticRoute]] = defaultdict(list)
+        for route in config.static_routes.routes:
+            routes[route.prefix].append(route)
+        cidrs = tuple(report.under(routes, names.get(report.cidr)) for report in self.cidrs)
+        return attrs.evolve(self, config=config, cidrs=cidrs)
 
     def to_mapping(self, *, mode: str | None = None) -> dict[str, Any]:
         """Return the output of `check --json`."""
@@ -350,7 +363,8 @@ def _pattern_for(dev: str) -> str:
 
 
 def _is_told(field: attrs.Attribute[Any], value: object) -> bool:
-    return bool(value) or field.name not in {"warning", "configured_routes", "name", "network", "source", "own"}
+    is_optional = field.name in {"warning", "configured_routes", "name", "network", "source", "own"}
+    return field.name != "offender" and (bool(value) or not is_optional)
 
 
 def _list_for_tuple(_: object, __: object, value: object) -> object:

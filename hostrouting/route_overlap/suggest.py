@@ -126,6 +126,7 @@ class _Mender:
             dev=self._way.dev,
             takes_from=takes_from,
             warning=self._warning(network, networks, offender, takes_from),
+            offender=offender,
         )
 
     def _warning(

@@ -166,7 +166,8 @@ class TestPlan:
         route = StaticRoute(destination="172.16.8.0/22", gateway="10.224.0.1")
         changes = ConfigureStaticRoutes(config_of([route]), host=host).plan(ctx)
         assert str(changes[0]) == (
-            "+ 172.16.8.0/22 via 10.224.0.1 (looked up when a default route is there: table main has no IPv4 default route)"
+            "+ 172.16.8.0/22 via 10.224.0.1 "
+            "(looked up when a default route is there: table main has no IPv4 default route)"
         )
         assert not [change for change in changes if change.action == "-"]
         assert ctx.clock.monotonic() == 0
