@@ -21,7 +21,6 @@ from hostrouting.config import (
     StaticRoute,
     StaticRoutesConfig,
     WatchConfig,
-    WatchMode,
 )
 from hostrouting.config.wire import WireValue, wire_names
 from hostrouting.exceptions import ConfigError, HostRoutingError, InvalidConfigError
@@ -58,7 +57,7 @@ def test_every_field_of_the_wire_form_reaches_its_attribute() -> None:
             required=True,
             sweep="clean",
         ),
-        watch=WatchConfig(enabled=True, mode=WatchMode.SERVICE, interval=90.0, readings=3, keep_foreign_routes=True),
+        watch=WatchConfig(enabled=True, mode="service", interval=90.0, readings=3, keep_foreign_routes=True),
         gates=("kubelet.service",),
     )
 
@@ -106,7 +105,7 @@ def test_defaults_are_documented_values() -> None:
         sweep="report",
     )
     assert config.watch == WatchConfig(
-        enabled=False, mode=WatchMode.TIMER, interval=60.0, readings=2, keep_foreign_routes=False
+        enabled=False, mode="timer", interval=60.0, readings=2, keep_foreign_routes=False
     )
 
 

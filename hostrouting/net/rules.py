@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.net.addresses import IPV4, Prefix, address_bits
-from hostrouting.net.route_text import TABLE_NAMES
+from hostrouting.net.routes import TABLE_NAMES
 
 if TYPE_CHECKING:
     from hostrouting.net.routes import Extra
