@@ -35,7 +35,7 @@ from hostrouting.config.wire import (
     section,
     structured,
     wire,
-    wire_names,
+    wire_fields,
 )
 from hostrouting.exceptions import ConfigError, HostFileError, InvalidConfigError
 from hostrouting.net.addresses import parse_cidr
@@ -337,7 +337,7 @@ class HostRoutingConfig(WireValue):
 'staticRoutes'?
         """
         document: Any = mapping  # in truth: not every caller has a type checker, and JSON may be a list
-        known = [_KEY, *wire_names(cls)]
+        known = [_KEY, *wire_fields(cls)]
         is_whole = isinstance(document, Mapping) and (
             _KEY in document or not any(_is_ours(key, known) for key in document)
         )

@@ -271,7 +271,7 @@ def resting(route: Route | ObservedRoute) -> ObservedRoute:
 
 
 def _unknown(rule: Rule) -> Decision:
-    reason = ", ".join(rule.other_selectors) or rule.action
+    reason = ", ".join(sorted(rule.selectors)) or rule.action
     return Decision(None, unknown=f"the model does not know how the kernel applies rule {rule.priority}: {reason}")
 
 

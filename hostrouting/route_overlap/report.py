@@ -60,11 +60,6 @@ class Finding:
         """True if no route takes any of its addresses."""
         return len(self.own) == parse_ipv4(self.last) - parse_ipv4(self.first) + 1
 
-    @property
-    def to_allow(self) -> tuple[str, ...]:
-        """The devices to be allowed to resolve it."""
-        return (self.dev,) if self.dev and self.kind in _BY_DEVICE else ()
-
     def line(self, cidr: str) -> str:
         """Return the finding as one line, as in the marker."""
         by = f" by {','.join(self.devs)}" if self.devs else ""
@@ -241,8 +236,8 @@ class OverlapReport:
     @property
     def allowance(self) -> str:
         """The step that silences findings: to allow their devices; never those of a fabric. May be empty."""
-        found = dict.fromkeys(dev for _, finding in self.findings for dev in finding.to_allow)
-        patterns = [_pattern_for(dev) for dev in found if dev not in self.fabric_devs]
+        found = dict.fromkeys(one.dev for _, one in self.findings if one.kind in _BY_DEVICE)
+        patterns = [_pattern_for(dev) for dev in found if dev and dev not in self.fabric_devs]
         if not patterns:
             return ""
         overlap = self.config.route_overlap

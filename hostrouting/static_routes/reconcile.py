@@ -62,6 +62,7 @@ def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
     """
     hops = [hop for route in default_routes(observed) for hop in route.hops]
     alive = next((hop.dev for hop in hops if not hop.dead), None)
+    on_device = {hop.dev: hop for hop in reversed(hops) if hop.gateway is None or hop.gateway.family == IPV4}
     found: list[Route] = []
     missing: list[Unresolved] = []
     looked_up: dict[str, None] = {}
@@ -70,14 +71,10 @@ def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
         if dev is None:
             missing.append(Unresolved(route, "table main has no IPv4 default route"))
             continue
-        if route.gateway is not None:
-            hop = _named_hop(route.gateway, dev)
-        else:
-            on_device = [hop for hop in hops if hop.dev == dev and (hop.gateway is None or hop.gateway.family == IPV4)]
-            if not on_device:
-                missing.append(Unresolved(route, f"no IPv4 default route leaves by {dev}, so it has no gateway there"))
-                continue
-            hop = on_device[0]
+        hop = _named_hop(route.gateway, dev) if route.gateway else on_device.get(dev)
+        if hop is None:
+            missing.append(Unresolved(route, f"no IPv4 default route leaves by {dev}, so it has no gateway there"))
+            continue
         if route.dev is None or route.gateway is None:
             looked_up[_in_words(route, hop, several=len(hops) > 1)] = None
         network, prefix_length = route.prefix
