@@ -194,14 +194,7 @@ def announced_fabric(ctx: Context, setting: str | tuple[str, ...], host: Host) -
         with suppress(DeadlineExceededError):
             ctx.sleep(_SECONDS_OF_A_WRITE)
 
-    return read_fabric(host.files, now=ctx.clock.time(), uptime=_uptime(host), pause=pause)
-
-
-def _uptime(host: Host) -> float | None:
-    """Return the seconds since the boot; None if they are unknown."""
-    with suppress(HostFileError, ValueError):
-        return float((host.files.read("/proc/uptime") or b"").partition(b" ")[0])
-    return None
+    return read_fabric(host.files, pause=pause)
 
 
 def _has_infiniband(host: Host) -> bool:

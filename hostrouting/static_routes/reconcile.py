@@ -42,8 +42,6 @@ class Resolution:
 
     routes: tuple[Route, ...]
     missing: tuple[Unresolved, ...]
-    #: The values that were taken from the default route, in words, each once.
-    looked_up: tuple[str, ...]
 
     @property
     def reasons(self) -> str:
@@ -65,7 +63,6 @@ def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
     on_device = {hop.dev: hop for hop in reversed(hops) if hop.gateway is None or hop.gateway.family == IPV4}
     found: list[Route] = []
     missing: list[Unresolved] = []
-    looked_up: dict[str, None] = {}
     for route in routes:
         dev = route.dev or alive
         if dev is None:
@@ -75,8 +72,6 @@ def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
         if hop is None:
             missing.append(Unresolved(route, f"no IPv4 default route leaves by {dev}, so it has no gateway there"))
             continue
-        if route.dev is None or route.gateway is None:
-            looked_up[_in_words(route, hop, several=len(hops) > 1)] = None
         network, prefix_length = route.prefix
         found.append(
             Route(
@@ -97,7 +92,6 @@ def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
     return Resolution(
         routes=(*found, *(standing.to_route() for standing in kept.values())),
         missing=tuple(each for each in missing if each.route not in kept),
-        looked_up=tuple(looked_up),
     )
 
 
@@ -105,13 +99,6 @@ def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
 @lru_cache(64)
 def _named_hop(gateway: str, dev: str) -> NextHop:
     return NextHop(Address.parse(gateway), dev)
-
-
-def _in_words(route: StaticRoute, hop: NextHop, *, several: bool) -> str:
-    gateway = "no gateway" if hop.gateway is None else f"gateway {hop.gateway}"
-    taken = [f"dev {hop.dev}"] if route.dev is None else []
-    taken += [gateway if route.dev is None else f"{gateway} for dev {hop.dev}"] if route.gateway is None else []
-    return " and ".join(taken) + (" (the first of several next hops)" if several else "")
 
 
 _KERNEL: Final = 2

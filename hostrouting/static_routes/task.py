@@ -108,11 +108,9 @@ class ConfigureStaticRoutes(PairTask):
                     self._logger.info("waiting up to %s s: %s", _told(seconds), _reason(error, resolution))
                     told = True
             else:
-                break
+                return
             # No longer: the rest of the caller's time is for other tasks.
             ctx.sleep(min(1, until - ctx.clock.monotonic()))
-        for words in resolution.looked_up:
-            self._logger.info("the default route gave %s", words)
 
     @property
     def _resolution(self) -> Resolution:
