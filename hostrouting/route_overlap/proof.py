@@ -156,8 +156,9 @@ def _finding(group: Sequence[DecidedPart], allowed: AllowedDevices, node: Node) 
     kind = one.kind
     if kind == "overlap" and not (wrong and allowed.expected):
         kind = "dead-end" if allowed.expected else "unknown-exit"
-    # Adjacent blackholes have one answer, but are different routes.
-    texts = dict.fromkeys(str(other.decider) for other in group if other.decider)
+    # Adjacent blackholes have one answer, but are different routes. The kernel names table local only once a rule of
+    # the node was changed, so no finding does.
+    texts = dict.fromkeys(str(other.decider).replace(" table local", "") for other in group if other.decider)
     return make(
         kind=kind,
         devs=one.devs,

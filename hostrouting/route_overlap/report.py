@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import string
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -237,7 +236,9 @@ class OverlapReport:
     def allowance(self) -> str:
         """The step that silences findings: to allow their devices; never those of a fabric. May be empty."""
         found = dict.fromkeys(one.dev for _, one in self.findings if one.kind in _BY_DEVICE)
-        patterns = [_pattern_for(dev) for dev in found if dev and dev not in self.fabric_devs]
+        # Of a name that a config takes, each ASCII character stands for itself in a pattern.
+        named = (dev for dev in found if dev and dev.isascii() and _may_be_configured(dev))
+        patterns = [dev for dev in named if dev not in self.fabric_devs]
         if not patterns:
             return ""
         overlap = self.config.route_overlap
@@ -347,14 +348,6 @@ def _may_be_configured(dev: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _pattern_for(dev: str) -> str:
-    """Return a pattern for a config that matches the device; byte by byte, as patterns are matched."""
-    known = string.ascii_letters + string.digits + "_.@+-"
-    name = dev.encode(errors="surrogateescape").decode("latin-1")
-    plain = "".join(character if character in known else "?" for character in name)
-    return f"?{plain[1:]}" if plain.startswith("-") else plain
 
 
 def _is_told(field: attrs.Attribute[Any], value: object) -> bool:
