@@ -56,12 +56,10 @@ def prove_egress(
     allowed = _allowed(node, allowed_devs, expected_devs)
     expected_devs = allowed.expected
     suggested: Sequence[Sequence[SuggestedRoute]] = [()] * len(cidrs)
-    dead_ends: tuple[str, ...] = ()
     judged = allowed if expected_devs else None
     bad = [_bad(parts, allowed, node) for parts in looked_up(node, cidrs, allowed=judged)]
     carriers = allowed.carriers
-    if not leads_out_by(node.routes, [dev for dev in expected_devs if allowed.leads_out(dev)]):
-        dead_ends = tuple(dev for dev in expected_devs if dev in allowed.dead_ends)
+    has_way = leads_out_by(node.routes, [dev for dev in expected_devs if allowed.leads_out(dev)])
     if any(bad):
         # Imported late: a node without findings does not need it.
         from hostrouting.route_overlap.suggest import suggestions
@@ -83,7 +81,7 @@ def prove_egress(
         carriers=carriers,
         notes=(*notes, *_notes(links, set(carriers).difference(expected_devs))),
         lacks_default=not leads_out_by(node.routes, expected_devs),
-        dead_ends=dead_ends,
+        dead_ends=tuple(dev for dev in expected_devs if dev in allowed.dead_ends and not has_way),
         absent_devs=tuple(dev for dev in expected_devs if dev not in {link.name for link in links}),
         cidrs=tuple(
             CidrReport(cidr=str(Prefix.parse(cidr).masked), findings=found, suggested_routes=tuple(mending))
@@ -96,10 +94,10 @@ def _notes(links: Sequence[Device], allowed: Container[str]) -> Iterator[NodeFin
     """Yield a note on each device that carries expected addresses because it is allowed to, but leads nowhere."""
     masters = {link.master for link in links}
     for link in links:
-        if link.name in allowed and not (link.carrier and (link.kind != "bridge" or link.name in masters)):
-            trouble = "has no carrier"
-            if link.kind == "bridge" and link.name not in masters:
-                trouble = "is a bridge without ports, perhaps left behind by a CNI that was removed"
+        trouble = "" if link.carrier else "has no carrier"
+        if link.kind == "bridge" and link.name not in masters:
+            trouble = "is a bridge without ports, perhaps left behind by a CNI that was removed"
+        if link.name in allowed and trouble:
             reason = f"carries expected addresses, as it is allowed to, but {trouble}"
             yield NodeFinding("idle-device", link.name, reason, "note")
 

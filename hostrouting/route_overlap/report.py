@@ -293,7 +293,13 @@ class OverlapReport:
                 "an apply adds them, or says why they are refused"
             )
         if self.suggested_routes:
-            yield from _paste(self)
+            yield "To fix it, make this section that of hostRouting in the agent's config, and apply it again:"
+            yield _section("staticRoutes", self.mended_routes)
+        for route in self.suggested_routes:
+            if route.takes_from:
+                yield f"  {route.destination} takes addresses from {', '.join(route.takes_from)}"
+            if route.warning:
+                yield f"  WARNING, {route.destination}: {route.warning}"
         yield from _other_steps(self)
 
     def _ways_to_a_default_route(self) -> Iterator[str]:
@@ -306,16 +312,6 @@ class OverlapReport:
         if present or not self.expected_devs:
             by = f" by {' or '.join(present)}" if present else ""
             yield f"Give the node a default route{by}: see the log of its DHCP client, or its network configuration."
-
-
-def _paste(report: OverlapReport) -> Iterator[str]:
-    yield "To fix it, make this section that of hostRouting in the agent's config, and apply it again:"
-    yield _section("staticRoutes", report.mended_routes)
-    for route in report.suggested_routes:
-        if route.takes_from:
-            yield f"  {route.destination} takes addresses from {', '.join(route.takes_from)}"
-        if route.warning:
-            yield f"  WARNING, {route.destination}: {route.warning}"
 
 
 def _other_steps(report: OverlapReport) -> Iterator[str]:

@@ -209,18 +209,17 @@ def _may_heal(refusals: Iterable[Refusal], changes: Iterable[RouteChange], links
 
 def _without_gateway(changes: Iterable[RouteChange], observed: Routes) -> dict[RouteChange, str]:
     """Return the routes whose gateway is not on the link of their device: the kernel refuses all of them."""
-    reached: dict[tuple[Address, str], bool] = {}
-    lost: dict[RouteChange, str] = {}
-    for change in changes:
-        route = change.after
-        if route is None or route.gateway is None or route.dev is None or route.onlink:
-            continue
-        hop = route.gateway, route.dev
-        if hop not in reached:
-            reached[hop] = _is_on_link(*hop, observed)
-        if not reached[hop]:
-            lost[change] = f"no network of {route.dev} has the gateway {route.gateway}; correct its 'gateway' or 'dev'"
-    return lost
+    hops = {
+        change: (route.gateway, route.dev)
+        for change in changes
+        if (route := change.after) and route.gateway and route.dev and not route.onlink
+    }
+    reached = {hop for hop in set(hops.values()) if _is_on_link(*hop, observed)}
+    return {
+        change: f"no network of {dev} has the gateway {gateway}; correct its 'gateway' or 'dev'"
+        for change, (gateway, dev) in hops.items()
+        if (gateway, dev) not in reached
+    }
 
 
 def _is_on_link(gateway: Address, dev: str, observed: Iterable[ObservedRoute]) -> bool:
