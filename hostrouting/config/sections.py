@@ -339,7 +339,8 @@ class HostRoutingConfig(WireValue):
         document: Any = mapping  # in truth: not every caller has a type checker, and JSON may be a list
         known = [_KEY, *wire_fields(cls)]
         is_whole = isinstance(document, Mapping) and (
-            _KEY in document or not any(_is_ours(key, known) for key in document)
+            _KEY in document
+            or all(isinstance(key, str) and not closest(key, known, similarity=_SIMILARITY) for key in document)
         )
         whole = document if is_whole else {_KEY: document}
         if _KEY in repeated_keys(whole):
@@ -379,11 +380,6 @@ class HostRoutingConfig(WireValue):
         keys = self.given or self.to_mapping()
         empty = [ConfigError(f"{_KEY}.{key}", f"asks for nothing{_EMPTY.get(key, '')}") for key in keys]
         return empty and [ConfigError(_KEY, f"installs nothing; {_REMOVE_ALL}"), *empty]
-
-
-def _is_ours(key: object, known: list[str]) -> bool:
-    """Return True if a key is, or is probably meant to be, a known one, or is no string."""
-    return not isinstance(key, str) or closest(key, known, similarity=_SIMILARITY) is not None
 
 
 def require_config(config: object) -> HostRoutingConfig:

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 
-from hostrouting.config import HostRoutingConfig, RouteOverlapConfig, StaticRoutesConfig
+from hostrouting.config import HostRoutingConfig, RouteOverlapConfig, StaticRoute, StaticRoutesConfig
 from hostrouting.net.addresses import check_device_name, netmask, parse_cidr, parse_ipv4
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hostrouting.config import StaticRoute
     from hostrouting.findings import NodeFinding
     from hostrouting.net.routes import ObservedRoute
 
@@ -91,10 +90,10 @@ class SuggestedRoute:
     #: The route that decides its addresses now.
     offender: ObservedRoute = attrs.field(eq=False, repr=False)
 
-    def to_config(self) -> dict[str, str]:
-        """Return the member of `staticRoutes.routes`; without `dev` if no config may have the name of the device."""
-        named = {"dev": self.dev} if _may_be_configured(self.dev) else {}
-        return {"destination": self.destination, "gateway": self.gateway, **named}
+    def to_config(self) -> StaticRoute:
+        """Return the route for a config; without `dev` if no config may have the name of the device."""
+        dev = self.dev if _may_be_configured(self.dev) else None
+        return StaticRoute(destination=self.destination, gateway=self.gateway, dev=dev)
 
     def needless_with(self, routes: Mapping[tuple[int, int], Sequence[StaticRoute]]) -> Iterator[str]:
         """Yield the destinations of the configured routes, by prefix, that would decide its addresses if in force."""
@@ -197,8 +196,7 @@ class OverlapReport:
         """The section of the config with every suggested route; a route of the config in the same place goes."""
         new = {route.destination: route.to_config() for route in self.suggested_routes}
         kept = [route for route in self.config.static_routes.routes if route.metric or route.destination not in new]
-        routes = [*(route.to_mapping() for route in kept), *new.values()]
-        return StaticRoutesConfig.from_mapping({"enabled": True, "routes": routes})
+        return StaticRoutesConfig(enabled=True, routes=(*kept, *new.values()))
 
     def under(self, config: HostRoutingConfig) -> OverlapReport:
         """Return the report with the names that a config gives to its CIDRs, and without routes that it has already."""
@@ -268,12 +266,7 @@ class OverlapReport:
             return
         else:
             unknown = f"the config names no expectedDevs, so it is unknown where {', '.join(cidrs)} should leave"
-            [(_, first), *others] = self.findings
-            is_told = first.kind == "unknown-exit" and not others
-            end = f"; it {first.sentence().partition(': ')[2]}" if is_told else ":"
-            yield f"the node has no IPv4 default route and {unknown}{end}"
-            if is_told:
-                return
+            yield f"the node has no IPv4 default route and {unknown}:"
         for report in bad:
             yield f"  {report.title}"
             for finding in report.findings:

@@ -132,9 +132,9 @@ def forecast(
     details = _foreseen(outcome.changes, devices, observed)
     details |= {change: refused(_never_overwritten(own)) for change, own in outcome.in_the_way.items()}
     unresolved = [
-        Change("+", str(route), f"{_AWAITED[0]}{reason}")
-        if route.dev is None or route.dev in devices
-        else Change("+", str(route), refused(_no_device(route.dev)))
+        Change(
+            "+", str(route), f"{_AWAITED[0]}{reason}" if route.dev in {None, *devices} else refused(_no_device(route))
+        )
         for route, reason in missing
     ]
     told = ((change, _told(change, outcome.hidden)) for change in outcome.changes)
@@ -163,14 +163,14 @@ def _foreseen(
     """Return the foreseen refusals: the device of a route, or the gateway on it, is missing."""
     foreseen = {change: refused(reason) for change, reason in _without_gateway(changes, observed).items()}
     for change in changes:
-        dev = None if change.after is None else change.after.dev
-        if dev is None:
+        if change.after is None or change.after.dev is None:
             continue
-        if dev not in devices:
-            foreseen[change] = refused(_no_device(dev))
-        elif not _is_usable(devices[dev]):
-            lack = "has no IPv4 address" if devices[dev].up else "is down"
-            foreseen[change] = f"{_AWAITED[1]}{dev} {lack}"
+        device = devices.get(change.after.dev)
+        if device is None:
+            foreseen[change] = refused(_no_device(change.after))
+        elif not _is_usable(device):
+            lack = "has no IPv4 address" if device.up else "is down"
+            foreseen[change] = f"{_AWAITED[1]}{device.name} {lack}"
     return foreseen
 
 
@@ -236,8 +236,8 @@ def _is_usable(link: Device) -> bool:
     return link.up and bool(link.addresses)
 
 
-def _no_device(dev: str) -> str:
-    return f"there is no network device {dev}; correct its 'dev'"
+def _no_device(route: Route | StaticRoute) -> str:
+    return f"there is no network device {route.dev}; correct its 'dev'"
 
 
 def _never_overwritten(own: ObservedRoute) -> str:

@@ -167,7 +167,8 @@ def reconcile(desired: Sequence[Route], observed: Routes, *, undecided: Containe
     ['+ 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142']
     """
     made = Reconciliation()
-    wanted = {place(route): route for route in sorted(desired, key=_nearest_first)}
+    # By scope: local addresses, then routes on a link, then routes via a gateway on a link.
+    wanted = {place(route): route for route in sorted(desired, key=attrgetter("scope"), reverse=True)}
     held = held_in(observed, wanted)
     surplus: list[ObservedRoute] = []
     for spot, route in wanted.items():
@@ -178,11 +179,6 @@ def reconcile(desired: Sequence[Route], observed: Routes, *, undecided: Containe
     # In the reverse order: a rollback goes backwards, and then each route finds its gateway.
     made.changes.extend(map(RouteChange.remove, sorted(surplus, key=attrgetter("scope"))))
     return made
-
-
-def _nearest_first(route: Route) -> int:
-    """Return the sort key by scope: local addresses, then routes on a link, then routes via a gateway on a link."""
-    return -route.scope
 
 
 def held_in(observed: Routes, places: Iterable[Place]) -> dict[Place, list[ObservedRoute]]:

@@ -102,10 +102,13 @@ class ConfigureStaticRoutes(PairTask):
             try:
                 self._converge(ctx, self._complete(resolution, seconds))
             except BackendError as error:
-                if not _is_worth_waiting_for(error) or ctx.clock.monotonic() >= until:
+                # A device may appear later, but one with a misspelt name never does: report it at once.
+                is_final = not error.may_heal or isinstance(error, LinkNotFoundError)
+                if is_final or ctx.clock.monotonic() >= until:
                     raise
                 if not told:
-                    self._logger.info("waiting up to %s s: %s", _told(seconds), _reason(error, resolution))
+                    refusals = "; ".join(map(str, error.refusals)) if isinstance(error, RouteRejectedError) else ""
+                    self._logger.info("waiting up to %s s: %s", _told(seconds), refusals or resolution.reasons)
                     told = True
             else:
                 return
@@ -145,16 +148,5 @@ def _resolved(routes: Sequence[StaticRoute]) -> Resolution:
     return resolve(routes, ())
 
 
-def _is_worth_waiting_for(error: BackendError) -> bool:
-    # A device may appear later, but one with a misspelt name never does: report it at once.
-    return error.may_heal and not isinstance(error, LinkNotFoundError)
-
-
 def _told(seconds: float) -> str:
     return f"{round(seconds, 1):g}"
-
-
-def _reason(error: BackendError, resolution: Resolution) -> str:
-    if isinstance(error, RouteRejectedError):
-        return "; ".join(map(str, error.refusals))
-    return resolution.reasons
