@@ -22,9 +22,6 @@ Key: TypeAlias = tuple[int, int, int]
 #: The key of the bucket to which a route belongs.
 key_of: Final[Callable[[Route | ObservedRoute], Key]] = attrgetter("table", "network", "prefix_length")
 
-#: Routes of one rank have one place, in which the first that is alive decides.
-_rank: Final[Callable[[ObservedRoute], tuple[int, int]]] = attrgetter("tos", "metric")
-
 
 class Tables:
     """The IPv4 routes of every table.

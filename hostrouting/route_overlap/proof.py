@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from hostrouting.host import Host
     from hostrouting.host.ports import Routing
     from hostrouting.net.links import Device
-    from hostrouting.net.routes import ObservedRoute
     from hostrouting.route_overlap.announced import Announcement
     from hostrouting.route_overlap.fabric import Fabric
     from hostrouting.route_overlap.parts import Part
@@ -165,23 +164,17 @@ def _finding(group: Sequence[DecidedPart], allowed: AllowedDevices, node: Node) 
     )
 
 
-def routers(routes: Sequence[ObservedRoute], devs: Sequence[str]) -> list[tuple[str, str]]:
-    """Return each (device, gateway) of the default routes and of our routes, by these devices; each once."""
-    ours = (route for route in routes if route.protocol == OUR_PROTOCOL)
-    hops = [hop for route in (*default_routes(routes), *ours) for hop in route.hops]
-    return [
-        *dict.fromkeys(
-            (hop.dev, str(hop.gateway))
-            for hop in hops
-            if hop.dev in devs and not hop.dead and hop.gateway and hop.gateway.family == IPV4
-        )
-    ]
-
-
 def silent_routers(ctx: Context, host: Host, devs: Sequence[str]) -> Iterable[NodeFinding]:
-    """Return a warning for each router that does not answer when the kernel asks for its hardware address."""
+    """Return a warning for each router that does not answer when the kernel asks for its hardware address.
+
+    The routers are the gateways of the default routes and of our routes by these devices.
+    """
+    routes = host.routes.routes()
+    ours = (route for route in routes if route.protocol == OUR_PROTOCOL)
+    hops = (hop for route in (*default_routes(routes), *ours) for hop in route.hops if hop.dev in devs and not hop.dead)
+    routers = dict.fromkeys((hop.dev, hop.gateway) for hop in hops if hop.gateway and hop.gateway.family == IPV4)
     known = {(link.name, format_ipv4(number)) for link in host.routes.links() for number in link.neighbours}
-    asked = [router for router in routers(host.routes.routes(), devs) if router not in known]
+    asked = [(dev, str(gateway)) for dev, gateway in routers if (dev, str(gateway)) not in known]
     if not asked:
         # On most nodes: then the link layer need not be loaded.
         return []

@@ -136,8 +136,9 @@ class CidrReport:
     @property
     def needs_another_route(self) -> bool:
         """True if there are findings that a route could resolve, but none in the main table does."""
-        mended = self.suggested_routes or self.configured_routes
-        return not mended and any(one.kind not in {"local", "dead-end"} and not one.is_own for one in self.findings)
+        if self.suggested_routes or self.configured_routes:
+            return False
+        return any(one.kind not in {"local", "dead-end"} and not one.is_own for one in self.findings)
 
     def under(self, routes: Mapping[tuple[int, int], Sequence[StaticRoute]], name: str | None) -> CidrReport:
         """Return the report with a name, and without suggestions that the config's routes, by prefix, make needless."""
@@ -228,7 +229,7 @@ class OverlapReport:
     @property
     def advice(self) -> str:
         """The steps that resolve the findings; may be empty."""
-        return "\n".join(self._advice())
+        return "" if self.ok else "\n".join(self._advice())
 
     @property
     def allowance(self) -> str:
@@ -273,10 +274,18 @@ class OverlapReport:
                 yield f"    {finding.sentence()}"
 
     def _advice(self) -> Iterator[str]:
-        if self.ok:
-            return
         if self.lacks_default:
-            yield from self._ways_to_a_default_route()
+            present = [dev for dev in self.expected_devs if dev not in self.absent_devs]
+            if self.absent_devs:
+                yield (
+                    f"The node has no device {' and no device '.join(self.absent_devs)}: "
+                    "correct expectedDevs, or see the driver of the device (ip link show)."
+                )
+            if present or not self.expected_devs:
+                by = f" by {' or '.join(present)}" if present else ""
+                yield (
+                    f"Give the node a default route{by}: see the log of its DHCP client, or its network configuration."
+                )
         if not self.expected_devs:
             return
         configured = dict.fromkeys(name for report in self.cidrs for name in report.configured_routes)
@@ -294,17 +303,6 @@ class OverlapReport:
             if route.warning:
                 yield f"  WARNING, {route.destination}: {route.warning}"
         yield from _other_steps(self)
-
-    def _ways_to_a_default_route(self) -> Iterator[str]:
-        present = [dev for dev in self.expected_devs if dev not in self.absent_devs]
-        if self.absent_devs:
-            yield (
-                f"The node has no device {' and no device '.join(self.absent_devs)}: "
-                "correct expectedDevs, or see the driver of the device (ip link show)."
-            )
-        if present or not self.expected_devs:
-            by = f" by {' or '.join(present)}" if present else ""
-            yield f"Give the node a default route{by}: see the log of its DHCP client, or its network configuration."
 
 
 def _other_steps(report: OverlapReport) -> Iterator[str]:

@@ -23,11 +23,11 @@ from hostrouting.static_routes.reconcile import Reconciliation, reconcile, resol
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Container, Mapping, Sequence
 
     from hostrouting.config import StaticRoute
     from hostrouting.host import Host, Route
-    from hostrouting.net.routes import ObservedRoute, Place
+    from hostrouting.net.routes import Place
     from hostrouting.static_routes.reconcile import Resolution, Routes
     from phases import Change, Context
 
@@ -156,7 +156,9 @@ def repair(
             if not refused:
                 raise
         else:
-            return Repair(wanted=wanted, waiting=dict(waiting.values()), completed_by=_completed_by(routes, observed))
+            is_whole = all(route.dev and route.gateway for route in routes)
+            completed_by = () if is_whole else (hop.dev for route in default_routes(observed) for hop in route.hops)
+            return Repair(wanted=wanted, waiting=dict(waiting.values()), completed_by=frozenset(completed_by))
         waiting |= {spot: (str(wanted[spot]), reason) for spot, reason in refused.items()}
 
 
@@ -194,12 +196,6 @@ class _Outside:
 
     def __contains__(self, spot: object) -> bool:
         return spot not in self._places or spot in self._but
-
-
-def _completed_by(routes: Iterable[StaticRoute], observed: Iterable[ObservedRoute]) -> frozenset[str]:
-    if all(route.dev and route.gateway for route in routes):
-        return frozenset()
-    return frozenset(hop.dev for route in default_routes(observed) for hop in route.hops)
 
 
 def _refused(error: LinkNotFoundError | RouteRejectedError, desired: Sequence[Route]) -> dict[Place, str]:
