@@ -97,8 +97,6 @@ _UNREADABLE: Final[dict[type[Exception], str]] = {
     PermissionError: "run this as root, or make the file readable",
 }
 _KEY: Final = "hostRouting"
-#: `staticRoute` and `stale_cni` are mistyped sections; `gateway` and `watchdog` are an agent's own keys.
-_SIMILARITY: Final = 0.8
 #: Why a section installs nothing, for those whose names no agent uses for a key of its own.
 _EMPTY: Final = {
     "staticRoutes": ": routes is empty",
@@ -338,9 +336,10 @@ class HostRoutingConfig(WireValue):
         """
         document: Any = mapping  # in truth: not every caller has a type checker, and JSON may be a list
         known = [_KEY, *wire_fields(cls)]
+        # `staticRoute` and `stale_cni` are mistyped sections; `gateway` and `watchdog` are an agent's own keys.
         is_whole = isinstance(document, Mapping) and (
             _KEY in document
-            or all(isinstance(key, str) and not closest(key, known, similarity=_SIMILARITY) for key in document)
+            or all(isinstance(key, str) and not closest(key, known, similarity=0.8) for key in document)
         )
         whole = document if is_whole else {_KEY: document}
         if _KEY in repeated_keys(whole):

@@ -95,13 +95,8 @@ def route_from_mapping(mapping: Mapping[str, Any]) -> ObservedRoute:
     return route
 
 
-def neighbour_to_mapping(neighbour: Neighbour) -> dict[str, Any]:
-    """Return every detail that it takes to restore the neighbour."""
-    return neighbour._asdict()
-
-
 def neighbour_from_mapping(mapping: Mapping[str, Any]) -> Neighbour:
-    """Read a neighbour that `neighbour_to_mapping` wrote; raise ValueError, KeyError or TypeError."""
+    """Read the fields of a neighbour; raise ValueError, KeyError or TypeError."""
     return Neighbour(
         address=str(Address.parse(typed(mapping["address"], str))),
         dev=typed(mapping["dev"], str),

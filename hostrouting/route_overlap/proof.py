@@ -55,8 +55,7 @@ def prove_egress(
     allowed = _allowed(node, allowed_devs, expected_devs)
     expected_devs = allowed.expected
     suggested: Sequence[Sequence[SuggestedRoute]] = [()] * len(cidrs)
-    judged = allowed if expected_devs else None
-    bad = [_bad(parts, allowed, node) for parts in looked_up(node, cidrs, allowed=judged)]
+    bad = [_bad(parts, allowed, node) for parts in looked_up(node, cidrs, allowed=allowed if expected_devs else None)]
     carriers = allowed.carriers
     has_way = leads_out_by(node.routes, [dev for dev in expected_devs if allowed.leads_out(dev)])
     if any(bad):

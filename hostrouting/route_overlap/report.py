@@ -27,8 +27,6 @@ _SENTENCES: Final[dict[Kind, str]] = {
     "dead-end": "dead end, {dev} has no carrier{among}",
     "unknown-exit": "leaves by {dev}{among}",
 }
-#: The kinds of findings that allowing their device resolves.
-_BY_DEVICE: Final = frozenset({"overlap", "local"})
 
 
 @attrs.frozen(kw_only=True)
@@ -234,7 +232,7 @@ class OverlapReport:
     @property
     def allowance(self) -> str:
         """The step that silences findings: to allow their devices; never those of a fabric. May be empty."""
-        found = dict.fromkeys(one.dev for _, one in self.findings if one.kind in _BY_DEVICE)
+        found = dict.fromkeys(one.dev for _, one in self.findings if one.kind in {"overlap", "local"})
         # Of a name that a config takes, each ASCII character stands for itself in a pattern.
         named = (dev for dev in found if dev and dev.isascii() and _may_be_configured(dev))
         patterns = [dev for dev in named if dev not in self.fabric_devs]

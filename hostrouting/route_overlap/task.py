@@ -37,7 +37,6 @@ _SECONDS_OF_A_WRITE: Final = 0.1
 #: The kinds of findings that a lease, a driver or a carrier resolves; one of another device only if an expected one is
 #: absent.
 _MAY_HEAL: Final = frozenset({"no-route", "dead-end"})
-_MARKER_MODE: Final = 0o644
 #: A daemon may have filled an expected CIDR with routes; more lines than these help nobody.
 _MOST_LINES: Final = 100
 
@@ -122,7 +121,7 @@ def leave_marker(files: RecordedFiles, report: OverlapReport) -> None:
     marker, other = (MARKER_OK, MARKER_DETECTED) if report.ok else (MARKER_DETECTED, MARKER_OK)
     # The new one first: a run that is killed in between leaves both, and then the bad one counts.
     try:
-        files.write(marker, "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape"), mode=_MARKER_MODE)
+        files.write(marker, "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape"), mode=0o644)
     finally:
         # On a full disk, no marker is better than a wrong one.
         files.remove(other)

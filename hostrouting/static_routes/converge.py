@@ -65,6 +65,14 @@ def converge(
         if isinstance(error, LinkNotFoundError):
             raise with_routes(error, desired) from error
         raise
+    for route, foreign in outcome.hidden.items():
+        for each in foreign:
+            logger.warning(
+                "foreign route '%s' is hidden by '%s'; it decides again when ours is removed",
+                each,
+                route,
+                extra={"hidden": str(each), "route": str(route)},
+            )
     _record(ctx, RouteAccount(outcome.changes, outcome.hidden, before[0]), host, logger)
     return len(outcome.changes)
 

@@ -108,7 +108,7 @@ class ConfigureStaticRoutes(PairTask):
                     raise
                 if not told:
                     refusals = "; ".join(map(str, error.refusals)) if isinstance(error, RouteRejectedError) else ""
-                    self._logger.info("waiting up to %s s: %s", _told(seconds), refusals or resolution.reasons)
+                    self._logger.info("waiting up to %g s: %s", round(seconds, 1), refusals or resolution.reasons)
                     told = True
             else:
                 return
@@ -135,7 +135,7 @@ class ConfigureStaticRoutes(PairTask):
                 )
                 raise with_routes(error, self._config.static_routes.routes)
         raise BackendError(
-            f"static routes cannot be completed: {resolution.reasons}, also not after {_told(seconds)} s. "
+            f"static routes cannot be completed: {resolution.reasons}, also not after {round(seconds, 1):g} s. "
             f"No route was changed. See the log of the DHCP client, or give 'dev' and "
             f"'gateway' of: {', '.join(str(route) for route, _ in resolution.missing)}",
             may_heal=True,
@@ -146,7 +146,3 @@ class ConfigureStaticRoutes(PairTask):
 @lru_cache(maxsize=1)
 def _resolved(routes: Sequence[StaticRoute]) -> Resolution:
     return resolve(routes, ())
-
-
-def _told(seconds: float) -> str:
-    return f"{round(seconds, 1):g}"

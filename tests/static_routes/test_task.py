@@ -1,5 +1,7 @@
 """ConfigureStaticRoutes on a fake machine: do, plan and undo."""
 
+import logging
+
 import attrs
 import pytest
 from support.static_route_nodes import CONFIG, NONE, WANTED, others, ours, state
@@ -12,7 +14,7 @@ from hostrouting.host import OUR_PROTOCOL, Route
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.static_routes.script import DEPARTURE, boot_part
 from hostrouting.testing import FakeHost
-from phases import Context, Plannable, Task, Undoable, run
+from phases import Context, Plannable, Task, Undoable
 
 SCRIPT_PATH, UNIT_PATH = DEPARTURE.paths
 
@@ -40,13 +42,22 @@ class TestDo:
         assert state(host) == before
         assert host.files.tree.file(SCRIPT_PATH) == generation
 
-    def test_a_foreign_route_is_hidden_and_the_change_says_so(self, host: FakeHost) -> None:
+    def test_a_foreign_route_is_hidden_with_a_warning(
+        self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
+    ) -> None:
         """A foreign route stays after ours, even if it differs from ours by its protocol alone."""
         before = others(host)
-        report = run(ConfigureStaticRoutes(CONFIG, host=host), Context())
-        assert [each.detail for each in report.changes if each.detail] == [
-            "hides '172.16.8.0/22 via 10.224.0.9 dev eth0 proto static' until ours is removed",
-            "hides '172.16.16.0/24 via 10.224.0.1 dev eth0' until ours is removed",
+        with caplog.at_level(logging.WARNING):
+            ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+        assert caplog.messages == [
+            (
+                "foreign route '172.16.8.0/22 via 10.224.0.9 dev eth0 proto static' is hidden by "
+                "'172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142'; it decides again when ours is removed"
+            ),
+            (
+                "foreign route '172.16.16.0/24 via 10.224.0.1 dev eth0' is hidden by "
+                "'172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142'; it decides again when ours is removed"
+            ),
         ]
         assert others(host) == before
 
