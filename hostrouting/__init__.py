@@ -34,7 +34,6 @@ if TYPE_CHECKING:
         StaticRoute,
         StaticRoutesConfig,
         WatchConfig,
-        WatchMode,
     )
     from hostrouting.configure import Configure, Reset
     from hostrouting.exceptions import (
@@ -97,7 +96,6 @@ __all__ = [
     "UnitError",
     "Watch",
     "WatchConfig",
-    "WatchMode",
     "WorseRoutingError",
     "prove_egress",
 ]

@@ -23,7 +23,6 @@ from hostrouting.host.packets.ebtables_rules import BACKENDS, EbtablesRule
 from hostrouting.net.links import Neighbour
 from hostrouting.net.mappings import (
     neighbour_from_mapping,
-    neighbour_to_mapping,
     route_from_mapping,
     route_to_mapping,
     typed,
@@ -249,7 +248,7 @@ def object_to_mapping(each: Restorable) -> dict[str, Any]:
     if isinstance(each, ObservedRoute):
         return route_to_mapping(each)
     if isinstance(each, Neighbour):
-        return {"neighbour": str(each), **neighbour_to_mapping(each)}
+        return {"neighbour": str(each), **each._asdict()}
     return {"ebtables rule": str(each), **each._asdict(), "spec": list(each.spec)}
 
 

@@ -335,6 +335,17 @@ def test_a_route_that_waits_for_a_default_route_says_so(host: FakeHost) -> None:
     assert f"{reason}); when that is there, apply the config" in check(host, config).findings[0].reason
 
 
+def test_a_route_in_force_needs_no_default_route(host: FakeHost) -> None:
+    """What the config leaves open is as it was when a default route named it; an apply changes nothing, or waits."""
+    config = applied(host, **ROUTES)
+    host.routes.apply([RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length])
+    assert told(check(host, config)) == []
+    task, ctx = Configure(config, host=host), in_time()
+    assert not task.plan(ctx)
+    execute(task, ctx)
+    assert ctx.clock.monotonic() == 0
+
+
 def test_a_fabric_is_never_offered_to_be_allowed(host: FakeHost) -> None:
     """Any other device is, with `-v`; not one of a listed network, of the agent's pool, or of InfiniBand."""
     config = config_of(routeOverlap={**OVERLAP["routeOverlap"], "allowedDevs": ["mesh*"]})

@@ -21,7 +21,6 @@ from hostrouting.net.default_route import default_routes
 from hostrouting.net.routes import LOCAL_TABLE, OUR_PROTOCOL, Route
 from hostrouting.route_overlap.task import announced_fabric, prove_config
 from hostrouting.static_routes import ConfigureStaticRoutes
-from hostrouting.static_routes.reconcile import place_of
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import Context
 from phases.testing import ManualClock
@@ -76,7 +75,9 @@ def judge(node: MemoryBackend | KernelNode, document: dict[str, Any]) -> None:
     if isinstance(found, HostRoutingConfig):
         assert report.ok
         assert attrs.evolve(found, static_routes=config.static_routes) == config
-        assert {*map(place_of, config.static_routes.routes)} <= {*map(place_of, found.static_routes.routes)}
+        assert {each.place for each in config.static_routes.routes} <= {
+            each.place for each in found.static_routes.routes
+        }
         assert fixed(in_time(), HostRoutingConfig.from_mapping(found.to_mapping()), host) == found
     elif "cannot be added" not in found:
         assert not report.ok

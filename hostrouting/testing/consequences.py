@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from hostrouting.fib.tables import deleted, inserted, key_of
+from hostrouting.fib.tables import Tables, deleted, inserted, key_of
 from hostrouting.net.addresses import netmask
 from hostrouting.net.routes import (
     FLAG_DEAD,
@@ -176,4 +176,4 @@ def _with_hops(fib: Fib, name: str, *, dead: bool, spare_local: bool = False) ->
 
 
 def _mapped(fib: Fib, change: Callable[[ObservedRoute], ObservedRoute | None]) -> Fib:
-    return attrs.evolve(fib, tables=fib.tables.mapped(change))
+    return attrs.evolve(fib, tables=Tables.of(filter(None, map(change, fib.tables))))

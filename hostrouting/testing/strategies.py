@@ -34,7 +34,6 @@ from hostrouting.config import (
     StaticRoute,
     StaticRoutesConfig,
     WatchConfig,
-    WatchMode,
     rules,
 )
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits, check_device_name, format_ipv4
@@ -167,7 +166,7 @@ def watch_configs() -> SearchStrategy[WatchConfig]:
     sections = partial(
         st.builds,
         WatchConfig,
-        mode=st.sampled_from(WatchMode),
+        mode=st.sampled_from(["timer", "service"]),
         interval=st.integers(1, 86_400) | st.floats(1, 86_400),
         readings=st.integers(1, 10),
     )

@@ -15,7 +15,6 @@ from hostrouting.exceptions import BackendError
 from hostrouting.host import OUR_PROTOCOL, AddressEvent, DeviceEvent, Host, NexthopEvent, RouteEvent, RuleEvent
 from hostrouting.net.routes import MAIN_TABLE, SCOPE_LINK, place
 from hostrouting.static_routes.converge import Repair, repair, repair_places
-from hostrouting.static_routes.reconcile import place_of
 from hostrouting.watch.known import KnownRoutes, NearRoutes, WholeRoutes
 from hostrouting.watch.trouble import Account, Lines
 
@@ -208,7 +207,7 @@ class RouteKeeper:
 
     def _begin(self, routes: Sequence[StaticRoute]) -> None:
         """Keep the routes of another config from now on."""
-        self._routes, self._places = routes, frozenset(map(place_of, routes))
+        self._routes, self._places = routes, frozenset(route.place for route in routes)
         self._devices = {route.dev for route in routes}
         self._looks_up = not all(route.dev and route.gateway for route in routes)
         self._known.forget(self._places)

@@ -128,6 +128,13 @@ def test_an_apply_is_no_step_while_the_default_route_is_missing(
     assert run_here("status").stdout.splitlines()[-1] == "next: hostrouting check"
 
 
+def test_a_route_in_force_counts_without_a_default_route(host: FakeHost, on_stdin: Callable[..., Result]) -> None:
+    """It is the one that the config asks for, though nothing says by which gateway it would be added now."""
+    on_stdin(gated({"staticRoutes": MENDED["staticRoutes"]}), "apply")
+    host.routes.apply([RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length])
+    assert "routes: 1 of 1 routes are in force" in run_here("status").stdout
+
+
 def test_a_silent_cloud_is_not_asked_by_status(host: FakeHost, on_stdin: Callable[..., Result]) -> None:
     """The rules are installed, so it has answered, or was silent then, too."""
     host.metadata.error = BackendError("no answer")

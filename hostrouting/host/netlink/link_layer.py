@@ -18,8 +18,7 @@ from hostrouting.host.netlink.conversation import BATCH, Adapter, in_namespace
 from hostrouting.host.netlink.frames import CHANGE_FLAGS, REPLACE, message
 from hostrouting.net.addresses import IPV6, parse_address
 from hostrouting.net.links import Neighbour
-from hostrouting.net.route_text import LOCAL_TABLE
-from hostrouting.net.routes import route_order
+from hostrouting.net.routes import LOCAL_TABLE, route_order
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence

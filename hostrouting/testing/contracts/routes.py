@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from hostrouting.net.addresses import Address, format_ipv4, parse_ipv4
-from hostrouting.net.route_text import KINDS, LOCAL_TABLE, PROTOCOL_NAMES
-from hostrouting.net.routes import NextHop, Route
+from hostrouting.net.routes import KINDS, LOCAL_TABLE, PROTOCOL_NAMES, NextHop, Route
 from hostrouting.net.rules import Range, Rule
 
 if TYPE_CHECKING:
