@@ -65,10 +65,10 @@ class Explanation:
             yield "  " + "".join(_painted(" " * cells, colours[part.by]) for part, cells in self._cells())
         wide = max(len(part.by) for part in self.parts)
         for part in self.parts:
-            by = _painted(f" {part.by} ", colours[part.by]) if picture else part.by
-            padding = " " * (wide - len(part.by))
+            by = f"{part.by:{wide}}"
+            by = _painted(f" {by} ", colours[part.by]) if picture else by
             span = format_ipv4(part.first) + (f" - {format_ipv4(part.last)}" if part.last != part.first else "")
-            yield f"  {by}{padding}  {span:33}  {part.route or part.reason}"
+            yield f"  {by}  {span:33}  {part.route or part.reason}"
 
     def _cells(self) -> Iterator[tuple[ExplainedPart, int]]:
         """Return each part with its cells of the bar: by its size, and at least one."""
