@@ -31,11 +31,7 @@ if TYPE_CHECKING:
 #: Seconds for all checks except the proof; requests to the cloud have another limit.
 _LONGEST_LOOK: Final = 30.0
 _NO_ROUTES: Final = "an image has no routes to be asked; on a node made of it, run: "
-#: Where nothing is installed, of an image and of a live node, and how bad that is.
-_TO_BE_APPLIED: Final[tuple[tuple[str, Severity], ...]] = (
-    (" in the image", "error"),
-    (", live or for the next boot", "warning"),
-)
+_STATES: Final = {"+": "is missing", "-": "is not of this config", "~": "is not as this config wants it"}
 #: When a unit ran last, in microseconds of the monotonic clock; 0 if it has not run since the boot.
 _RAN: Final = "ActiveExitTimestampMonotonic"
 
@@ -47,6 +43,8 @@ class NodeReport:
     overlap: OverlapReport
     mode: OverlapMode
     findings: tuple[NodeFinding, ...] = ()
+    #: The command that findings name for most of them.
+    step: str | None = None
     not_asked: tuple[str, ...] = ()
     #: The objects that a sweep would leave alone: object, address, kind and reason of each.
     spared: tuple[dict[str, object], ...] = ()
@@ -100,19 +98,19 @@ def check_node(
 
     An image has no routes: the checks are of files, links, gates and programs, which a boot needs.
     """
-    if host.is_live:
-        overlap = check_now(ctx.child(timeout=seconds), config, host)
-    else:
-        overlap = OverlapReport(expected_devs=(), cidrs=())
-    look = _Look(ctx.child(timeout=_LONGEST_LOOK), config, host, overlap.expected_devs, seconds != 0)
-    findings = (*overlap.notes, *look.findings())
+    nothing = OverlapReport(expected_devs=(), cidrs=())
+    overlap = check_now(ctx.child(timeout=seconds), config, host) if host.is_live else nothing
+    boot = Boot(host, gates=config.gates)
+    look = _Look(ctx.child(timeout=_LONGEST_LOOK), config, host, boot, overlap.expected_devs, seconds != 0)
+    findings, step = (*overlap.notes, *look.findings()), None
     if path and any(APPLY in each.reason for each in findings):
-        step = f"run: {command_line('plan' if look.is_worse() else 'apply', path, root=root)}"
-        findings = tuple(attrs.evolve(each, reason=each.reason.replace(APPLY, step)) for each in findings)
+        step = command_line("plan" if look.is_worse() else "apply", path, root=root)
+        findings = tuple(attrs.evolve(each, reason=each.reason.replace(APPLY, f"run: {step}")) for each in findings)
     return NodeReport(
         overlap=overlap,
         mode=config.route_overlap.mode,
         findings=findings,
+        step=step,
         not_asked=tuple(dict.fromkeys(look.not_asked)),
         spared=tuple(look.spared),
     )
@@ -125,24 +123,20 @@ class _Look:
     ctx: Context
     config: HostRoutingConfig
     host: Host
+    boot: Boot
     expected_devs: Sequence[str]
     #: False if neither routers nor the cloud are to be asked.
     asks: bool
     not_asked: list[str] = attrs.field(factory=list)
     spared: list[dict[str, object]] = attrs.field(factory=list)
 
-    @property
-    def boot(self) -> Boot:
-        """The boot side of this config."""
-        return Boot(self.host, gates=self.config.gates)
-
     def findings(self) -> Iterator[NodeFinding]:
         """Yield all findings, the most important first; of an image those that matter at a boot."""
         config, is_live, has_traces = self.config, self.host.is_live, self.boot.has_traces
         if waiting := not has_traces and installs_units(self.ctx, config, self.host):
-            place, severity = _TO_BE_APPLIED[is_live]
+            place = ", live or for the next boot" if is_live else " in the image"
             reason = f"nothing of this config is installed{place}; {APPLY}"
-            yield NodeFinding("not-applied", "hostRouting", reason, severity)
+            yield NodeFinding("not-applied", "hostRouting", reason, "warning" if is_live else "error")
         else:
             if is_live:
                 yield from self._ask(ConfigureStaticRoutes(config, host=self.host).findings)
@@ -210,14 +204,8 @@ class _Look:
     def _routers(self, ctx: Context) -> Iterable[NodeFinding]:
         return silent_routers(ctx, self.host, self.expected_devs) if self.asks else []
 
-    def _files(self, ctx: Context) -> Iterator[NodeFinding]:
-        for change in self.boot.drift(ctx, *boot_parts(self.config), Intent(config=self.config)):
-            yield self._boot_file(change)
-
-    def _boot_file(self, change: Change) -> NodeFinding:
-        state = {"+": "is missing", "-": "is not of this config", "~": "is not as this config wants it"}
-        told = change.detail or state[change.action]
-        return NodeFinding("boot-file", change.subject, told if is_refused(told) else f"{told}; {APPLY}")
+    def _files(self, ctx: Context) -> Iterable[NodeFinding]:
+        return map(_boot_file, self.boot.drift(ctx, *boot_parts(self.config), Intent(config=self.config)))
 
     def _exposed(self, _ctx: Context) -> Iterator[NodeFinding]:
         if reasons := self.boot.exposed(*boot_parts(self.config), *watch_units(self.config, self.host)):
@@ -253,7 +241,7 @@ class _Look:
         from hostrouting.probe_snat import ConfigureProbeSNAT
 
         task = ConfigureProbeSNAT(self.config, host=self.host)
-        return task.findings(ctx, asks=self.asks) if self.host.is_live else map(self._boot_file, task.plan(ctx))
+        return task.findings(ctx, asks=self.asks) if self.host.is_live else map(_boot_file, task.plan(ctx))
 
     def _watch(self, ctx: Context) -> Iterable[NodeFinding]:
         if not (self.config.watch.enabled or WATCH_UNITS & set(self.boot.installed_units())):
@@ -274,3 +262,8 @@ class _Look:
         findings = task.findings(ctx)
         self.spared += [verdict.to_mapping() for verdict in task.spared]
         return findings
+
+
+def _boot_file(change: Change) -> NodeFinding:
+    told = change.detail or _STATES[change.action]
+    return NodeFinding("boot-file", change.subject, told if is_refused(told) else f"{told}; {APPLY}")

@@ -10,14 +10,13 @@ import argparse
 import logging
 import os
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from hostrouting import __version__
 from hostrouting.exceptions import HostFileError, InvalidConfigError, RouteOverlapError
 from hostrouting.output import (
-    colourful,
     end_log,
     log_to_stderr,
     prepare_streams,
@@ -42,7 +41,6 @@ FINE, BAD, USAGE, FAILED, DIFFERS = 0, 1, 2, 3, 4
 _DEFAULT_TIMEOUT: Final = 120.0
 #: As of a process that SIGINT ended.
 _INTERRUPTED: Final = 130
-_HELP_WIDTH: Final = 78
 #: Each leaves an entry in the journal, and says little without -v.
 _CHANGING: Final = frozenset({"apply", "reset", "sweep"})
 #: For the verdict after a run.
@@ -59,33 +57,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     is_brief = arguments.command in _CHANGING and not arguments.verbose
     log_to_stderr(verbose=arguments.verbose, talks=arguments.command == "watch", is_brief=is_brief)
     with _recorded(arguments):
-        status = _end_of(arguments)
+        try:
+            status: int = arguments.run(arguments)
+        except KeyboardInterrupt:
+            status = _refuse(arguments, "interrupted", _INTERRUPTED)
+        except Exception as error:
+            _logger.debug("where it happened", exc_info=True)
+            # Some mistakes in a config show only on its machine, within a task.
+            failures = getattr(error, "failures", (error,))
+            mistakes = (failure for failure in failures if isinstance(failure, InvalidConfigError))
+            status = _refuse(arguments, next(mistakes, error), _status_after(error))
     end_log(failed=status not in {FINE, USAGE, DIFFERS})
     return status
-
-
-def _end_of(arguments: argparse.Namespace) -> int:
-    """Run the command; return its exit status, also if an error ends it."""
-    try:
-        status: int = arguments.run(arguments)
-    except KeyboardInterrupt:
-        return _refuse(arguments, "interrupted", _INTERRUPTED)
-    except Exception as error:
-        _logger.debug("where it happened", exc_info=True)
-        # Some mistakes in a config show only on its machine, within a task.
-        mistakes = (failure for failure in _failures(error) if isinstance(failure, InvalidConfigError))
-        return _refuse(arguments, next(mistakes, error), _status_after(error))
-    return status
-
-
-def _failures(error: BaseException | None) -> Sequence[BaseException | None]:
-    return getattr(error, "failures", [error])
 
 
 def _status_after(error: BaseException) -> int:
     from signal import Signals
 
-    reason, failures = getattr(error, "reason", ""), _failures(error)
+    reason, failures = getattr(error, "reason", ""), getattr(error, "failures", (error,))
     if reason in Signals.__members__:
         # As of a process that the signal ended.
         return 128 + Signals[reason]
@@ -106,8 +95,8 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
                 print_json({"ok": False, "error": message})
             super().error(message)
 
-    # To find out how wide the terminal is, argparse loads shutil.
-    formatter = partial(argparse.HelpFormatter, width=_HELP_WIDTH)
+    # Without a width, argparse loads shutil to find out how wide the terminal is.
+    formatter = partial(argparse.HelpFormatter, width=78)
     root = Parser(
         prog="hostrouting",
         formatter_class=formatter,
@@ -177,13 +166,10 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
 
 
 def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no time to wait; give seconds, such as 60")
-    return seconds
+    with suppress(ValueError):
+        if 0 < (seconds := float(text)) < float("inf"):
+            return seconds
+    raise argparse.ArgumentTypeError(f"{text!r} is no time to wait; give seconds, such as 60")
 
 
 def _folder(text: str) -> str:
@@ -197,16 +183,22 @@ def _folder(text: str) -> str:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
+    import attrs
+
     from hostrouting.boot.gates import broken_glass
     from hostrouting.configure import Configure
     from hostrouting.findings import is_refused
+    from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl, is_there
     from phases import plan
 
-    config, (host, told) = _config(arguments), _readable(_host(arguments))
+    config, host = _config(arguments), _host(arguments)
+    lacks_systemd = isinstance(host.services, Systemctl) and not is_there()
+    if lacks_systemd:
+        host = attrs.evolve(host, services=OfflineUnits("/"))
     with _context(arguments.timeout) as ctx:
         task = Configure(config, host=host)
         changes = _without_repeats(plan(task, ctx))
-        notices = told + _notices(ctx, config, host)
+        notices = _notices(ctx, config, host, *[_NO_SYSTEMD] * lacks_systemd)
         found, broken = task.forecast(ctx), broken_glass(host.files)
     diffs = _diffs(changes, config, host) if arguments.diff else ()
     lines = [*map(str, changes), *diffs, *found.lines(config, broken)]
@@ -232,27 +224,15 @@ def _diffs(changes: Iterable[Change], config: HostRoutingConfig, host: Host) -> 
             yield from unified_diff(before, after, path, path, lineterm="")
 
 
-def _readable(host: Host) -> tuple[Host, list[str]]:
-    """Return the host; if systemd does not run this machine, with its unit files in place of systemd, and a notice."""
-    import attrs
-
-    from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl, is_there
-
-    if not isinstance(host.services, Systemctl) or is_there():
-        return host, []
-    _logger.warning(_NO_SYSTEMD)
-    return attrs.evolve(host, services=OfflineUnits("/")), [_NO_SYSTEMD]
-
-
-def _notices(ctx: Context, config: HostRoutingConfig, host: Host) -> list[str]:
-    """Log and return the notices about the gates."""
+def _notices(ctx: Context, config: HostRoutingConfig, host: Host, *others: str) -> list[str]:
+    """Log and return the notices about the gates, after the others."""
     from hostrouting.boot import Boot
     from hostrouting.boot_files import installs_units, missing_tools
     from hostrouting.watch.networkd import networkd_findings
 
     found = Boot(host, gates=config.gates).notices(ctx) if installs_units(ctx, config, host) else []
     found += networkd_findings(ctx, config, host) if host.is_live else missing_tools(config, host.files)
-    notices = [finding.text for finding in found]
+    notices = [*others, *(finding.text for finding in found)]
     for notice in notices:
         _logger.warning("%s", notice)
     return notices
@@ -336,11 +316,9 @@ def _explain(arguments: argparse.Namespace) -> int:
         explanations = explain(_host(arguments).routes, arguments.asked)
     except ValueError as error:
         return _refuse(arguments, error, USAGE)
-    _answer(
-        arguments,
-        {"explanations": [explanation.to_mapping() for explanation in explanations]},
-        (line for explanation in explanations for line in explanation.lines(picture=colourful())),
-    )
+    picture = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    lines = (line for explanation in explanations for line in explanation.lines(picture=picture))
+    _answer(arguments, {"explanations": [explanation.to_mapping() for explanation in explanations]}, lines)
     return FINE
 
 
@@ -375,13 +353,11 @@ def _write_files(files: Sequence[BootFile], folder: str) -> list[str]:
     except OSError as error:
         raise HostFileError(f"cannot make the folder {folder}: {error.strerror}") from error
     target = RootedFiles(folder)
-    written = []
     for file in files:
         target.write(file.path, file.content, mode=file.mode)
-        written.append(f"{folder.rstrip('/')}{file.path}")
-    if not written:
+    if not files:
         _logger.warning("nothing was written: this config installs no files")
-    return written
+    return [f"{folder.rstrip('/')}{file.path}" for file in files]
 
 
 def _reset(arguments: argparse.Namespace) -> int:
@@ -489,9 +465,8 @@ def _recorded(arguments: argparse.Namespace) -> AbstractContextManager[None]:
     if arguments.command not in _CHANGING or arguments.root is not None or arguments.dry_run:
         return nullcontext()
     from hostrouting.history import recorded
-    from hostrouting.host.files.store import RootedFiles
 
-    return recorded(arguments, RootedFiles())
+    return recorded(arguments, _host(arguments).files)
 
 
 def _context(timeout: float | None) -> AbstractContextManager[Context]:
@@ -529,7 +504,7 @@ def _run(
     finally:
         for number, handler in usual.items():
             signal.signal(number, handler)
-    failures = _failures(report.error)
+    failures = getattr(report.error, "failures", ())
     overlaps = (failure.report.to_mapping() for failure in failures if isinstance(failure, RouteOverlapError))
     changes = [change for each in report.walk() for change in each.changes]
     with _context(_SECONDS_TO_LOOK) as ctx:
@@ -553,8 +528,9 @@ def _refuse(arguments: argparse.Namespace, problem: object, status: int) -> int:
     # An answer that cannot be written takes no verdict back.
     arguments.verdict = arguments.verdict or problem
     if arguments.json:
-        errors = problem.errors if isinstance(problem, InvalidConfigError) else ()
-        more = {"errors": [error._asdict() for error in errors]} if errors else {}
-        print_json({"ok": False, "error": str(problem), **more})
+        told: dict[str, object] = {"ok": False, "error": str(problem)}
+        if isinstance(problem, InvalidConfigError):
+            told["errors"] = [error._asdict() for error in problem.errors]
+        print_json(told)
     _logger.error("%s", problem)
     return status

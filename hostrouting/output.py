@@ -62,11 +62,6 @@ def prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def colourful() -> bool:
-    """Return True if stdout is a terminal, unless NO_COLOR is set."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-
-
 def log_to_stderr(*, verbose: bool, talks: bool, is_brief: bool) -> None:
     """Write the log to stderr: from DEBUG on if `verbose`, from INFO on if the command `talks`, else warnings.
 
@@ -127,11 +122,7 @@ class _JournalLines(_Lines):
 
 def _is_journal(stream: TextIO) -> bool:
     """Return True if systemd says that the stream leads to its journal; a redirection of it does not."""
-    told = os.environ.get("JOURNAL_STREAM")
-    if not told:
-        return False
-    try:
+    with suppress(OSError, ValueError):
         status = os.fstat(stream.fileno())
-    except (OSError, ValueError):
-        return False
-    return told == f"{status.st_dev}:{status.st_ino}"
+        return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
+    return False

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from hostrouting.host import Host
     from phases import Context
 
-_APPLY, _PLAN = (command_line(command, INTENT_PATH) for command in ("apply", "plan"))
-
 
 @attrs.frozen
 class NodeStatus:
@@ -66,11 +64,10 @@ class NodeStatus:
         if not self.live or (overlap.ok and not told and not self.report.not_asked):
             return None
         # A route that waits for a default route has another step first: `check` names it.
-        for step in _PLAN, _APPLY:
-            if any(f"; run: {step}" in reason for reason in told):
-                return step
+        if any(f"; run: {self.report.step}" in reason for reason in told):
+            return self.report.step
         if any(cidr.configured_routes for cidr in overlap.cidrs):
-            return _APPLY
+            return command_line("apply", INTENT_PATH)
         return FIX if overlap.suggested_routes else CHECK
 
     def to_mapping(self) -> dict[str, Any]:

@@ -97,7 +97,7 @@ class _Change:
         self.before = self._read(ctx)
 
     def make(self, commands: Sequence[Command]) -> None:
-        """Make all of the change or nothing of it; log each batch."""
+        """Make all of the change or nothing of it; log each batch with its `progress`: (done, total)."""
         attempted: list[Command] = []
         done = 0
         try:
@@ -105,7 +105,8 @@ class _Change:
                 attempted += batch
                 tools.change(self._ctx, batch)
                 done = len(attempted)
-                _logger.info("%d of %d ebtables rules %s", done, len(commands), self._word)
+                fields = {"progress": (done, len(commands))}
+                _logger.info("%d of %d ebtables rules %s", done, len(commands), self._word, extra=fields)
             lasting, undone = self._outcome(commands, self._read(self._ctx))
         except RefusedError as error:
             culprit = error.rule.line if error.rule else f"one of these: {_titles(attempted[done:])}"
