@@ -52,7 +52,7 @@ class NodeReport:
     @property
     def severities(self) -> frozenset[Severity]:
         """The severities of all findings."""
-        found: set[Severity] = {finding.severity for finding in self.findings}
+        found = {finding.severity for finding in self.findings}
         if not self.overlap.ok:
             # A node without a default route reaches nothing, in either mode.
             is_error = self.mode is OverlapMode.STRICT or not self.overlap.expected_devs
@@ -220,8 +220,7 @@ class _Look:
                 # Its marker is set anew at each restart by systemd, so it does not say since when.
                 ran = int(self.host.services.settings(ctx, gate, _RAN)[_RAN] or 0) / 1e6
                 clock = ctx.clock
-                then = time.localtime(clock.time() - clock.monotonic() + ran)
-                since = time.strftime("%Y-%m-%d %H:%M %Z", then)
+                since = time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(clock.time() - clock.monotonic() + ran))
                 step = f"starts by itself once routing is right; see: systemctl status {gate}"
                 yield NodeFinding("held", gate, f"is held by its gate since {since}, and {step}")
             elif refused is None:

@@ -39,8 +39,18 @@ FINE, BAD, USAGE, FAILED, DIFFERS = 0, 1, 2, 3, 4
 
 #: For apply and reset: enough to wait for DHCP (30 s), for systemd, and for another run.
 _DEFAULT_TIMEOUT: Final = 120.0
-#: As of a process that SIGINT ended.
-_INTERRUPTED: Final = 130
+#: What a watch loads only when it wants it.
+_LATE: Final = (
+    "hostrouting.host.imds",
+    "hostrouting.host.netlink.events",
+    "hostrouting.host.netlink.link_layer",
+    "hostrouting.host.netlink.probes",
+    "hostrouting.host.packets.ebtables",
+    "hostrouting.host.packets.nft",
+    "hostrouting.host.systemd.notify",
+    "hostrouting.route_overlap.announced",
+    "hostrouting.route_overlap.suggest",
+)
 #: Each leaves an entry in the journal, and says little without -v.
 _CHANGING: Final = frozenset({"apply", "reset", "sweep"})
 #: For the verdict after a run.
@@ -60,7 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             status: int = arguments.run(arguments)
         except KeyboardInterrupt:
-            status = _refuse(arguments, "interrupted", _INTERRUPTED)
+            # As of a process that SIGINT ended.
+            status = _refuse(arguments, "interrupted", 130)
         except Exception as error:
             _logger.debug("where it happened", exc_info=True)
             # Some mistakes in a config show only on its machine, within a task.
@@ -409,17 +420,12 @@ def _config_to_watch(ctx: Context, arguments: argparse.Namespace, host: Host) ->
 
 def _load_the_rest() -> None:
     """Load all that a watch may want later: its process outlives an upgrade or a removal of the files that have it."""
-    import hostrouting.host.imds
-    import hostrouting.host.netlink.events
-    import hostrouting.host.netlink.link_layer
-    import hostrouting.host.netlink.probes
-    import hostrouting.host.packets.ebtables
-    import hostrouting.host.packets.nft
-    import hostrouting.host.systemd.notify
-    import hostrouting.route_overlap.announced
-    import hostrouting.route_overlap.suggest  # noqa: F401
+    from importlib import import_module
+
     from hostrouting.probe_snat.ruleset import template
 
+    for name in _LATE:
+        import_module(name)
     template()
 
 
@@ -440,13 +446,13 @@ def _config(arguments: argparse.Namespace) -> HostRoutingConfig:
         from hostrouting.boot import require_intent
 
         return require_intent(_host(arguments).files)
-    if arguments.config != "-":
-        config = HostRoutingConfig.from_file(arguments.config)
-    else:
+    if arguments.config == "-":
         from hostrouting.config.wire import read_json
 
         document = read_json(sys.stdin.buffer.read(), name="the config on stdin")
         config = HostRoutingConfig.from_mapping(document)
+    else:
+        config = HostRoutingConfig.from_file(arguments.config)
     if arguments.allow_empty and config.void:
         return HostRoutingConfig()
     if config.given is None:

@@ -73,7 +73,7 @@ class NodeStatus:
     def to_mapping(self) -> dict[str, Any]:
         """Return the status for JSON."""
         told = {"ok": self.report.ok, "verdict": self.sentence, "next": self.next}
-        return {**told, **self.facts, **self.live, "units": dict(self.gates)}
+        return {**told, **self.facts, **self.live, "units": self.gates}
 
     def lines(self) -> list[str]:
         """Return the status as text lines, the sentence first."""

@@ -43,7 +43,7 @@ class ExplainedPart:
     def to_mapping(self) -> dict[str, Any]:
         """Return the part for JSON."""
         first, last = format_ipv4(self.first), format_ipv4(self.last)
-        return {**attrs.asdict(self), "first": first, "last": last, "devs": list(self.devs)}
+        return {**attrs.asdict(self), "first": first, "last": last}
 
 
 @attrs.frozen
