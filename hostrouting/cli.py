@@ -471,8 +471,9 @@ def _recorded(arguments: argparse.Namespace) -> AbstractContextManager[None]:
     if arguments.command not in _CHANGING or arguments.root is not None or arguments.dry_run:
         return nullcontext()
     from hostrouting.history import recorded
+    from hostrouting.host.files.store import RootedFiles
 
-    return recorded(arguments, _host(arguments).files)
+    return recorded(arguments, RootedFiles())
 
 
 def _context(timeout: float | None) -> AbstractContextManager[Context]:

@@ -171,7 +171,7 @@ class Sweeps:
             boot_id=self._boot_id,
             time=time.strftime("%Y-%m-%dT%H:%M:%SZ", moment),
             texts=tuple(texts),
-            path=self._path(name),
+            path=f"{self._folder.rstrip('/')}/{name}",
         )
         existed = self._files.exists(self._folder)
         try:
@@ -190,19 +190,14 @@ class Sweeps:
         if names:
             self.refuse_unsafe_folder()
         for name in names:
-            record = read_record(self._files, self._path(name))
-            if record is None:
-                continue
-            is_current = record.boot_id == self._boot_id
-            (recorded.damaged if record.damage else recorded.current if is_current else recorded.outlived).append(
-                record
-            )
+            if record := read_record(self._files, f"{self._folder.rstrip('/')}/{name}"):
+                of_boot = recorded.current if record.boot_id == self._boot_id else recorded.outlived
+                (recorded.damaged if record.damage else of_boot).append(record)
         return recorded
 
     def refuse_unsafe_folder(self) -> None:
         """Raise HostFileError if users other than root can add records to the folder, or replace the folder."""
-        reason = self._files.exposed(self._folder)
-        if reason is not None:
+        if reason := self._files.exposed(self._folder):
             raise HostFileError(
                 f"{self._folder} is not safe for records that root restores: {reason}; or use a folder that, like "
                 f"all folders above it, belongs to root and is writable only for root"
@@ -221,9 +216,6 @@ class Sweeps:
     @property
     def _boot_id(self) -> str:
         return (self._files.read(_BOOT_ID) or b"").decode(errors="replace").strip()
-
-    def _path(self, name: str) -> str:
-        return f"{self._folder.rstrip('/')}/{name}"
 
     def _names(self) -> list[str]:
         return [name for name in self._files.names(self._folder) if _NAME.fullmatch(name)]

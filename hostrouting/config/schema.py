@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.config.wire import WireValue, schema_of, wire_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _KEY: Final = "hostRouting"
@@ -55,7 +58,7 @@ def _define(cls: type[WireValue], sections: dict[str, Any]) -> None:
 
 def _property(field: attrs.Attribute[Any], sections: dict[str, Any]) -> dict[str, Any]:
     metadata = field.metadata
-    schema: dict[str, Any] = _resolved(schema_of(metadata["read"]) or schema_of(metadata["rule"]), sections)
+    schema = _resolved(schema_of(metadata["read"]) or schema_of(metadata["rule"]), sections)
     if field.default is attrs.NOTHING:
         return schema
     # Null is read as absent.
@@ -63,11 +66,17 @@ def _property(field: attrs.Attribute[Any], sections: dict[str, Any]) -> dict[str
     return schema if isinstance(field.default, WireValue) else {**schema, "default": metadata["write"](field.default)}
 
 
-def _resolved(value: Any, sections: dict[str, Any]) -> Any:
-    """Return a schema, or a part of one, in which each class is a reference to its definition."""
+def _resolved(schema: Mapping[str, Any], sections: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema in which each class is a reference to its definition."""
+    return {key: _resolved_value(value, sections) for key, value in schema.items()}
+
+
+def _resolved_value(value: Any, sections: dict[str, Any]) -> Any:
     if isinstance(value, type):
         _define(value, sections)
         return f"#/$defs/{value.__name__}"
     if isinstance(value, dict):
-        return {key: _resolved(item, sections) for key, item in value.items()}
-    return [_resolved(item, sections) for item in value] if isinstance(value, list) else value
+        return _resolved(value, sections)
+    if isinstance(value, list):
+        return [_resolved_value(item, sections) for item in value]
+    return value
