@@ -11,7 +11,7 @@ import attrs
 
 from hostrouting.boot import WAIT_SECONDS, Boot, Intent, RecordedFiles, read_intent
 from hostrouting.boot_files import boot_parts, watch_units
-from hostrouting.config import HostRoutingConfig, OverlapMode, require_config
+from hostrouting.config import HostRoutingConfig, require_config
 from hostrouting.exceptions import HostFileError, InvalidConfigError, WorseRoutingError
 from hostrouting.forecast import Forecast, Forecaster, dropped
 from hostrouting.host import Host
@@ -326,7 +326,7 @@ class Configure(_Pipeline):
 
     def _refuse_worse(self, found: Forecast, state: str) -> None:
         """Refuse what is worse under STRICT."""
-        if found.worse and self._config.route_overlap.mode is OverlapMode.STRICT and not self._force:
+        if found.is_refused(self._config) and not self._force:
             raise WorseRoutingError(found.report, "\n".join([_WORSE, *found.worse, f"{state}; {_FORCE}"]))
 
     def _sibling(self, optional: Task, *, required: bool) -> Task:

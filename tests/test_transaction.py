@@ -102,7 +102,7 @@ def test_force_goes_on(host: FakeHost) -> None:
 def test_a_plan_without_gates_names_none() -> None:
     """STRICT has no gate to hold, and the exit status is bad all the same."""
     wanted = attrs.evolve(config(), gates=())
-    assert [*Configure(wanted, host=node()).forecast(in_time()).lines(wanted)][-1].endswith(
+    assert [*Configure(wanted, host=node()).forecast(in_time()).lines(wanted, None)][-1].endswith(
         "none, since no unit has a gate"
     )
 
