@@ -196,7 +196,7 @@ def test_apply_and_reset_tell_what_is_held_and_what_starts(tmp_path: Path) -> No
         machine.journal()
         shown = machine.run(*SHOW_HISTORY.split(), "--output=json").stdout.splitlines()
         names = ("COMMAND", "UID", "SUDO_UID", "BEFORE", "AFTER", "VERDICT")
-        refused = "configure/check-route-overlap: 1 of 1 expected CIDRs would not leave by eth0 as a whole:"
+        refused = f"configure/check-route-overlap: 1 of 1 expected CIDRs would not leave by eth0 as a whole: {CIDR}"
         assert [[json.loads(line)[f"HOSTROUTING_{name}"] for name in names] for line in shown] == [
             ["apply", "0", "1000", checksum, checksum, refused],
             ["reset", "0", "", checksum, "", f"no config is installed: there is no {INTENT_PATH}"],
