@@ -280,8 +280,9 @@ class Configure(_Pipeline):
         state = "the earlier config is in force, live and for the next boot"
         try:
             if is_installed:
-                # Without routes, the earlier config's unit could add its own again after they are removed.
-                for each in (routes, files) if self._config.static_routes.routes else (files, routes):
+                # A gate that starts meanwhile runs the earlier config's script, which puts its own routes back: after
+                # the files are exchanged, the routes are compared again.
+                for each in (routes, files, routes) if self._config.static_routes.routes else (files, routes):
                     execute(each, run.ctx, logger=self._logger)
             else:
                 state = "no route of this config is in force"

@@ -199,6 +199,22 @@ def test_an_apply_that_is_interrupted_is_undone(host: FakeHost, reason: str, cap
     assert caplog.messages.count(UNDONE) == 1
 
 
+def test_a_gate_that_starts_meanwhile_brings_no_route_back(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs the earlier script while the files are not exchanged yet: the routes are those of the new config."""
+    [earlier] = state(host)[0]
+    link = host.files.link
+
+    def start(path: str, target: str) -> bool:
+        if path == "/etc/aks-flex-node/hostrouting":
+            [now] = state(host)[0]
+            host.routes.apply([RouteChange.add(earlier.to_route()), RouteChange.remove(now)])
+        return link(path, target)
+
+    monkeypatch.setattr(host.files, "link", start)
+    execute(Configure(config({"destination": "172.16.16.0/24"}, mode="WARN"), host=host), in_time())
+    assert [route.destination for route in state(host)[0]] == ["172.16.16.0/24"]
+
+
 def test_an_undo_needs_no_space(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """When systemd is to read the new files, no file can be written any more, and the run is interrupted."""
     before = state(host)
