@@ -4,6 +4,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from typing import Any
 
 import attrs
 import pytest
@@ -18,6 +19,7 @@ from hostrouting.boot.layout import UNFINISHED
 from hostrouting.config import HostRoutingConfig, OverlapMode, RouteOverlapConfig
 from hostrouting.configure import Configure, Reset
 from hostrouting.exceptions import HostFileError, UnitError, WorseRoutingError
+from hostrouting.fib import Fib
 from hostrouting.host import Host, ObservedRoute, Route, RouteChange
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.ledger import Ledger
@@ -148,6 +150,26 @@ def test_a_backend_that_decides_unlike_the_model_is_judged_after(
     with pytest.raises(TaskFailedError) as caught:
         execute(Configure(wanted, host=host), in_time())
     assert [type(failure) for failure in caught.value.failures] == [WorseRoutingError]
+    assert state(host) == before
+    assert UNDONE in caplog.messages
+
+
+def test_an_address_that_the_model_cannot_decide_is_judged_by_the_kernel(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The plan is unknown and refuses nothing; the proof after finds the address wrong by our route: undone."""
+    before, wanted = state(host), config(RIGHT | {"gateway": "172.16.0.1", "dev": "ib0"})
+
+    def lookup(destinations: Sequence[int], **options: Any) -> object:
+        # The kernel knows that the packets are of no tunnel.
+        return Fib.of(host.routes.links(), host.routes.routes()).lookup(destinations, **options)
+
+    host.routes.insert_route(attrs.evolve(FABRIC, table=78))
+    host.routes.add_rule(Rule(10, table=78, tun_id=5))
+    monkeypatch.setattr(host.routes, "lookup", lookup)
+    assert "tun_id" in Configure(wanted, host=host).forecast(in_time()).undecided
+    with pytest.raises(TaskFailedError, match=r"by the change '[-+] 172\.16\.8\.0/22 via"):
+        execute(Configure(wanted, host=host), in_time())
     assert state(host) == before
     assert UNDONE in caplog.messages
 
