@@ -344,6 +344,23 @@ def test_a_full_disk_leaves_no_folder(host: FakeHost, is_installed: bool) -> Non
     assert folders(host) == before
 
 
+def test_a_first_apply_installs_all_files_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full after the first units: no unit is left without its gate, and the routes are in force."""
+    host = node()
+    write = host.files.write
+
+    def full(path: str, content: bytes, *, mode: int) -> bool:
+        if path.endswith("hostrouting-ready.service"):
+            raise HostFileError(f"cannot write {path}: No space left on device")
+        return write(path, content, mode=mode)
+
+    monkeypatch.setattr(host.files, "write", full)
+    assert run(Configure(config(RIGHT), host=host), in_time()).status == "failed"
+    routes, files = state(host)
+    assert [str(route) for route in routes] == [ROUTE]
+    assert not files
+
+
 def folders(host: FakeHost) -> list[str]:
     return host.files.tree.names("/etc/aks-flex-node") if host.files.tree.exists("/etc/aks-flex-node") else []
 
