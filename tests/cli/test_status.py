@@ -221,7 +221,7 @@ def test_an_apply_whose_routes_another_program_removes(
 def test_a_clock_that_was_set_back(host: FakeHost, on_stdin: Callable[..., Result]) -> None:
     """No age is told for a change of the future."""
     on_stdin(gated(MENDED), "apply")
-    host.files.modified = lambda _: 1e11  # type: ignore[method-assign]
+    host.files.modified = lambda _: 1e11  # type: ignore[method-assign, assignment]
     assert "\nlast change: unknown, since its time is later" in run_here("status").stdout
 
 
