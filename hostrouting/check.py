@@ -14,6 +14,7 @@ from hostrouting.commands import command_line
 from hostrouting.config import OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
 from hostrouting.findings import APPLY, NodeFinding, is_refused
+from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.route_overlap import OverlapReport, check_now, silent_routers
 from hostrouting.static_routes import ConfigureStaticRoutes
 from phases import DeadlineExceededError
@@ -212,8 +213,11 @@ class _Look:
     def _routes(self, ctx: Context) -> Iterable[NodeFinding]:
         if self.is_applied:
             prefixes = {route.prefix for route in self.config.static_routes.routes}
-            # A finding tells of those that come before the kernel's own.
-            if not any(own[:2] in prefixes for own in self.host.routes.routes_of(_KERNEL)):
+            # Another program may have removed routes since; a finding also tells of those before the kernel's own.
+            ours, own = (
+                {each[:2] for each in self.host.routes.routes_of(number)} for number in (OUR_PROTOCOL, _KERNEL)
+            )
+            if prefixes == ours and prefixes.isdisjoint(own):
                 return ()
         return ConfigureStaticRoutes(self.config, host=self.host).findings(ctx)
 

@@ -69,6 +69,11 @@ class _Run:
     removes: bool = True
     is_committed: bool = False
 
+    @property
+    def lacks_files(self) -> bool:
+        """True if a boot file could not be changed."""
+        return any(isinstance(cause, HostFileError) for failure in self.failures for cause in failure.failures)
+
 
 class _Pipeline(ABC):
     """Tasks under one hold of the run lock; a failure does not stop the others, and one error at the end has all."""
@@ -280,12 +285,16 @@ class Configure(_Pipeline):
         state = "the earlier config is in force, live and for the next boot"
         try:
             if is_installed:
-                # Without routes, the earlier config's unit could add its own again after they are removed.
-                for each in (routes, files) if self._config.static_routes.routes else (files, routes):
+                # A gate that starts meanwhile runs the earlier config's script, which puts its own routes back: after
+                # the files are exchanged, the routes are compared again.
+                for each in (routes, files, routes) if self._config.static_routes.routes else (files, routes):
                     execute(each, run.ctx, logger=self._logger)
             else:
                 state = "no route of this config is in force"
                 self._attempt(files, run)
+                if run.lacks_files:
+                    # Without the others, those that were written would hold nothing, or for ever.
+                    self._undo(run, "nothing is installed for the next boot")
                 run.ledger.commit()
                 self._attempt(routes, run)
             run.ctx.check()
@@ -373,7 +382,7 @@ class Reset(_Pipeline):
         self._boot.refuse_unwritable(*self._present(run.ctx))
         files, *others = self._tasks(run)
         self._attempt(files, run)
-        if any(isinstance(cause, HostFileError) for failure in run.failures for cause in failure.failures):
+        if run.lacks_files:
             # The gates and the config stay, so the routes must, too.
             self._undo(run, "what was installed is in force, live and for the next boot")
             return

@@ -7,7 +7,7 @@ way is right, only the next hop that an address has already is right.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import attrs
 
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from hostrouting.route_overlap import OverlapReport
     from hostrouting.route_overlap.report import Finding
     from phases import Change, Context
+
+
+#: Before the change that makes an address worse.
+_BY: Final = ", by the change '"
 
 
 class Forecast(NamedTuple):
@@ -112,18 +116,22 @@ class Forecaster:
         if self._model is None or self._before is None:
             return Forecast()
         routing = self._host.routes
-        report = self._prove(routing)
+        report, was = self._prove(routing), self._model
+        if report.ok:
+            return Forecast(report)
+        now = routing.routes()
+        account = RouteAccount.between(was.routes(), now)
         try:
-            if report.ok or not any(_worse(self._before, report, self._model, routing)):
+            if not any(_worse(self._before, report, was, routing)):
                 return Forecast(report)
-            now = routing.routes()
-            account = RouteAccount.between(self._model.routes(), now)
             back, _ = account.inverse(now)
             # Others may have made it worse meanwhile: the cloud's agent connects a fabric at any time.
             without = Fib.of(routing.links(), now, routing.rules()).changed(back)
             return Forecast(report, tuple(_worse(self._prove(without), report, without, routing, account.made)))
         except UnknownDecisionError as error:
-            return Forecast(report, undecided=str(error))
+            # Then the kernel's own proof before counts, wherever the run has changed a route around the address.
+            caused = (line for line in _worse(self._before, report, routing, routing, account.made) if _BY in line)
+            return Forecast(report, tuple(caused), undecided=str(error))
 
 
 def dropped(earlier: HostRoutingConfig, config: HostRoutingConfig) -> Iterator[str]:
@@ -160,7 +168,7 @@ def _cause(address: int, changes: Sequence[RouteChange]) -> str:
         for route, change in routes
         if route and not (address ^ route.network) & netmask(route.prefix_length)
     ]
-    return f", by the change '{max(around)[1]}'" if around else ""
+    return f"{_BY}{max(around)[1]}'" if around else ""
 
 
 def _uncovered(new: Finding, old: Sequence[Finding], was: Routing, now: Routing) -> Iterator[tuple[int, int]]:

@@ -5,7 +5,7 @@ All of it is what `hostrouting check` finds, under the installed config.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -16,6 +16,7 @@ from hostrouting.commands import CHECK, FIX, SHOW_HISTORY, command_line
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import ConfigError, HostRoutingError, InvalidConfigError
 from hostrouting.host.units import template_of
+from hostrouting.net.routes import OUR_PROTOCOL
 from phases.exceptions import CONTEXT_OVER
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from hostrouting.check import NodeReport
     from hostrouting.host import Host
     from phases import Context
+
+
+_AHEAD: Final = "unknown, since its time is later than that of this clock"
 
 
 @attrs.frozen
@@ -122,7 +126,7 @@ def node_status(ctx: Context, host: Host, config: HostRoutingConfig | None = Non
     facts = {
         "config": INTENT_PATH,
         "checksum": installed_checksum(host.files),
-        "last_change": f"{timedelta(seconds=int(age))} ago; for all: {SHOW_HISTORY}",
+        "last_change": f"{f'{timedelta(seconds=int(age))} ago' if age >= 0 else _AHEAD}; for all: {SHOW_HISTORY}",
         "boot_files": f"{wrong} differ" if wrong else "right",
         "break_glass": broken or "not set",
         "watch": f"{unit} ({state(unit)})" if config.watch.enabled else "not enabled",
@@ -158,6 +162,8 @@ def _absence(ctx: Context, host: Host) -> str:
     boot, nothing = Boot(host, gates=()), HostRoutingConfig(gates=())
     planned = boot.drift(ctx, *boot_parts(nothing), Intent(config=nothing))
     left = [change.subject for change in planned if change.action == "-"] or boot.installed_units()
+    if host.is_live:
+        left += map(str, host.routes.routes_of(OUR_PROTOCOL))
     told = NOT_INSTALLED if host.is_live else f"{NOT_INSTALLED} in the image"
     step = "run: hostrouting reset" if host.is_live else "a reset with --root removes that"
     return f"{told}, but an earlier one has left {_first(left)}; {step}" if left else told

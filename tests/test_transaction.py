@@ -4,6 +4,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from typing import Any
 
 import attrs
 import pytest
@@ -18,6 +19,7 @@ from hostrouting.boot.layout import UNFINISHED
 from hostrouting.config import HostRoutingConfig, OverlapMode, RouteOverlapConfig
 from hostrouting.configure import Configure, Reset
 from hostrouting.exceptions import HostFileError, UnitError, WorseRoutingError
+from hostrouting.fib import Fib
 from hostrouting.host import Host, ObservedRoute, Route, RouteChange
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.ledger import Ledger
@@ -152,6 +154,26 @@ def test_a_backend_that_decides_unlike_the_model_is_judged_after(
     assert UNDONE in caplog.messages
 
 
+def test_an_address_that_the_model_cannot_decide_is_judged_by_the_kernel(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The plan is unknown and refuses nothing; the proof after finds the address wrong by our route: undone."""
+    before, wanted = state(host), config(RIGHT | {"gateway": "172.16.0.1", "dev": "ib0"})
+
+    def lookup(destinations: Sequence[int], **options: Any) -> object:
+        # The kernel knows that the packets are of no tunnel.
+        return Fib.of(host.routes.links(), host.routes.routes()).lookup(destinations, **options)
+
+    host.routes.insert_route(attrs.evolve(FABRIC, table=78))
+    host.routes.add_rule(Rule(10, table=78, tun_id=5))
+    monkeypatch.setattr(host.routes, "lookup", lookup)
+    assert "tun_id" in Configure(wanted, host=host).forecast(in_time()).undecided
+    with pytest.raises(TaskFailedError, match=r"by the change '[-+] 172\.16\.8\.0/22 via"):
+        execute(Configure(wanted, host=host), in_time())
+    assert state(host) == before
+    assert UNDONE in caplog.messages
+
+
 def test_a_fabric_that_came_meanwhile_undoes_nothing(host: FakeHost) -> None:
     """The agent connects a fabric while an apply works: without our changes the node would be as wrong."""
     wanted = config(RIGHT, {"destination": "172.16.16.0/24"})
@@ -197,6 +219,22 @@ def test_an_apply_that_is_interrupted_is_undone(host: FakeHost, reason: str, cap
     assert isinstance(report.error, CancelledError)
     assert state(host) == before
     assert caplog.messages.count(UNDONE) == 1
+
+
+def test_a_gate_that_starts_meanwhile_brings_no_route_back(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs the earlier script while the files are not exchanged yet: the routes are those of the new config."""
+    [earlier] = state(host)[0]
+    link = host.files.link
+
+    def start(path: str, target: str) -> bool:
+        if path == "/etc/aks-flex-node/hostrouting":
+            [now] = state(host)[0]
+            host.routes.apply([RouteChange.add(earlier.to_route()), RouteChange.remove(now)])
+        return link(path, target)
+
+    monkeypatch.setattr(host.files, "link", start)
+    execute(Configure(config({"destination": "172.16.16.0/24"}, mode="WARN"), host=host), in_time())
+    assert [route.destination for route in state(host)[0]] == ["172.16.16.0/24"]
 
 
 def test_an_undo_needs_no_space(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,6 +342,23 @@ def test_a_full_disk_leaves_no_folder(host: FakeHost, is_installed: bool) -> Non
     report = run(Configure(config(RIGHT, {"destination": "172.16.16.0/24"}), host=host), in_time())
     assert report.status == "failed"
     assert folders(host) == before
+
+
+def test_a_first_apply_installs_all_files_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full after the first units: no unit is left without its gate, and the routes are in force."""
+    host = node()
+    write = host.files.write
+
+    def full(path: str, content: bytes, *, mode: int) -> bool:
+        if path.endswith("hostrouting-ready.service"):
+            raise HostFileError(f"cannot write {path}: No space left on device")
+        return write(path, content, mode=mode)
+
+    monkeypatch.setattr(host.files, "write", full)
+    assert run(Configure(config(RIGHT), host=host), in_time()).status == "failed"
+    routes, files = state(host)
+    assert [str(route) for route in routes] == [ROUTE]
+    assert not files
 
 
 def folders(host: FakeHost) -> list[str]:

@@ -20,7 +20,7 @@ from support.intent_nodes import node as node_in_memory
 from support.kernel import needs_kernel
 
 from hostrouting import history
-from hostrouting.boot import INTENT_PATH, NOT_INSTALLED
+from hostrouting.boot import INTENT_PATH, NOT_INSTALLED, Boot
 from hostrouting.exceptions import BackendError, HostFileError, UnitError
 from hostrouting.host import Host, RouteChange
 from hostrouting.net.routes import OUR_PROTOCOL
@@ -190,6 +190,39 @@ def test_what_an_earlier_config_has_left(host: FakeHost, on_stdin: Callable[...,
     reset = run_here(*told.stderr.rpartition("run: hostrouting ")[2].split())
     assert (reset.returncode, reset.stdout.splitlines()[-1]) == (0, NOT_INSTALLED)
     assert run_here("status").stderr == f"hostrouting: {NOT_INSTALLED}\n"
+
+
+def test_a_route_that_an_interrupted_reset_has_left(host: FakeHost, on_stdin: Callable[..., Result]) -> None:
+    """The files are gone and the route is in force: it is named, and the next step removes it."""
+    on_stdin(gated(MENDED), "apply")
+    [route] = host.routes.routes_of(OUR_PROTOCOL)
+    run_here("reset")
+    host.routes.insert_route(route.to_route())
+    assert run_here("status").stderr.endswith(f"but an earlier one has left {route}; run: hostrouting reset\n")
+
+
+def test_an_apply_whose_routes_another_program_removes(
+    host: FakeHost, on_stdin: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They go after the proof: the last line tells what is, and not what the run has done."""
+    host.routes.remove_address("ib0", "172.16.1.4/16")
+    held = Boot.held
+
+    def lose(*words: Any) -> list[str]:
+        if host.files.exists("/run/aks-flex-node/route-overlap.ok"):
+            lose_our_routes(host)
+        return held(*words)
+
+    monkeypatch.setattr(Boot, "held", lose)
+    lost = on_stdin(gated(MENDED), "apply").stdout.splitlines()[-1]
+    assert lost.startswith("wrong: 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142: is not in force")
+
+
+def test_a_clock_that_was_set_back(host: FakeHost, on_stdin: Callable[..., Result]) -> None:
+    """No age is told for a change of the future."""
+    on_stdin(gated(MENDED), "apply")
+    host.files.modified = lambda _: 1e11  # type: ignore[method-assign, assignment]
+    assert "\nlast change: unknown, since its time is later" in run_here("status").stdout
 
 
 def test_without_config_the_installed_one_is_meant(
