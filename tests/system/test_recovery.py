@@ -246,8 +246,9 @@ class TestItStaysDown:
         prepare = f"{quiet} > /etc/systemd/system/quiet.target\n"
         with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
             machine.run("systemctl", "isolate", "quiet.target")
-            assert held(machine) == []
             # systemctl waits for the start of the target, and not for the ends of the units that it ends.
+            machine.until("[[ ! $(systemctl list-jobs --no-legend) ]]")
+            assert held(machine) == []
             machine.until(f"[[ $(systemctl is-active {RETRY}) != deactivating ]]")
             assert machine.state(RETRY).active_state == "inactive"
             machine.mend_routing()
