@@ -53,13 +53,12 @@ class Ledger:
         If there were any, a line tells the `state` after it. A second signal ends it.
         """
         own = ctx.shielded().child(timeout=SECONDS_TO_UNDO)
-        is_whole, nothing_changed = True, not self._records
+        is_whole, stays, nothing_changed = True, False, not self._records
         while self._step is not None and self._records:
             record = self._records[-1]
             try:
-                if record.undo is not None:
-                    # A systemd that hangs must not keep the routes from coming back.
-                    record.undo(own.child((own.remaining() or 0) / 2))
+                # A systemd that hangs must not keep the routes from coming back.
+                stays |= record.undo is not None and record.undo(own.child((own.remaining() or 0) / 2)) is False
                 self._step.undone(record)
             except Exception as error:  # noqa: BLE001 (an inverse may fail in any way, and the others are tried)
                 what = f"{record.changes[-1]}, and what changed with it: {error}"
@@ -72,5 +71,5 @@ class Ledger:
             self._records.pop()
         if is_whole and not nothing_changed:
             # As important as the error: of many lines the command shows the errors.
-            logger.error("undone: %s", state)
-        return is_whole
+            logger.error("undone: %s", "only in part, since others have changed the rest" if stays else state)
+        return is_whole and not stays

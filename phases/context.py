@@ -100,7 +100,7 @@ class Account(Protocol):
     def skips(self, name: str) -> bool:
         """Return True if the run leaves out tasks of this name."""
 
-    def record(self, change: Change, undo: Callable[[Context], None] | None) -> None:
+    def record(self, change: Change, undo: Callable[[Context], object] | None) -> None:
         """Add a change, with its inverse."""
 
 
@@ -156,7 +156,7 @@ class Context:
         """Return None unless the surrounding code holds the resource; otherwise the lock that its users share."""
         return self._held.get(resource)
 
-    def record(self, change: Change, *, undo: Callable[[Context], None] | None = None) -> None:
+    def record(self, change: Change, *, undo: Callable[[Context], object] | None = None) -> None:
         """Record a change of the current task; call this after the change is in effect.
 
         Reports show recorded changes, and `run(undo_on_failure=True)` reverses them, newest first.
@@ -165,8 +165,8 @@ class Context:
         Args:
             change: The change, as reports show it.
             undo: The inverse. It must be safe to call twice, and must change nothing, but log a
-                warning, if something else has altered the place since. One inverse given for
-                consecutive changes reverses them all and is called once.
+                warning and return False, if something else has altered the place since. One inverse
+                given for consecutive changes reverses them all and is called once.
 
         >>> from phases import Change, run, task
         >>> hosts = task("hosts")(lambda ctx: ctx.record(Change("+", "/etc/hosts")))

@@ -83,12 +83,14 @@ def context_of(ctx: object, logger: logging.Logger | None = None) -> Context:
 def call(method: Callable[[Context], object], ctx: Context, name: str) -> None:
     """Call a `do` or an `undo`, and raise TypeError if it returns a value, which would be lost.
 
+    An inverse may say by False that something stays.
+
     >>> call(lambda ctx: False, Context(), "do")
     Traceback (most recent call last):
     TypeError: do(ctx) returned a bool, and must return nothing: a task that fails raises an error
     """
     answer = method(ctx)
-    if answer is None:
+    if answer is None or (name == "undo" and isinstance(answer, bool)):
         return
     _close(answer)
     returned = f"{name}(ctx) returned a {type(answer).__name__}"

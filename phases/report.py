@@ -110,7 +110,7 @@ class Record(NamedTuple):
     """Consecutive changes of a task, with the one inverse of all; without changes: a completed task and its `undo`."""
 
     report: Report
-    undo: Callable[[Context], None] | None
+    undo: Callable[[Context], object] | None
     changes: list[Change]
 
 
@@ -179,7 +179,7 @@ class Step(NamedTuple):
         """See `Account`."""
         return name in self.skip
 
-    def record(self, change: Change, undo: Callable[[Context], None] | None) -> None:
+    def record(self, change: Change, undo: Callable[[Context], object] | None) -> None:
         """See `Account`."""
         with self.lock:
             newest = self.records[-1] if self.records else None

@@ -72,7 +72,7 @@ def undo(task: Task, ctx: Context | None = None, *, logger: logging.Logger | Non
     _undo(Report(task, names), task.undo if isinstance(task, Undoable) else None, ctx)
 
 
-def _undo(report: Report, inverse: Callable[[Context], None] | None, ctx: Context) -> None:
+def _undo(report: Report, inverse: Callable[[Context], object] | None, ctx: Context) -> None:
     if inverse is None:
         log_line(ctx.logger.warning, "cannot undo", report, "skipped")
     else:
@@ -80,7 +80,7 @@ def _undo(report: Report, inverse: Callable[[Context], None] | None, ctx: Contex
         _perform(Step.first(report), ctx, inverse, undoing=True)
 
 
-def _perform(step: Step, ctx: Context, method: Callable[[Context], None], *, undoing: bool = False) -> None:
+def _perform(step: Step, ctx: Context, method: Callable[[Context], object], *, undoing: bool = False) -> None:
     report, logger = step.report, ctx.logger
     name, prefix, status = ("undo", "undo ", "undone") if undoing else ("do", "", "ok")
     word, log = "completed", logger.info

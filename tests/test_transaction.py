@@ -237,6 +237,27 @@ def test_a_gate_that_starts_meanwhile_brings_no_route_back(host: FakeHost, monke
     assert [route.destination for route in state(host)[0]] == ["172.16.16.0/24"]
 
 
+def test_what_others_changed_meanwhile_is_not_told_as_undone(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Our new route leads elsewhere when the run is interrupted: it stays, and the last line does not hide that."""
+    ctx, reload = in_time(), host.services.daemon_reload
+
+    def change(given: Context) -> None:
+        monkeypatch.setattr(host.services, "daemon_reload", reload)
+        new = next(route for route in state(host)[0] if route.destination == "172.16.16.0/24")
+        other = Route.parse("172.16.16.0/24", dev="ib0", protocol=142)
+        host.routes.apply([RouteChange.replace(new, other)])
+        ctx.cancel("SIGINT")
+        reload(given)
+
+    monkeypatch.setattr(host.services, "daemon_reload", change)
+    run(Configure(config(RIGHT, {"destination": "172.16.16.0/24"}), host=host), ctx)
+    assert [line for line in caplog.messages if "undone" in line] == [
+        "undone: only in part, since others have changed the rest"
+    ]
+
+
 def test_an_undo_needs_no_space(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """When systemd is to read the new files, no file can be written any more, and the run is interrupted."""
     before = state(host)

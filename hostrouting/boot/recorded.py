@@ -97,23 +97,22 @@ class RecordedFiles:
             self._ctx.record(change, undo=self.undo)
             self._is_recorded = True
 
-    def undo(self, ctx: Context) -> None:
-        """Restore all files, those that changed last first."""
+    def undo(self, ctx: Context) -> bool:
+        """Restore all files, those that changed last first; return False if they stay."""
         with self._host.lock.hold(ctx) as held:
             now = {path: state_of(self._host.files, path) for path in self._states}
             altered = [path for path, states in self._states.items() if now[path] not in states]
             if altered:
                 _logger.warning("%s changed since this run; the files of this run stay", ", ".join(altered))
-                return
+                return False
             back = [path for path, (before, _) in self._states.items() if now[path] != before]
-            if not back:
-                return
-            with self._restoring(held):
+            with self._restoring(held) if back else nullcontext():
                 for path in reversed(back):
                     before, _ = self._states[path]
                     self._put(path, before)
                     if before is None:
                         self._host.files.remove_directory_if_empty(path.rpartition("/")[0])
+            return True
 
     def _put(self, path: str, state: FileState) -> None:
         files = self._host.files

@@ -111,7 +111,7 @@ def _is_overtaken(error: RouteRejectedError, outcome: Reconciliation) -> bool:
 def _record(ctx: Context, account: RouteAccount, host: Host, logger: logging.Logger) -> None:
     """Record changes that were made, with one inverse for all of them."""
 
-    def undo(ctx: Context) -> None:
+    def undo(ctx: Context) -> bool:
         with host.lock.hold(ctx):
             notes: list[str] = []
 
@@ -122,6 +122,7 @@ def _record(ctx: Context, account: RouteAccount, host: Host, logger: logging.Log
             _apply(host, plan)
             for note in notes:
                 logger.warning("%s", note)
+            return not notes
 
     for change in account.changes():
         ctx.record(change, undo=undo)

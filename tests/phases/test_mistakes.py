@@ -128,7 +128,10 @@ def test_wrappers_return_the_result_of_do() -> None:
 
 @pytest.mark.parametrize(("method", "why"), ANSWERS)
 def test_whatever_undo_returns_is_a_failure(method: Callable[[object], object], why: str) -> None:
-    """An `undo` that never ran is not reported as undone."""
+    """An `undo` that never ran is not reported as undone; by a bool it may say if something stays."""
+    if why.startswith("a bool"):
+        undo(_Task(undo=method))
+        return
     with pytest.raises(TaskFailedError, match=rf"^greet: undo\(ctx\) returned {why}"):
         undo(_Task(undo=method))
 
