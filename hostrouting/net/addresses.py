@@ -98,6 +98,10 @@ class Prefix(NamedTuple):
         return f"{format_address(self.family, self.network)}/{self.length}"
 
 
+#: Addresses that are good on one link only.
+LINK_LOCAL: Final = Prefix.parse("fe80::/10")
+
+
 class Networks:
     """Ranges of addresses.
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from hostrouting.exceptions import BackendError
-from hostrouting.net.addresses import format_cidr
-from hostrouting.net.routes import MAIN_TABLE, Route
+from hostrouting.net.addresses import IPV4, IPV6, Prefix
+from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE, Route
 from phases import CommandFailedError, Context, run_command
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ class Node(Protocol):
     def set_up(self, name: str, *, up: bool = True) -> None:
         """Set the device up or down.
 
-        Down removes its routes, but for those of its addresses. Up restores only the kernel's own routes, and the next
-        hops of multipath routes.
+        Down removes its routes, but for those of its IPv4 addresses, and its IPv6 addresses. Up restores only the
+        kernel's own routes, and the next hops of multipath routes.
         """
 
     def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
@@ -112,6 +112,10 @@ class KernelNode(Node):
             # The kernel's default; systemd's sysctl settings change it, and namespaces inherit that.
             settings = "/proc/sys/net/ipv4/conf/{all,default}/promote_secondaries"
             node.run("bash", "-c", f"for setting in {settings}; do echo 0 > $setting; done")
+            # IPv6 addresses are the given ones only, and good at once.
+            node.run(
+                "bash", "-c", "cd /proc/sys/net/ipv6/conf/default && echo 0 > accept_dad && echo 1 > addr_gen_mode"
+            )
             node.ip("link", "set", "lo", "up")
             yield node
         finally:
@@ -145,6 +149,10 @@ class KernelNode(Node):
     def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """`ip address add`."""
         self.ip("address", "add", *_address_words(address, peer), "dev", dev)
+        local = address.partition("/")[0]
+        # The kernel adds the routes of an IPv6 address a little later.
+        while ":" in local and not self.ip("-6", "route", "show", "table", "local", local, "dev", dev):
+            pass
 
     def remove_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """`ip address delete`."""
@@ -156,19 +164,19 @@ class KernelNode(Node):
 
     def insert_route(self, route: Route, *, verb: str = "add") -> None:
         """`ip route add`, `prepend`, `append` or `replace`, in full description."""
-        self.ip("route", verb, *_route_words(route))
+        self.ip(_family(route), "route", verb, *_route_words(route))
 
     def delete_route(self, route: Route | ObservedRoute) -> None:
         """`ip route delete`, in full description."""
-        self.ip("route", "delete", *_route_words(route))
+        self.ip(_family(route), "route", "delete", *_route_words(route))
 
     def add_rule(self, rule: Rule) -> None:
         """`ip rule add`."""
-        self.ip("rule", "add", *_rule_words(rule), "protocol", str(rule.protocol))
+        self.ip(_family(rule), "rule", "add", *_rule_words(rule), "protocol", str(rule.protocol))
 
     def remove_rule(self, rule: Rule) -> None:
         """`ip rule delete`."""
-        self.ip("rule", "delete", *_rule_words(rule))
+        self.ip(_family(rule), "rule", "delete", *_rule_words(rule))
 
 
 def _run(*argv: str) -> str:
@@ -178,6 +186,10 @@ def _run(*argv: str) -> str:
         raise BackendError(f"{' '.join(argv)}: {error.stderr.strip()}") from error
 
 
+def _family(thing: Route | ObservedRoute | Rule) -> str:
+    return "-4" if thing.family == IPV4 else "-6"
+
+
 def _address_words(address: str, peer: str | None) -> list[str]:
     local, _, length = address.partition("/")
     return [address] if peer is None else [local, "peer", f"{peer}/{length}"]
@@ -185,8 +197,8 @@ def _address_words(address: str, peer: str | None) -> list[str]:
 
 def _rule_words(rule: Rule) -> list[str]:
     words = ["not"] if rule.inverted else []
-    words += ["priority", str(rule.priority), "from", format_cidr(*rule.source)]
-    words += ["to", format_cidr(*rule.destination)] if rule.destination[1] else []
+    words += ["priority", str(rule.priority), "from", str(Prefix(rule.family, *rule.source))]
+    words += ["to", str(Prefix(rule.family, *rule.destination))] if rule.destination[1] else []
     for name, value in rule.selectors.items():
         words += [name] if name == "l3mdev" else [name, value]
     # A deletion takes a rule of any mask unless it names one.
@@ -204,4 +216,6 @@ def _rule_words(rule: Rule) -> list[str]:
 def _route_words(route: Route | ObservedRoute) -> list[str]:
     wanted = route if isinstance(route, Route) else route.to_route()
     # Where none is shown, `ip` would choose the table and the scope by the type.
-    return ["table", str(wanted.table), "scope", str(wanted.scope), *str(wanted).split()]
+    words = ["table", str(wanted.table), "scope", str(wanted.scope), *str(wanted).split()]
+    # The kernel has IPv6 routes that block on the loopback device, and would remove one by any.
+    return [*words, "dev", "lo"] if route.family == IPV6 and route.kind in DEVICELESS_KINDS else words
