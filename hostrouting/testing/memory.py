@@ -1,4 +1,4 @@
-"""A node's IPv4 routing in memory: the fake that earns its place by passing the kernel's own contract suite."""
+"""A node's routing in memory: the fake that earns its place by passing the kernel's own contract suite."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import attrs
 
 from hostrouting.exceptions import BackendError, LinkNotFoundError
 from hostrouting.fib import Fib
+from hostrouting.fib.model import resting
 from hostrouting.fib.rules import Policy
 from hostrouting.fib.tables import key_of
 from hostrouting.host.netlink.batches import commit_routes
-from hostrouting.net.addresses import format_ipv4, parse_cidr, parse_ipv4
+from hostrouting.net.addresses import IPV4, IPV6, format_ipv4, parse_cidr, parse_ipv4
 from hostrouting.net.events import AddressEvent, DeviceEvent, NeighbourEvent, RouteEvent, RuleEvent
 from hostrouting.net.links import Device, DeviceAddress, Neighbour
 from hostrouting.net.routes import SCOPE_HOST, ObservedRoute, Route, place
-from hostrouting.testing import consequences
+from hostrouting.testing import consequences, memory_six
 from hostrouting.testing.admission import admitted, check_rule, is_named_by, removed, shown, shown_path
 from hostrouting.testing.faults import OneByOne, Operations, Refused
 from hostrouting.testing.memory_events import Indexes, MemoryEvents
@@ -46,16 +47,29 @@ class MemoryNode(Node):
         self.events: MemoryEvents = MemoryEvents()
         self.indexes: Indexes = Indexes()
         self.fib: Fib = attrs.evolve(Fib.of([], []), merged=True)
+        self.six: tuple[ObservedRoute, ...] = ()
         self._unplugged: set[str] = set()
         own = parse_ipv4("127.0.0.1")
         self._add_device("lo", loopback=True, addresses=(DeviceAddress(own, 8, own, scope=SCOPE_HOST),))
         self.set_up("lo")
+        self.add_address("lo", "::1/128")
 
-    def add_link(self, name: str, *, up: bool = True, carrier: bool = True) -> None:
+    def add_link(
+        self,
+        name: str,
+        *,
+        up: bool = True,
+        carrier: bool = True,
+        mac: str = "",
+        kind: str = "",
+        master: str | None = None,
+    ) -> None:
         """See `Node.add_link`."""
         if name in self.fib.devices:
             raise _refusal(f"link {name}", Refused(errno.EEXIST))
-        self._add_device(name)
+        if master is not None:
+            self._device(master)
+        self._add_device(name, mac=mac.lower(), kind=kind, master=master)
         if not carrier:
             self._unplugged.add(name)
         if up:
@@ -68,6 +82,7 @@ class MemoryNode(Node):
         self.fib = consequences.device_removed(self.fib, name)
         self.events.announce(*(AddressEvent("remove", name, address) for address in device.addresses))
         self.events.announce(DeviceEvent("remove", _bare(device)))
+        self.six = tuple(route for route in self.six if name not in route.devs)
         self._unplugged.discard(name)
         del self.indexes[name]
 
@@ -78,6 +93,7 @@ class MemoryNode(Node):
             return
         if not up:
             self.fib = consequences.device_down(self.fib, name)
+            self.six = tuple(route for route in self.six if name not in route.devs)
             self._announce_device(name)
             for number in device.neighbours:
                 self.events.announce(NeighbourEvent("remove", _neighbour(name, number)))
@@ -85,11 +101,20 @@ class MemoryNode(Node):
         self.fib = consequences.device_up(self.fib, name, carrier=name not in self._unplugged)
         self._announce_device(name)
         for address in self.fib.devices[name].addresses:
+            if address.family == IPV6:
+                self._add_own(name, address)
+                continue
             self.fib = consequences.with_own_routes(self.fib, name, address)
 
     def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """See `Node.add_address`; the address gets no broadcast address."""
         device = self._device(dev)
+        if ":" in address:
+            own = DeviceAddress.parse(address)._replace(scope=SCOPE_HOST if dev == "lo" else 0)
+            self._keep(device._replace(addresses=(*device.addresses, own)))
+            self._add_own(dev, own)
+            self.events.announce(AddressEvent("set", dev, own))
+            return
         new = _address(address, peer)
         same = [other for other in device.addresses if consequences.same_subnet(new, other)]
         if any(other.local == new.local for other in same):
@@ -100,8 +125,15 @@ class MemoryNode(Node):
 
     def remove_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """See `Node.remove_address`."""
-        wanted = _address(address, peer)
         device = self._device(dev)
+        if ":" in address:
+            [own] = [own for own in device.addresses if own.family == IPV6 and str(own) == address]
+            self._keep(device._replace(addresses=tuple(other for other in device.addresses if other != own)))
+            gone_with_it = [*memory_six.own_routes(device, own)]
+            self.six = tuple(route for route in self.six if route not in gone_with_it)
+            self.events.announce(AddressEvent("remove", dev, own))
+            return
+        wanted = _address(address, peer)
         gone = next((own for own in device.addresses if own[:3] == wanted[:3]), None)
         if gone is None:
             raise _refusal(f"address {address} on {dev}", Refused(errno.EADDRNOTAVAIL, "Address not found"))
@@ -134,6 +166,14 @@ class MemoryNode(Node):
 
     def take(self, verb: str, route: Route | ObservedRoute) -> None:
         """Make one change, or raise `Refused`; `remove` takes the first route that fits."""
+        if route.family == IPV6:
+            if verb == "remove":
+                self.six = memory_six.removed(self.six, route)
+                self.events.announce(RouteEvent("remove", resting(route)))
+            else:
+                self.six = memory_six.admitted(self.six, resting(route), verb, self.fib.devices)
+                self.events.announce(RouteEvent("add", resting(route)))
+            return
         before, self.fib = self.fib, removed(self.fib, route) if verb == "remove" else admitted(self.fib, route, verb)
         buckets = [fib.tables.bucket(key_of(route)) for fib in (before, self.fib)]
         self.events.announce(*change_of_a_route(verb, *buckets))
@@ -156,6 +196,11 @@ class MemoryNode(Node):
             raise _refusal(f"rule {rule.priority}", Refused(errno.ENOENT))
         self._set_policy(other for other in policy if other is not gone)
         self.events.announce(RuleEvent("remove", gone))
+
+    def _add_own(self, name: str, address: DeviceAddress) -> None:
+        for route in memory_six.own_routes(self.fib.devices[name], address):
+            if route not in self.six:
+                self.six = memory_six.added(self.six, route)
 
     def _set_policy(self, policy: Iterable[Rule]) -> None:
         self.fib = attrs.evolve(self.fib, policy=Policy(policy), merged=False)
@@ -226,6 +271,8 @@ class MemoryBackend(MemoryNode):
     model (nexthop objects, for example) raises ValueError.
     """
 
+    families: tuple[int, ...] = (IPV4, IPV6)
+
     def __init__(self) -> None:
         super().__init__()
         #: The steps of batches, those of rollbacks counted in.
@@ -238,22 +285,29 @@ class MemoryBackend(MemoryNode):
         """See `RouteBackend.links`."""
         return self.fib.links()
 
-    def routes(self) -> list[ObservedRoute]:
+    def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         """See `RouteBackend.routes`."""
-        return list(map(shown, self.fib.tables))
+        return list(self.six) if family == IPV6 else list(map(shown, self.fib.tables))
 
-    def routes_of(self, protocol: int) -> list[ObservedRoute]:
+    def routes_of(self, protocol: int, family: int = IPV4) -> list[ObservedRoute]:
         """See `RouteBackend.routes_of`."""
-        return [shown(route) for route in self.fib.tables if route.protocol == protocol]
+        return [route for route in self.routes(family) if route.protocol == protocol]
 
-    def rules(self) -> list[Rule]:
+    def rules(self, family: int = IPV4) -> list[Rule]:
         """See `RouteBackend.rules`."""
-        return self.fib.rules()
+        return list(memory_six.RULES) if family == IPV6 else self.fib.rules()
 
     def lookup(
-        self, destinations: Sequence[int], *, sources: Sequence[int | None] | None = None, resolve: bool = False
+        self,
+        destinations: Sequence[int],
+        *,
+        sources: Sequence[int | None] | None = None,
+        resolve: bool = False,
+        family: int = IPV4,
     ) -> list[Lookup]:
         """See `RouteBackend.lookup`."""
+        if family == IPV6:
+            return [memory_six.answer(self.six, number) for number in destinations]
         answers = self.fib.lookup(destinations, sources=sources, resolve=resolve)
         cleaned = shown_path if resolve else shown
         return [answer._replace(route=answer.route and cleaned(answer.route)) for answer in answers]
@@ -266,7 +320,7 @@ class MemoryBackend(MemoryNode):
         standing: Sequence[ObservedRoute] | None = None,
     ) -> None:
         """Make all the changes, in their order, or none of them."""
-        transport: OneByOne[AnyRoute] = OneByOne(self.steps, self.take, self.routes)
+        transport: OneByOne[AnyRoute] = OneByOne(self.steps, self.take, lambda: self.routes() + self.routes(IPV6))
         commit_routes(transport, changes, devices=self.fib.devices, verify=verify, standing=standing)
 
     def fail_at(self, step: int, *, number: int = errno.ENOBUFS) -> None:
