@@ -11,7 +11,7 @@ import attrs
 from hostrouting.exceptions import BackendError
 from hostrouting.fib.rules import LOOPBACK, TOS_BITS, Packet, Policy
 from hostrouting.fib.tables import Tables, deleted, inserted, key_of
-from hostrouting.net.addresses import netmask
+from hostrouting.net.addresses import IPV4, netmask
 from hostrouting.net.links import vrf_of
 from hostrouting.net.routes import (
     FLAG_ONLINK,
@@ -285,7 +285,7 @@ def source_by(hop: NextHop, scope: int, links: Iterable[Device]) -> int | None:
         (link.name, address)
         for link in devices.values()
         for address in link.addresses
-        if not address.secondary and address.scope <= scope
+        if address.family == IPV4 and not address.secondary and address.scope <= scope
     ]
     own = [address for name, address in eligible if name == hop.dev]
     for address in own:

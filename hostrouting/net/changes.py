@@ -26,8 +26,8 @@ class RouteChange:
     come after all other changes of the batch. So a route can be moved within its place: both are the same. No change
     overwrites a route: the kernel would overwrite the first route of the place, and by then that may be a foreign one.
 
-    Two IPv6 routes by gateways that share a place become one multipath route, so they are only added to an empty place,
-    and a replacement removes first.
+    Two IPv6 routes by gateways that share a place become one multipath route, so such a route is only added to an empty
+    place. No IPv6 route is prepended, and a replacement of one removes first.
 
     >>> from hostrouting.net.routes import Route
     >>> str(RouteChange.add(Route.parse("172.16.1.0/24", dev="eth0")))
@@ -43,7 +43,10 @@ class RouteChange:
         if self.before is None and self.after is None:
             raise ValueError("a change has neither 'before' nor 'after'; give one of them")
         if self.after is not None and self.after.family == IPV6 and self.verb != "add":
-            raise ValueError(f"'{self.after}' can only be added to an empty place: the kernel may merge IPv6 routes")
+            if self.verb == "prepend":
+                raise ValueError(f"'{self.after}' cannot be prepended: a new IPv6 route is the last of its place")
+            if may_merge(self.after):
+                raise ValueError(f"'{self.after}' can only be added to an empty place: the kernel merges such routes")
         if self.before is not None and self.after is not None and place(self.before) != place(self.after):
             raise ValueError(
                 f"'{self.after}' cannot replace '{self.before}': destination, tos, metric and table must be the same; "

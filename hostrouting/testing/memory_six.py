@@ -40,7 +40,8 @@ def admitted(
     held: tuple[ObservedRoute, ...], new: ObservedRoute, verb: str, devices: Mapping[str, Device]
 ) -> tuple[ObservedRoute, ...]:
     """Return the routes after an addition; `Refused` if the kernel refuses it."""
-    if any(place(other) == place(new) for other in held) and verb == "add":
+    here = [other for other in held if place(other) == place(new)]
+    if here and (verb == "add" or any(set(other.hops) & set(new.hops) for other in here)):
         raise Refused(errno.EEXIST)
     for hop in new.hops:
         if hop.dev not in devices:
