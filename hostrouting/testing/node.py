@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from hostrouting.exceptions import BackendError
-from hostrouting.net.addresses import format_cidr
+from hostrouting.net.addresses import IPV4, IPV6, Prefix
 from hostrouting.net.routes import MAIN_TABLE, Route
 from phases import CommandFailedError, Context, run_command
 
@@ -76,12 +76,15 @@ class Node(Protocol):
         kind: str = "unicast",
         source: str | None = None,
     ) -> None:
-        """Append a foreign route given as text, as `ip route append` does; `default` is a destination."""
+        """Append a foreign route given as text, as `ip route append` does; `default` is a destination of IPv4.
+
+        As for `ip`, metric 0 of IPv6 means 1024.
+        """
         route = Route.parse(
             "0.0.0.0/0" if destination == "default" else destination,
             gateway=gateway,
             dev=dev,
-            metric=metric,
+            metric=metric or (1024 if ":" in destination else 0),
             table=table,
             protocol=protocol,
             kind=kind,
@@ -144,7 +147,8 @@ class KernelNode(Node):
 
     def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """`ip address add`."""
-        self.ip("address", "add", *_address_words(address, peer), "dev", dev)
+        # Usable at once.
+        self.ip("address", "add", *_address_words(address, peer), "dev", dev, *(["nodad"] if ":" in address else []))
 
     def remove_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """`ip address delete`."""
@@ -156,19 +160,27 @@ class KernelNode(Node):
 
     def insert_route(self, route: Route, *, verb: str = "add") -> None:
         """`ip route add`, `prepend`, `append` or `replace`, in full description."""
-        self.ip("route", verb, *_route_words(route))
+        self._change_route(verb, route)
 
     def delete_route(self, route: Route | ObservedRoute) -> None:
         """`ip route delete`, in full description."""
-        self.ip("route", "delete", *_route_words(route))
+        self._change_route("delete", route)
+
+    def _change_route(self, verb: str, route: Route | ObservedRoute) -> None:
+        wanted = route if isinstance(route, Route) else route.to_route()
+        # Where none is shown, `ip` would choose the table and the scope by the type; IPv6 has no scopes.
+        words = ["table", str(wanted.table), *str(wanted).split()]
+        self.ip(
+            *_family(wanted), "route", verb, *words, *(["scope", str(wanted.scope)] if wanted.family == IPV4 else [])
+        )
 
     def add_rule(self, rule: Rule) -> None:
         """`ip rule add`."""
-        self.ip("rule", "add", *_rule_words(rule), "protocol", str(rule.protocol))
+        self.ip(*_family(rule), "rule", "add", *_rule_words(rule), "protocol", str(rule.protocol))
 
     def remove_rule(self, rule: Rule) -> None:
         """`ip rule delete`."""
-        self.ip("rule", "delete", *_rule_words(rule))
+        self.ip(*_family(rule), "rule", "delete", *_rule_words(rule))
 
 
 def _run(*argv: str) -> str:
@@ -183,10 +195,14 @@ def _address_words(address: str, peer: str | None) -> list[str]:
     return [address] if peer is None else [local, "peer", f"{peer}/{length}"]
 
 
+def _family(one: Route | Rule) -> list[str]:
+    return ["-6" if one.family == IPV6 else "-4"]
+
+
 def _rule_words(rule: Rule) -> list[str]:
     words = ["not"] if rule.inverted else []
-    words += ["priority", str(rule.priority), "from", format_cidr(*rule.source)]
-    words += ["to", format_cidr(*rule.destination)] if rule.destination[1] else []
+    words += ["priority", str(rule.priority), "from", str(Prefix(rule.family, *rule.source))]
+    words += ["to", str(Prefix(rule.family, *rule.destination))] if rule.destination[1] else []
     for name, value in rule.selectors.items():
         words += [name] if name == "l3mdev" else [name, value]
     # A deletion takes a rule of any mask unless it names one.
@@ -199,9 +215,3 @@ def _rule_words(rule: Rule) -> list[str]:
         "suppress_ifgroup": rule.suppress_group,
     }
     return words + [str(word) for item in last.items() if item[1] is not None for word in item]
-
-
-def _route_words(route: Route | ObservedRoute) -> list[str]:
-    wanted = route if isinstance(route, Route) else route.to_route()
-    # Where none is shown, `ip` would choose the table and the scope by the type.
-    return ["table", str(wanted.table), "scope", str(wanted.scope), *str(wanted).split()]
