@@ -95,6 +95,7 @@ class Fib:
     #: Until a rule is added or removed, the kernel keeps the local and the main table as one: a longer prefix in main
     #: beats a shorter one in local. None if that is unknown: a rule may have come and gone. (IPv4 only.)
     merged: bool | None = None
+    families = (IPV4, IPV6)
     _has_vrf: bool = attrs.field(init=False, repr=False)
 
     @_has_vrf.default
@@ -308,7 +309,7 @@ def resting(route: Route | ObservedRoute) -> ObservedRoute:
 
 
 def _is_on_link(route: ObservedRoute | None) -> bool:
-    return route is not None and route.dev is not None and route.gateway is None
+    return route is not None and bool(route.hops) and not any(hop.gateway for hop in route.hops)
 
 
 def _unknown(rule: Rule) -> Decision:

@@ -99,7 +99,7 @@ class Prefix(NamedTuple):
 
 
 #: Addresses that are good on one link only.
-LINK_LOCAL: Final = Prefix.parse("fe80::/10")
+LINK_LOCAL: Final = Prefix(IPV6, 0xFE80 << 112, 10)
 
 
 class Networks:

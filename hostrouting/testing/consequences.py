@@ -117,7 +117,7 @@ def own_routes(fib: Fib, device: Device, address: DeviceAddress) -> list[Observe
 def with_own_routes(fib: Fib, name: str, address: DeviceAddress) -> Fib:
     """Return the model with the routes that the kernel makes for an address of a device, see `own_routes`."""
     if address.family == IPV6:
-        return ipv6.with_own_routes(fib, name, address)
+        return ipv6.with_networks(fib, name, address)
     device = fib.devices[name]
     for route in own_routes(fib, device, address):
         # The kernel refuses a source that is not local. If the local route of a primary address was deleted, its

@@ -56,7 +56,8 @@ def shown(bucket: Bucket, route: ObservedRoute) -> ObservedRoute:
     """Return the route that one of the bucket is a part of."""
     first, *others = together = _together(bucket, route)
     if others:
-        return first._replace(nexthops=tuple(hop._replace(extra=()) for one in together for hop in one.hops), flags=0)
+        hops = sorted((hop._replace(extra=()) for one in together for hop in one.hops), key=str)
+        return first._replace(nexthops=tuple(hops), flags=0)
     for hop in route.hops:
         flags = FLAG_ONLINK if hop.onlink else 0
         return route._replace(
@@ -91,20 +92,21 @@ def removed(fib: Fib, named: ObservedRoute) -> Fib:
     raise Refused(errno.ESRCH)
 
 
-def address_added(fib: Fib, name: str, new: DeviceAddress, *, forwards: bool) -> Fib:
+def address_added(fib: Fib, name: str, new: DeviceAddress, *, forwards: bool = False) -> Fib:
     """Add an address, with the kernel's routes for it. If the node forwards, its network has an anycast address."""
     device = fib.devices[name]
     ours = [own for own in device.addresses if own.family == IPV6]
     others = [own for own in device.addresses if own.family != IPV6]
-    fib = with_own_routes(_with_addresses(fib, name, (*others, new, *ours)), name, new)
-    if forwards and new.prefix_length <= _LONGEST_WITH_ANYCAST:
+    fib = _with_addresses(fib, name, (*others, new, *ours))
+    fib = _owned(fib, _route(name, new.local, 128, table=LOCAL_TABLE, kind="local"))
+    fib = with_networks(fib, name, new)
+    if forwards and _anycast(new) not in {None, *map(_anycast, ours)}:
         fib = _owned(fib, _route(name, _network(new), 128, table=LOCAL_TABLE, kind="anycast"))
     return fib
 
 
-def with_own_routes(fib: Fib, name: str, address: DeviceAddress) -> Fib:
-    """Return the model with the routes that the kernel makes for an address of a device."""
-    fib = _owned(fib, _route(name, address.local, 128, table=LOCAL_TABLE, kind="local"))
+def with_networks(fib: Fib, name: str, address: DeviceAddress) -> Fib:
+    """Return the model with the routes to the networks of an address while its device is up."""
     if not fib.devices[name].up or address.scope == SCOPE_HOST:
         return fib
     networks = [(_network(address), address.prefix_length), (address.peer, 128)]
@@ -123,11 +125,11 @@ def address_removed(fib: Fib, name: str, gone: DeviceAddress) -> Fib:
     """Remove an address with its routes. Of its network goes the first route on the link, even if it is another's."""
     left = tuple(own for own in fib.devices[name].addresses if own != gone)
     fib = _with_addresses(fib, name, left)
-    kept = {(_network(own), own.prefix_length) for own in left if own.family == IPV6}
+    ours = [own for own in left if own.family == IPV6]
     ends = [_route(name, gone.local, 128, table=LOCAL_TABLE, kind="local")]
-    if _network(gone) not in {network for network, length in kept if length <= _LONGEST_WITH_ANYCAST}:
+    if _anycast(gone) not in map(_anycast, ours):
         ends.append(_route(name, _network(gone), 128, table=LOCAL_TABLE, kind="anycast"))
-    if (_network(gone), gone.prefix_length) not in kept:
+    if (_network(gone), gone.prefix_length) not in [(_network(own), own.prefix_length) for own in ours]:
         ends.append(_route(name, _network(gone), gone.prefix_length))
     if gone.peer != gone.local:
         ends.append(_route(name, gone.peer, 128))
@@ -186,8 +188,9 @@ def _check_gateway(fib: Fib, table: int, hop: NextHop, gateway: Address) -> None
     if _holds(fib, gateway.number, hop.dev if is_near else None):
         raise Refused(errno.EINVAL, "Gateway can not be a local address")
     if hop.onlink and not is_near:
-        found = fib.search(MAIN_TABLE, Packet(gateway.number, oif=hop.dev, iif="", family=IPV6))
-        if found is not None and found.network and (found.kind != "unicast" or found.devs != (hop.dev,)):
+        # It may leave by another device, like a packet that came in by this one.
+        found = fib.search(MAIN_TABLE, Packet(gateway.number, iif=hop.dev, family=IPV6))
+        if found and found.devs and found.network and (found.kind != "unicast" or found.devs != (hop.dev,)):
             raise Refused(errno.EINVAL, "Nexthop has invalid gateway or device mismatch")
     if not fib.takes(hop, table):
         raise Refused(errno.EHOSTUNREACH)
@@ -262,6 +265,11 @@ def _changed(fib: Fib, change: Callable[[Bucket, ObservedRoute], ObservedRoute |
         if bucket
     }
     return attrs.evolve(fib, tables=fib.tables.with_buckets(changes))
+
+
+def _anycast(address: DeviceAddress) -> int | None:
+    """Return the address of any of the routers in the network of an address."""
+    return _network(address) if address.prefix_length <= _LONGEST_WITH_ANYCAST else None
 
 
 def _network(address: DeviceAddress) -> int:

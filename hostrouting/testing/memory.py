@@ -49,15 +49,27 @@ class MemoryNode(Node):
         #: If it forwards IPv6, each network of a new address has an anycast address.
         self.forwards_ipv6: bool = False
         self._unplugged: set[str] = set()
-        own = [DeviceAddress.parse(text)._replace(scope=SCOPE_HOST) for text in ("127.0.0.1/8", "::1/128")]
-        self._add_device("lo", loopback=True, addresses=tuple(own))
+        own, own_ipv6 = (DeviceAddress.parse(text)._replace(scope=SCOPE_HOST) for text in ("127.0.0.1/8", "::1/128"))
+        self._add_device("lo", loopback=True, addresses=(own,))
         self.set_up("lo")
+        self.fib = ipv6.address_added(self.fib, "lo", own_ipv6)
 
-    def add_link(self, name: str, *, up: bool = True, carrier: bool = True) -> None:
+    def add_link(
+        self,
+        name: str,
+        *,
+        up: bool = True,
+        carrier: bool = True,
+        mac: str = "",
+        kind: str = "",
+        master: str | None = None,
+    ) -> None:
         """See `Node.add_link`."""
         if name in self.fib.devices:
             raise _refusal(f"link {name}", Refused(errno.EEXIST))
-        self._add_device(name)
+        if master is not None:
+            self._device(master)
+        self._add_device(name, mac=mac.lower(), kind=kind, master=master)
         if not carrier:
             self._unplugged.add(name)
         if up:
@@ -107,8 +119,8 @@ class MemoryNode(Node):
 
     def remove_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """See `Node.remove_address`."""
-        wanted = _address(address, peer)
         device = self._device(dev)
+        wanted = _address(address, peer)
         gone = next((own for own in device.addresses if own[:3] == wanted[:3]), None)
         if gone is None:
             raise _refusal(f"address {address} on {dev}", Refused(errno.EADDRNOTAVAIL, "Address not found"))
@@ -243,6 +255,8 @@ class MemoryBackend(MemoryNode):
     `steps.plan` lets another program act within a batch. `events` announces their changes. A feature that it does not
     model (nexthop objects, for example) raises ValueError.
     """
+
+    families: tuple[int, ...] = (IPV4, IPV6)
 
     def __init__(self) -> None:
         super().__init__()

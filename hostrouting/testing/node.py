@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from hostrouting.exceptions import BackendError
+from hostrouting.fib.model import resting
 from hostrouting.net.addresses import IPV4, IPV6, Prefix
 from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE, Route
 from phases import CommandFailedError, Context, run_command
@@ -33,8 +34,8 @@ class Node(Protocol):
     def set_up(self, name: str, *, up: bool = True) -> None:
         """Set the device up or down.
 
-        Down removes its routes, but for those of its IPv4 addresses, and its IPv6 addresses. Up restores only the
-        kernel's own routes, and the next hops of multipath routes.
+        Down removes its routes, but for those of its addresses. Up restores only the kernel's own routes, and the next
+        hops of multipath routes.
         """
 
     def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
@@ -76,12 +77,15 @@ class Node(Protocol):
         kind: str = "unicast",
         source: str | None = None,
     ) -> None:
-        """Append a foreign route given as text, as `ip route append` does; `default` is a destination."""
+        """Append a foreign route given as text, as `ip route append` does; `default` is a destination of IPv4.
+
+        As for `ip`, metric 0 of IPv6 means 1024.
+        """
         route = Route.parse(
             "0.0.0.0/0" if destination == "default" else destination,
             gateway=gateway,
             dev=dev,
-            metric=metric,
+            metric=metric or (1024 if ":" in destination else 0),
             table=table,
             protocol=protocol,
             kind=kind,
@@ -112,9 +116,9 @@ class KernelNode(Node):
             # The kernel's default; systemd's sysctl settings change it, and namespaces inherit that.
             settings = "/proc/sys/net/ipv4/conf/{all,default}/promote_secondaries"
             node.run("bash", "-c", f"for setting in {settings}; do echo 0 > $setting; done")
-            # IPv6 addresses are the given ones only, and good at once.
+            # No link-local addresses, which come some time after their link.
             node.run(
-                "bash", "-c", "cd /proc/sys/net/ipv6/conf/default && echo 0 > accept_dad && echo 1 > addr_gen_mode"
+                "bash", "-c", "[[ ! -d /proc/sys/net/ipv6 ]] || echo 1 > /proc/sys/net/ipv6/conf/default/addr_gen_mode"
             )
             node.ip("link", "set", "lo", "up")
             yield node
@@ -148,10 +152,11 @@ class KernelNode(Node):
 
     def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """`ip address add`."""
-        self.ip("address", "add", *_address_words(address, peer), "dev", dev)
-        local = address.partition("/")[0]
-        # The kernel adds the routes of an IPv6 address a little later.
-        while ":" in local and not self.ip("-6", "route", "show", "table", "local", local, "dev", dev):
+        late = ":" in address
+        self.ip("address", "add", *_address_words(address, peer), "dev", dev, *(["nodad"] if late else []))
+        shown = ("-6", "route", "show", "table", "local", address.partition("/")[0], "dev", dev)
+        while late and not self.ip(*shown):
+            # The kernel adds the routes of an IPv6 address a little later.
             pass
 
     def remove_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
@@ -164,19 +169,28 @@ class KernelNode(Node):
 
     def insert_route(self, route: Route, *, verb: str = "add") -> None:
         """`ip route add`, `prepend`, `append` or `replace`, in full description."""
-        self.ip(_family(route), "route", verb, *_route_words(route))
+        self._change_route(verb, route)
 
     def delete_route(self, route: Route | ObservedRoute) -> None:
         """`ip route delete`, in full description."""
-        self.ip(_family(route), "route", "delete", *_route_words(route))
+        self._change_route("delete", route)
+
+    def _change_route(self, verb: str, route: Route | ObservedRoute) -> None:
+        wanted = resting(route)
+        # Where none is shown, `ip` would choose the table and the scope by the type; IPv6 has no scopes.
+        words = ["table", str(wanted.table), *str(wanted).split()]
+        words += ["scope", str(wanted.scope)] if wanted.family == IPV4 else []
+        # A deletion without a device takes any route.
+        words += ["dev", "lo"] if wanted.family == IPV6 and wanted.kind in DEVICELESS_KINDS else []
+        self.ip(*_family(wanted), "route", verb, *words)
 
     def add_rule(self, rule: Rule) -> None:
         """`ip rule add`."""
-        self.ip(_family(rule), "rule", "add", *_rule_words(rule), "protocol", str(rule.protocol))
+        self.ip(*_family(rule), "rule", "add", *_rule_words(rule), "protocol", str(rule.protocol))
 
     def remove_rule(self, rule: Rule) -> None:
         """`ip rule delete`."""
-        self.ip(_family(rule), "rule", "delete", *_rule_words(rule))
+        self.ip(*_family(rule), "rule", "delete", *_rule_words(rule))
 
 
 def _run(*argv: str) -> str:
@@ -186,13 +200,13 @@ def _run(*argv: str) -> str:
         raise BackendError(f"{' '.join(argv)}: {error.stderr.strip()}") from error
 
 
-def _family(thing: Route | ObservedRoute | Rule) -> str:
-    return "-4" if thing.family == IPV4 else "-6"
-
-
 def _address_words(address: str, peer: str | None) -> list[str]:
     local, _, length = address.partition("/")
     return [address] if peer is None else [local, "peer", f"{peer}/{length}"]
+
+
+def _family(one: Route | ObservedRoute | Rule) -> list[str]:
+    return ["-6" if one.family == IPV6 else "-4"]
 
 
 def _rule_words(rule: Rule) -> list[str]:
@@ -211,11 +225,3 @@ def _rule_words(rule: Rule) -> list[str]:
         "suppress_ifgroup": rule.suppress_group,
     }
     return words + [str(word) for item in last.items() if item[1] is not None for word in item]
-
-
-def _route_words(route: Route | ObservedRoute) -> list[str]:
-    wanted = route if isinstance(route, Route) else route.to_route()
-    # Where none is shown, `ip` would choose the table and the scope by the type.
-    words = ["table", str(wanted.table), "scope", str(wanted.scope), *str(wanted).split()]
-    # The kernel has IPv6 routes that block on the loopback device, and would remove one by any.
-    return [*words, "dev", "lo"] if route.family == IPV6 and route.kind in DEVICELESS_KINDS else words

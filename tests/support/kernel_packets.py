@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from hostrouting.fib import Packet
-from hostrouting.net.addresses import IPV4, format_address
+from hostrouting.net.addresses import IPV4, IPV6, format_address
 from hostrouting.testing import KernelNode
 
 #: Forward, and take packets whose source the node holds itself or reaches by another device: only the tables decide.
@@ -47,7 +47,15 @@ def decisions(node: KernelNode, packets: Sequence[Packet]) -> list[str]:
     }
     # With -o `ip` joins the lines of several next hops by a backslash.
     answers = (" ".join(line.replace("\\", " ").split()) for line in done.stdout.splitlines())
+    if packets and packets[0].family == IPV6:
+        answers = map(_plain, answers)
     return [refusals.get(number) or next(answers) for number in range(1, len(packets) + 1)]
+
+
+def _plain(answer: str) -> str:
+    """Return an answer for IPv6 without the state of links, and with its next hops sorted."""
+    first, *hops = _STATES.sub("", answer).split(" nexthop ")
+    return " nexthop ".join([first, *sorted(hops)])
 
 
 def _words(packet: Packet) -> str:

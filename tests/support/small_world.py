@@ -62,6 +62,8 @@ GATEWAYS: Final = (
 )
 #: The first address of the IPv6 world.
 BASE: Final = 0xFD << 120
+#: An address that the node often has.
+ONE_SOURCE: Final = {IPV4: parse_ipv4("10.1.0.1"), IPV6: BASE + parse_ipv4("10.1.0.1")}
 #: Addresses that need a device, and some beyond the world.
 UNUSUAL: Final = (1, 0xFE80 << 112 | 9, 0xFF02 << 112 | 1, 0xFF05 << 112 | 2, 0x2001 << 112, (1 << 128) - 1)
 _TABLES: Final = (254, 254, 254, 255, 100, 1000)
@@ -138,14 +140,16 @@ def _sources() -> st.SearchStrategy[Prefix | None]:
 
 
 @st.composite
-def changes_of(draw: st.DrawFn, held: Sequence[ObservedRoute]) -> list[RouteChange]:
+def changes_of(draw: st.DrawFn, held: Sequence[ObservedRoute], family: int = IPV4) -> list[RouteChange]:
     """A batch against a backend that holds these routes; much of it is refused, a part of all batches succeeds."""
-    additions = st.sampled_from([RouteChange.add, RouteChange.add, RouteChange.prepend, RouteChange.append])
-    changes = [draw(additions)(route) for route in draw(st.lists(routes(), max_size=3))]
+    # Of IPv6 the others are for routes without a gateway.
+    rare = [] if family == IPV6 else [RouteChange.prepend, RouteChange.append]
+    additions = st.sampled_from([RouteChange.add, RouteChange.add, *rare])
+    changes = [draw(additions)(route) for route in draw(st.lists(routes(family=family), max_size=3))]
     # Some routes of the kernel do not come back unchanged.
     others = [route for route in held if route.table != 255 and route.protocol != 2]
     for old in draw(st.lists(st.sampled_from(others), max_size=2, unique=True)) if others else ():
-        new = _in_place_of(old, draw(routes()))
+        new = _in_place_of(old, draw(routes(family=family)))
         if draw(st.booleans()) or is_deleted_by(old, new):
             changes.append(RouteChange.remove(old))
         else:
@@ -154,7 +158,7 @@ def changes_of(draw: st.DrawFn, held: Sequence[ObservedRoute]) -> list[RouteChan
 
 
 def _in_place_of(old: ObservedRoute, new: Route) -> Route:
-    kept = {name: getattr(old, name) for name in ("network", "prefix_length", "tos", "metric", "table")}
+    kept = {name: getattr(old, name) for name in ("network", "prefix_length", "from_prefix", "tos", "metric", "table")}
     return attrs.evolve(new, **kept)
 
 
@@ -244,4 +248,6 @@ def packets(draw: st.DrawFn, sources: Sequence[int], family: int = IPV4) -> Pack
     else:
         fields["source"] = _cidr("198.51.100.9/32", family)[0]
         fields["iif"] = draw(devices())
-    return Packet(draw(st.sampled_from(places(family))), **fields, family=family)
+    # Of IPv6 multicast that comes in the kernel does not tell the route.
+    asked = [address for address in places(family) if "iif" not in fields or address >> 120 != 0xFF]
+    return Packet(draw(st.sampled_from(asked)), **fields, family=family)

@@ -6,11 +6,11 @@ import struct
 from typing import TYPE_CHECKING, Final, Literal
 
 from hostrouting.host.netlink.device_codec import DELNEIGH, NEWNEIGH, parse_address, parse_device, parse_neighbours
-from hostrouting.host.netlink.frames import HEADER_LENGTH, message_start, number_of, parsed
+from hostrouting.host.netlink.frames import EXCLUSIVE, HEADER_LENGTH, REPLACE, message_start, number_of, parsed
 from hostrouting.host.netlink.route_codec import DELROUTE, NEWROUTE, device_of
 from hostrouting.host.netlink.route_reader import RouteReader
 from hostrouting.host.netlink.rule_codec import parse_rules
-from hostrouting.net.addresses import IPV4
+from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.events import (
     AddressEvent,
     DeviceEvent,
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
     from hostrouting.net.events import NetworkEvent
 
-#: The multicast groups: links, neighbours, IPv4 addresses, IPv4 routes, IPv4 rules, IPv4 settings, nexthop objects.
-GROUPS: Final = 0x01 | 0x04 | 0x10 | 0x40 | 0x80 | 0x80_0000 | 0x8000_0000
+#: The multicast groups: links, neighbours; addresses, routes, rules and settings of IPv4; the same of IPv6; nexthop
+#: objects.
+GROUPS: Final = 0x01 | 0x04 | (0x10 | 0x40 | 0x80 | 0x80_0000) | (0x100 | 0x400 | 0x4_0000 | 0x100_0000) | 0x8000_0000
 
 _NEWLINK, _DELLINK, _NEWADDR, _DELADDR, _NEWRULE, _DELRULE = 16, 17, 20, 21, 32, 33
 _NEWNETCONF, _NEWNEXTHOP, _DELNEXTHOP = 80, 104, 105
-#: The family of each kind of message. Links also come from bridges, as AF_BRIDGE: such a removal says that a port left
-#: its bridge. Neighbours come of IPv6 and of bridges, too.
+#: The families of each kind of message. Links also come from bridges, as AF_BRIDGE: such a removal says that a port
+#: left its bridge. Neighbours come of IPv6 and of bridges, too.
 _FAMILIES: Final = {
-    _NEWLINK: 0,
-    _DELLINK: 0,
-    **dict.fromkeys((_NEWADDR, _DELADDR, NEWROUTE, DELROUTE, NEWNEIGH, DELNEIGH, _NEWRULE, _DELRULE), IPV4),
-    _NEWNETCONF: IPV4,
+    **dict.fromkeys((_NEWLINK, _DELLINK), (0,)),
+    **dict.fromkeys((NEWNEIGH, DELNEIGH), (IPV4,)),
+    **dict.fromkeys((_NEWADDR, _DELADDR, NEWROUTE, DELROUTE, _NEWRULE, _DELRULE, _NEWNETCONF), (IPV4, IPV6)),
 }
 _OF_ROUTES: Final = frozenset({NEWROUTE, DELROUTE})
 #: Those of every family: an IPv4 route may have an IPv6 gateway, and a group has no family.
@@ -64,7 +64,7 @@ def is_event(datagram: bytes) -> bool:
     if len(datagram) < _SHORTEST:
         return False
     kind, family = _kind_and_family(datagram)
-    return kind in _OF_ANY_FAMILY or (kind in _FAMILIES and bool(_FAMILIES[kind] == family))
+    return kind in _OF_ANY_FAMILY or family in _FAMILIES.get(kind, ())
 
 
 class EventReader:
@@ -83,7 +83,7 @@ class EventReader:
         if length != len(datagram):
             raise ValueError(f"an announcement is {length} bytes long, but {len(datagram)} came")
         if kind in _OF_ROUTES:
-            verb = "remove" if kind == DELROUTE else _placed(flags)
+            verb = "remove" if kind == DELROUTE else _placed(flags, family=datagram[HEADER_LENGTH])
             # Half of the time that a NamedTuple takes: a storm has ten thousand a second.
             return tuple.__new__(RouteEvent, (verb, self._routes.read_announced(datagram)))
         payload = datagram[HEADER_LENGTH:]
@@ -126,7 +126,10 @@ class EventReader:
         return None
 
 
-def _placed(flags: int) -> Literal["add", "prepend", "append", "replace"]:
+def _placed(flags: int, *, family: int) -> Literal["add", "prepend", "append", "replace"]:
+    if family == IPV6:
+        # The other flags are those of the request.
+        return "replace" if flags & REPLACE else "add" if flags & EXCLUSIVE else "append"
     try:
         return _VERBS[flags & _PLACING]
     except KeyError:
