@@ -115,6 +115,10 @@ class KernelNode(Node):
             # The kernel's default; systemd's sysctl settings change it, and namespaces inherit that.
             settings = "/proc/sys/net/ipv4/conf/{all,default}/promote_secondaries"
             node.run("bash", "-c", f"for setting in {settings}; do echo 0 > $setting; done")
+            # No link-local addresses, which come some time after their link.
+            node.run(
+                "bash", "-c", "[[ ! -d /proc/sys/net/ipv6 ]] || echo 1 > /proc/sys/net/ipv6/conf/default/addr_gen_mode"
+            )
             node.ip("link", "set", "lo", "up")
             yield node
         finally:
@@ -147,8 +151,15 @@ class KernelNode(Node):
 
     def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """`ip address add`."""
-        # Usable at once.
-        self.ip("address", "add", *_address_words(address, peer), "dev", dev, *(["nodad"] if ":" in address else []))
+        words = [*_address_words(address, peer), "dev", dev]
+        if ":" not in address:
+            self.ip("address", "add", *words)
+            return
+        # Usable at once, and its route comes a moment later.
+        self.ip("address", "add", *words, "nodad")
+        local = ("-6", "route", "show", "table", "local", "dev", dev, words[0].partition("/")[0])
+        while self.ip("link", "show", "up", "dev", dev) and not self.ip(*local):
+            pass
 
     def remove_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """`ip address delete`."""
@@ -169,10 +180,8 @@ class KernelNode(Node):
     def _change_route(self, verb: str, route: Route | ObservedRoute) -> None:
         wanted = route if isinstance(route, Route) else route.to_route()
         # Where none is shown, `ip` would choose the table and the scope by the type; IPv6 has no scopes.
-        words = ["table", str(wanted.table), *str(wanted).split()]
-        self.ip(
-            *_family(wanted), "route", verb, *words, *(["scope", str(wanted.scope)] if wanted.family == IPV4 else [])
-        )
+        words = ["scope", str(wanted.scope)] if wanted.family == IPV4 else []
+        self.ip(*_family(wanted), "route", verb, "table", str(wanted.table), *words, *str(wanted).split())
 
     def add_rule(self, rule: Rule) -> None:
         """`ip rule add`."""
