@@ -25,6 +25,8 @@ DEFAULT: Final = "default via fd00:1::1 dev eth0 metric 1024"
 OURS: Final = "fd00:9::/32 via fd00:1::1 dev eth0 proto 142 metric 1"
 OTHERS: Final = "fd00:9::/32 via fd00:a::9 dev ib0 metric 1"
 ON_LINK: Final = "fd00:9::/32 dev ib0 metric 1"
+LONGER: Final = "fd00:9:5::/48 dev ib0 metric 9"
+CONNECTED: Final = "fd00:a::/64 dev eth0 metric 1"
 OFF_LINK: Final = "fd00:8::/32 via fd00:99::1 dev eth0 proto 142 metric 1"
 #: A route with two next hops, sorted.
 MULTIPATH: Final = Route(
@@ -105,11 +107,9 @@ class Ipv6RoutesContract(RouteReadingContract):
     @pytest.mark.parametrize(
         ("texts", "address", "decided"),
         [
-            pytest.param(
-                [OURS, LONGER := "fd00:9:5::/48 dev ib0 metric 9"], "fd00:9:5::1", LONGER, id="longest prefix"
-            ),
+            pytest.param([OURS, LONGER], "fd00:9:5::1", LONGER, id="longest prefix"),
             pytest.param([f"{ON_LINK}024", OURS], "fd00:9::1", OURS, id="lower metric"),
-            pytest.param([NARROW := "fd00:a::/64 dev eth0 metric 1"], "fd00:a::9", NARROW, id="over a connected one"),
+            pytest.param([CONNECTED], "fd00:a::9", CONNECTED, id="over a connected one"),
             pytest.param([], "2001:db8::1", DEFAULT, id="default"),
             pytest.param([], "fd00:a::4", "local fd00:a::4 dev ib0 table local proto kernel", id="own address"),
             pytest.param(["blackhole fd00:9::/32 metric 1"], "fd00:9::1", "EINVAL", id="blackhole"),
