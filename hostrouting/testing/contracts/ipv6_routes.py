@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _add, _remove = RouteChange.add, RouteChange.remove
 _NINE: Final = Prefix.parse("fd00:9::/32")
+_UPLINK: Final = Prefix.parse("fd00:1::/64")
 DEFAULT: Final = "default via fd00:1::1 dev eth0 metric 1024"
 OURS: Final = "fd00:9::/32 via fd00:1::1 dev eth0 proto 142 metric 1"
 OTHERS: Final = "fd00:9::/32 via fd00:a::9 dev ib0 metric 1"
@@ -38,7 +39,7 @@ MULTIPATH: Final = Route(
     nexthops=(NextHop(Address.parse("fd00:1::9"), "eth0", weight=3), NextHop(Address.parse("fd00:a::9"), "ib0")),
 )
 #: Only packets from the uplink's network take it.
-FROM: Final = attrs.evolve(route("fd00:9::/32 dev ib0 metric 5"), from_prefix=Prefix.parse("fd00:1::/64"))
+FROM: Final = attrs.evolve(route("fd00:9::/32 dev ib0 metric 5"), from_prefix=_UPLINK)
 
 
 def place(backend: RouteBackend) -> list[str]:
@@ -96,7 +97,7 @@ class Ipv6RoutesContract(RouteReadingContract):
         fresh = [Rule(priority, table=table, protocol=2, family=IPV6) for priority, table in ((0, 255), (32766, 254))]
         assert backend.rules(IPV6) == fresh
         added = [
-            Rule(50, table=88, source=FROM.from_prefix[1:] if FROM.from_prefix else (0, 0), family=IPV6),
+            Rule(50, table=88, source=_UPLINK[1:], family=IPV6),
             Rule(60, action="prohibit", destination=_NINE[1:], inverted=True, oif="eth0", family=IPV6),
         ]
         for rule in added:
@@ -133,7 +134,7 @@ class Ipv6RoutesContract(RouteReadingContract):
         sources = [Address.parse("fd00:1::4").number, Address.parse("fd00:a::4").number, None]
         answers = backend.lookup([asked] * 3, sources=sources, family=IPV6)
         assert [str(one.route) for one in answers] == [str(FROM), DEFAULT, DEFAULT]
-        assert FROM.from_prefix in [one.from_prefix for one in backend.routes(IPV6)]
+        assert _UPLINK in [one.from_prefix for one in backend.routes(IPV6)]
 
     def test_resolving_an_ipv6_address(self, six: Node, backend: RouteBackend) -> None:
         """The answer has one packet's gateway, device and source address."""
