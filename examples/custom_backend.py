@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hostrouting.net.addresses import IPV4
+from hostrouting.host import IPV4
 from hostrouting.testing import MemoryBackend
 from hostrouting.testing.contracts import RouteBackendContract
 

@@ -15,6 +15,7 @@ from hostrouting.fib.rules import Policy
 from hostrouting.fib.tables import key_of
 from hostrouting.host.netlink.batches import commit_routes
 from hostrouting.net.addresses import IPV4, IPV6, format_ipv4, parse_cidr, parse_ipv4
+from hostrouting.net.changes import families_of
 from hostrouting.net.events import AddressEvent, DeviceEvent, NeighbourEvent, RouteEvent, RuleEvent
 from hostrouting.net.links import Device, DeviceAddress, Neighbour
 from hostrouting.net.routes import SCOPE_HOST, ObservedRoute, Route, place
@@ -320,7 +321,10 @@ class MemoryBackend(MemoryNode):
         standing: Sequence[ObservedRoute] | None = None,
     ) -> None:
         """Make all the changes, in their order, or none of them."""
-        transport: OneByOne[AnyRoute] = OneByOne(self.steps, self.take, lambda: self.routes() + self.routes(IPV6))
+        families = families_of(changes)
+        transport: OneByOne[AnyRoute] = OneByOne(
+            self.steps, self.take, lambda: [route for family in families for route in self.routes(family)]
+        )
         commit_routes(transport, changes, devices=self.fib.devices, verify=verify, standing=standing)
 
     def fail_at(self, step: int, *, number: int = errno.ENOBUFS) -> None:
