@@ -29,7 +29,7 @@ changes = st.tuples(
 )
 
 
-def unreadable(_family: int = IPV4) -> list[ObservedRoute]:
+def unreadable(family: int = IPV4) -> list[ObservedRoute]:  # noqa: ARG001
     pytest.fail("the routes were read")
 
 
