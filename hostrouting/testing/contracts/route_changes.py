@@ -159,16 +159,6 @@ class RouteBackendContract(Ipv6RoutesContract):
 
     # --- refusals
 
-    def _refused(self, backend: RouteBackend, *changes: RouteChange) -> RouteRejectedError:
-        """Apply a batch that must be refused; assert that nothing changed."""
-        before = backend.routes()
-        with pytest.raises(RouteRejectedError) as caught:
-            backend.apply(changes)
-        assert backend.routes() == before
-        assert caught.value.rolled_back
-        assert caught.value.left_behind == []
-        return caught.value
-
     @pytest.mark.parametrize(
         ("verb", "wanted", "number"),
         [
