@@ -11,6 +11,8 @@ from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import place
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hostrouting.net.routes import NextHop, ObservedRoute, Route
 
 #: A next hop, or a route that has just one.
@@ -91,6 +93,12 @@ class RouteChange:
         if self.after is None:
             return f"- {self.before}"
         return f"~ {self.before} -> {self.after}"
+
+
+def families_of(changes: Iterable[RouteChange]) -> list[int]:
+    """Return the address families of the routes, each once."""
+    routes = [change.after or change.before for change in changes]
+    return sorted({route.family for route in routes if route is not None})
 
 
 def is_deleted_by(named: Route | ObservedRoute, standing: Route | ObservedRoute) -> bool:

@@ -14,6 +14,7 @@ from hostrouting.fib.rules import Policy
 from hostrouting.fib.tables import key_of
 from hostrouting.host.netlink.batches import commit_routes
 from hostrouting.net.addresses import IPV4, IPV6, Address, format_ipv4, parse_ipv4
+from hostrouting.net.changes import families_of
 from hostrouting.net.events import AddressEvent, DeviceEvent, NeighbourEvent, RouteEvent, RuleEvent
 from hostrouting.net.links import Device, DeviceAddress, Neighbour
 from hostrouting.net.routes import SCOPE_HOST, ObservedRoute, Route, place
@@ -278,7 +279,7 @@ class MemoryBackend(MemoryNode):
 
     def routes_of(self, protocol: int, family: int = IPV4) -> list[ObservedRoute]:
         """See `RouteBackend.routes_of`."""
-        return [route for route in self.routes(family) if route.protocol == protocol]
+        return [route for route in MemoryBackend.routes(self, family) if route.protocol == protocol]
 
     def rules(self, family: int = IPV4) -> list[Rule]:
         """See `RouteBackend.rules`."""
@@ -305,7 +306,10 @@ class MemoryBackend(MemoryNode):
         standing: Sequence[ObservedRoute] | None = None,
     ) -> None:
         """Make all the changes, in their order, or none of them."""
-        transport: OneByOne[AnyRoute] = OneByOne(self.steps, self.take, lambda: self.routes() + self.routes(IPV6))
+        families = families_of(changes)
+        transport: OneByOne[AnyRoute] = OneByOne(
+            self.steps, self.take, lambda: [route for family in families for route in self.routes(family)]
+        )
         commit_routes(transport, changes, devices=self.fib.devices, verify=verify, standing=standing)
 
     def fail_at(self, step: int, *, number: int = errno.ENOBUFS) -> None:

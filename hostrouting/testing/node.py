@@ -152,12 +152,16 @@ class KernelNode(Node):
 
     def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """`ip address add`."""
-        late = ":" in address
-        self.ip("address", "add", *_address_words(address, peer), "dev", dev, *(["nodad"] if late else []))
-        shown = ("-6", "route", "show", "table", "local", address.partition("/")[0], "dev", dev)
-        while late and not self.ip(*shown):
-            # The kernel adds the routes of an IPv6 address a little later.
-            pass
+        words = [*_address_words(address, peer), "dev", dev]
+        if ":" not in address:
+            self.ip("address", "add", *words)
+            return
+        # Usable at once, and its route comes a moment later.
+        self.ip("address", "add", *words, "nodad")
+        local = ("-6", "route", "show", "table", "local", "dev", dev, words[0].partition("/")[0])
+        ctx = Context(timeout=10)
+        while not self.ip(*local):
+            ctx.sleep(0.001)
 
     def remove_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """`ip address delete`."""
@@ -178,11 +182,10 @@ class KernelNode(Node):
     def _change_route(self, verb: str, route: Route | ObservedRoute) -> None:
         wanted = resting(route)
         # Where none is shown, `ip` would choose the table and the scope by the type; IPv6 has no scopes.
-        words = ["table", str(wanted.table), *str(wanted).split()]
-        words += ["scope", str(wanted.scope)] if wanted.family == IPV4 else []
-        # A deletion without a device takes any route.
+        words = ["scope", str(wanted.scope)] if wanted.family == IPV4 else []
+        # A deletion without a device would take any route.
         words += ["dev", "lo"] if wanted.family == IPV6 and wanted.kind in DEVICELESS_KINDS else []
-        self.ip(*_family(wanted), "route", verb, *words)
+        self.ip(*_family(wanted), "route", verb, "table", str(wanted.table), *words, *str(wanted).split())
 
     def add_rule(self, rule: Rule) -> None:
         """`ip rule add`."""

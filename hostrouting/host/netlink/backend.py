@@ -21,6 +21,7 @@ from hostrouting.host.netlink.route_codec import parse_ipv6_routes
 from hostrouting.host.netlink.route_reader import RouteReader, strike_seen
 from hostrouting.host.netlink.route_writer import RouteWriter, dump_request, pack_lookups
 from hostrouting.net.addresses import IPV4, IPV6
+from hostrouting.net.changes import families_of
 from hostrouting.net.routes import Lookup, route_order
 
 if TYPE_CHECKING:
@@ -114,8 +115,7 @@ class NetlinkBackend(Adapter):
         """Make all the changes, in their order, or none of them."""
         with self._open() as kernel, collector_paused():
             indexes = kernel.indexes()
-            families = sorted({(change.after or change.before).family for change in changes})  # type: ignore[union-attr]
-            transport = _KernelTransport(kernel, indexes, families)
+            transport = _KernelTransport(kernel, indexes, families_of(changes))
             commit_routes(transport, changes, devices=indexes, verify=verify, standing=standing)
 
 

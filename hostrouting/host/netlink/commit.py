@@ -243,7 +243,9 @@ def _moved(
     back: Iterable[Step[Thing]], before: Mapping[Hashable, Thing], standing: Mapping[Hashable, Thing]
 ) -> list[Thing]:
     """Return the things that a rollback appended, though others came after them before."""
-    appended = {identity(thing): thing for verb, thing, _ in back if verb == "append"}
+    appended = {
+        identity(thing): thing for verb, thing, _ in back if verb == "append" and not isinstance(thing, Neighbour)
+    }
     slots = set(map(slot, appended.values()))
     was = [one for one, thing in before.items() if one in standing and slot(thing) in slots]
     now = [one for one, thing in standing.items() if one in before and slot(thing) in slots]
