@@ -141,11 +141,7 @@ def address_removed(fib: Fib, name: str, gone: DeviceAddress) -> Fib:
                 break
     if _holds(fib, gone.local):
         return fib
-
-    def change(_: Bucket, route: ObservedRoute) -> ObservedRoute:
-        return route._replace(source=None) if (route.source, route.devs) == (gone.local, (name,)) else route
-
-    return _changed(fib, change)
+    return _changed(fib, lambda _, route: route._replace(source=None) if route.source == gone.local else route)
 
 
 def device_down(fib: Fib, name: str) -> Fib:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from hostrouting.fib import Packet
-from hostrouting.net.addresses import IPV4, IPV6, format_address
+from hostrouting.net.addresses import IPV4, format_address
 from hostrouting.testing import KernelNode
 
 #: Forward, and take packets whose source the node holds itself or reaches by another device: only the tables decide.
@@ -46,14 +46,14 @@ def decisions(node: KernelNode, packets: Sequence[Packet]) -> list[str]:
         if line.startswith("Command failed -:")
     }
     # With -o `ip` joins the lines of several next hops by a backslash.
-    answers = (" ".join(line.replace("\\", " ").split()) for line in done.stdout.splitlines())
-    if packets and packets[0].family == IPV6:
-        answers = map(_plain, answers)
+    answers = (_plain(" ".join(line.replace("\\", " ").split())) for line in done.stdout.splitlines())
     return [refusals.get(number) or next(answers) for number in range(1, len(packets) + 1)]
 
 
 def _plain(answer: str) -> str:
-    """Return an answer for IPv6 without the state of links, and with its next hops sorted."""
+    """Return an answer without the state of links; of IPv6 the next hops are in no order."""
+    if "pref medium" not in answer:
+        return answer
     first, *hops = _STATES.sub("", answer).split(" nexthop ")
     return " nexthop ".join([first, *sorted(hops)])
 
