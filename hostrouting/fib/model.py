@@ -11,7 +11,7 @@ import attrs
 from hostrouting.exceptions import BackendError
 from hostrouting.fib.rules import LOOPBACK, TOS_BITS, Packet, Policy
 from hostrouting.fib.tables import Tables, deleted, inserted, key_of
-from hostrouting.net.addresses import IPV4, IPV6, LINK_LOCAL, Address, address_bits, netmask
+from hostrouting.net.addresses import IPV4, IPV6, address_bits, is_link_local, netmask
 from hostrouting.net.links import vrf_of
 from hostrouting.net.routes import (
     FLAG_ONLINK,
@@ -183,25 +183,25 @@ class Fib:
     def _first(self, tables: tuple[int, ...], packet: Packet, scope: int) -> ObservedRoute | None:
         return self.tables.search(tables, packet.destination, tos=packet.tos & TOS_BITS, scope=scope, oif=packet.oif)
 
-    def takes(self, hop: Route | NextHop, table: int = MAIN_TABLE) -> bool:
+    def takes(self, hop: Route | NextHop, table: int = MAIN_TABLE, source: int = 0) -> bool:
         """Return True if the kernel takes a route by a next hop, because it finds the gateway on the link.
 
-        `table` is the route's; an IPv6 gateway is looked for there first.
+        `table` and `source` are the route's: an IPv6 gateway is looked for there first, as for a packet from there.
         """
         if hop.gateway is None or hop.onlink:
             return True
         if hop.gateway.family == IPV6:
-            return self._leads_to(hop.gateway.number, hop.dev or "", table)
+            return self._leads_to(Packet(hop.gateway.number, source, iif="", oif=hop.dev or "", family=IPV6), table)
         packet = Packet(hop.gateway.number, oif=hop.dev or "")
         decision = self.decide(packet, scope=SCOPE_LINK)
         # On a node with VRFs the rules are not known to lead to the table.
         there = self.search(MAIN_TABLE, packet, scope=SCOPE_LINK) if decision.unknown else decision.route
         return there is not None and (there.kind, there.scope) == ("unicast", SCOPE_LINK)
 
-    def _leads_to(self, gateway: int, dev: str, table: int) -> bool:
-        packet = Packet(gateway, iif="", oif=dev, family=IPV6)
-        if LINK_LOCAL.covers(Address(IPV6, gateway)) or _is_on_link(self.tables.search_ipv6(table, packet)):
+    def _leads_to(self, packet: Packet, table: int) -> bool:
+        if is_link_local(packet.destination) or _is_on_link(self.tables.search_ipv6(table, packet)):
             return True
+        packet = packet._replace(source=0)
         for rule, _ in self.policy.selected(packet):
             route = self.tables.search_ipv6(rule.table or MAIN_TABLE, packet) if rule.action == "lookup" else None
             # Unlike a packet, the question for a gateway ends at a route `throw`.
@@ -239,8 +239,13 @@ class Fib:
         route = self.search(rule.table or MAIN_TABLE, packet, scope=scope)
         if route is None:
             return None
-        merged = self.merged if packet.family == IPV4 else False
-        if merged is None and route.table == MAIN_TABLE and self._first((LOCAL_TABLE,), packet, scope):
+        unparted = self.merged is not False and packet.family == IPV4
+        if (
+            unparted
+            and self.merged is None
+            and route.table == MAIN_TABLE
+            and self._first((LOCAL_TABLE,), packet, scope)
+        ):
             return Decision(None, unknown=_PARTED)
         if route.kind in _ROUTE_ERRORS:
             return Decision(None, _ROUTE_ERRORS[route.kind], blocker=route)
@@ -256,8 +261,7 @@ class Fib:
             if rule.suppress_group in groups:
                 return None
         # The kernel gives the local and the main table the name of main while they are one.
-        is_merged = merged is not False and route.table == LOCAL_TABLE
-        return Decision(route._replace(table=MAIN_TABLE) if is_merged else route)
+        return Decision(route._replace(table=MAIN_TABLE) if unparted and route.table == LOCAL_TABLE else route)
 
     def _answer(self, packet: Packet, *, resolve: bool) -> Lookup:
         decision = self.egress(packet)

@@ -46,7 +46,9 @@ class Policy:
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self.rules: tuple[Rule, ...] = tuple(rules)
-        self._steps = {family: [(rule, _checks(rule)) for rule in self.of(family)] for family in (IPV4, IPV6)}
+        self._steps = {
+            family: [(rule, _checks(rule), _is_beyond(rule)) for rule in self.of(family)] for family in (IPV4, IPV6)
+        }
 
     def of(self, family: int) -> list[Rule]:
         """Return the rules of one family."""
@@ -60,17 +62,17 @@ class Policy:
         """
         target = None
         steps = self._steps[packet.family]
-        for rule, checks in steps:
+        for rule, checks, is_beyond in steps:
             if target is not None and rule.priority != target:
                 continue
             target = None
             fits = all(check(packet) for check in checks) if checks else True
-            is_known = not (fits and _is_beyond(rule))
+            is_known = not (fits and is_beyond)
             if (is_known and fits == rule.inverted) or rule.action == "nop":
                 continue
             if rule.action != "goto":
                 yield rule, is_known
-            elif any(other.priority == rule.goto for other, _ in steps):
+            elif any(other.priority == rule.goto for other, *_ in steps):
                 if not is_known:
                     yield rule, False
                 target = rule.goto

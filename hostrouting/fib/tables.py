@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from hostrouting.fib.rules import LOOPBACK
-from hostrouting.net.addresses import IPV4, IPV6, LINK_LOCAL, Address, mask_of
+from hostrouting.net.addresses import IPV4, IPV6, Address, is_link_local, mask_of
 from hostrouting.net.changes import is_deleted_by
 from hostrouting.net.routes import DEVICELESS_KINDS, FLAG_DEAD, ObservedRoute, preference
 
@@ -133,7 +133,8 @@ def _with_lengths(
 ) -> Mapping[tuple[int, int], tuple[int, ...]]:
     """Return the prefix lengths of each table, with those of new buckets."""
     found = {table: set(known) for table, known in lengths.items()}
-    for family, table, _, length in buckets:
+    # Of a full table all but a few say the same.
+    for family, table, length in set(map(itemgetter(0, 1, 3), buckets)):
         found.setdefault((family, table), set()).add(length)
     return {table: tuple(sorted(known, reverse=True)) for table, known in found.items()}
 
@@ -145,7 +146,7 @@ def _best(routes: list[ObservedRoute], packet: Packet) -> ObservedRoute | None:
     these routes is usable, all the others are on a par.
     """
     oif = packet.iif if packet.iif not in {LOOPBACK, ""} else packet.oif
-    is_bound = (oif == packet.oif and not packet.source) or _is_of_a_link(packet.destination)
+    is_bound = (not (packet.iif and packet.source) and oif == packet.oif) or _is_of_a_link(packet.destination)
     usable = [route for route in routes if route.expires >= 0 and is_usable(route, oif if is_bound else "")]
     first = [route for route in usable if route.metric == routes[0].metric]
     return max(first or usable, key=lambda route: (preference(route), is_usable(route, oif)), default=None)
@@ -153,7 +154,7 @@ def _best(routes: list[ObservedRoute], packet: Packet) -> ObservedRoute | None:
 
 def _is_of_a_link(address: int) -> bool:
     """Return True for multicast, link-local and loopback addresses: no packet for them leaves by another device."""
-    return address >> 120 == 0xFF or address == 1 or LINK_LOCAL.covers(Address(IPV6, address))
+    return address >> 120 == 0xFF or address == 1 or is_link_local(address)
 
 
 def inserted(bucket: Bucket, route: ObservedRoute, *, last: bool) -> Bucket:

@@ -98,10 +98,6 @@ class Prefix(NamedTuple):
         return f"{format_address(self.family, self.network)}/{self.length}"
 
 
-#: Addresses that are good on one link only.
-LINK_LOCAL: Final = Prefix(IPV6, 0xFE80 << 112, 10)
-
-
 class Networks:
     """Ranges of addresses.
 
@@ -152,6 +148,11 @@ def canonical(text: str) -> str | None:
 def format_address(family: int, number: int) -> str:
     """Return the text of an address of either family, in the spelling of `ip` and the kernel."""
     return inet_ntop(family, number.to_bytes(address_bits(family) // 8, "big"))
+
+
+def is_link_local(number: int) -> bool:
+    """Return True for an IPv6 address that is good on one link only, of fe80::/10."""
+    return number >> 118 == 0xFE80 >> 6
 
 
 def address_bits(family: int) -> int:

@@ -168,7 +168,7 @@ def _checked_hop(fib: Fib, route: ObservedRoute, hop: NextHop) -> NextHop:
             raise Refused(errno.ENETDOWN, "Device for nexthop is not up")
         return hop
     if hop.gateway.family == IPV6:
-        ipv6.check_hop(fib, route.table, hop)
+        ipv6.check_hop(fib, hop, route.table)
         return hop
     if hop.onlink:
         _check_onlink(fib, route, hop.gateway, device)

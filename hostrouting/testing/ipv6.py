@@ -14,7 +14,7 @@ import attrs
 from hostrouting.fib.model import resting
 from hostrouting.fib.rules import Packet
 from hostrouting.fib.tables import inserted, key_of
-from hostrouting.net.addresses import IPV6, LINK_LOCAL, Address, mask_of
+from hostrouting.net.addresses import IPV6, is_link_local, mask_of
 from hostrouting.net.routes import FLAG_ONLINK, LOCAL_TABLE, MAIN_TABLE, SCOPE_HOST, ObservedRoute, place
 from hostrouting.testing.faults import Refused
 
@@ -164,32 +164,32 @@ def device_up(fib: Fib, name: str) -> Fib:
 
 def _check(fib: Fib, route: ObservedRoute) -> None:
     for hop in route.hops:
-        check_hop(fib, route.table, hop)
+        check_hop(fib, hop, route.table, route.source or 0)
     if route.source is not None and not _holds(fib, route.source):
         raise Refused(errno.EINVAL, "Invalid source address")
 
 
-def check_hop(fib: Fib, table: int, hop: NextHop) -> None:
+def check_hop(fib: Fib, hop: NextHop, table: int, source: int = 0) -> None:
     """Raise `Refused` if the kernel takes no route of a table by this next hop, which may be one of an IPv4 route."""
     if hop.dev not in fib.devices:
         raise Refused(errno.ENODEV)
     if hop.gateway is not None and (fib.devices[hop.dev].up or not hop.onlink):
-        _check_gateway(fib, table, hop, hop.gateway)
+        _check_gateway(fib, hop, hop.gateway.number, source)
+        if not fib.takes(hop, table, source):
+            raise Refused(errno.EHOSTUNREACH)
     if not fib.devices[hop.dev].up:
         raise Refused(errno.ENETDOWN, "Nexthop device is not up")
 
 
-def _check_gateway(fib: Fib, table: int, hop: NextHop, gateway: Address) -> None:
-    is_near = LINK_LOCAL.covers(gateway)
-    if _holds(fib, gateway.number, hop.dev if is_near else None):
+def _check_gateway(fib: Fib, hop: NextHop, gateway: int, source: int) -> None:
+    is_near = is_link_local(gateway)
+    if _holds(fib, gateway, hop.dev if is_near else None):
         raise Refused(errno.EINVAL, "Gateway can not be a local address")
     if hop.onlink and not is_near:
         # It may leave by another device, like a packet that came in by this one.
-        found = fib.search(MAIN_TABLE, Packet(gateway.number, iif=hop.dev, family=IPV6))
+        found = fib.search(MAIN_TABLE, Packet(gateway, source, iif=hop.dev, family=IPV6))
         if found and found.devs and found.network and (found.kind != "unicast" or found.devs != (hop.dev,)):
             raise Refused(errno.EINVAL, "Nexthop has invalid gateway or device mismatch")
-    if not fib.takes(hop, table):
-        raise Refused(errno.EHOSTUNREACH)
 
 
 def _holds(fib: Fib, number: int, dev: str | None = None) -> bool:
