@@ -248,6 +248,8 @@ def packets(draw: st.DrawFn, sources: Sequence[int], family: int = IPV4) -> Pack
     else:
         fields["source"] = _cidr("198.51.100.9/32", family)[0]
         fields["iif"] = draw(devices())
+        # The kernel's answer for one of IPv6 that comes in is for no user, while the packet itself is root's.
+        fields["uid"] = -1 if family == IPV6 else 0
     # Of IPv6 multicast that comes in the kernel does not tell the route.
     asked = [address for address in places(family) if "iif" not in fields or address >> 120 != 0xFF]
     return Packet(draw(st.sampled_from(asked)), **fields, family=family)
