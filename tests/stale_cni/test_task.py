@@ -97,7 +97,7 @@ def test_a_pod_that_answers_keeps_everything() -> None:
     host.link_layer.alive = {("azv1", "10.240.0.11"), ("azv1", "fd00:10:240::11")}
     sweep(host).do(context())
     assert [str(route) for route in host.routes.routes() if route.dev == "azv1"] == ["10.240.0.11 dev azv1 scope link"]
-    assert [str(route) for route in host.routes.routes(IPV6) if route.dev == "azv1"] == [
+    assert [str(route) for route in host.routes.routes(IPV6) if (route.dev, route.table) == ("azv1", 254)] == [
         "fd00:10:240::11 dev azv1 metric 1024"
     ]
     assert dnat(DEAD, DEAD_MAC) not in host.ebtables.lines()
