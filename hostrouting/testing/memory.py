@@ -292,7 +292,8 @@ class MemoryBackend(MemoryNode):
 
     def routes_of(self, protocol: int, family: int = IPV4) -> list[ObservedRoute]:
         """See `RouteBackend.routes_of`."""
-        return [route for route in self.routes(family) if route.protocol == protocol]
+        of_family = self.six if family == IPV6 else self.fib.tables
+        return [shown(route) for route in of_family if route.protocol == protocol]
 
     def rules(self, family: int = IPV4) -> list[Rule]:
         """See `RouteBackend.rules`."""

@@ -158,8 +158,9 @@ class KernelNode(Node):
         # Usable at once, and its route comes a moment later.
         self.ip("address", "add", *words, "nodad")
         local = ("-6", "route", "show", "table", "local", "dev", dev, words[0].partition("/")[0])
+        ctx = Context(timeout=10)
         while self.ip("link", "show", "up", "dev", dev) and not self.ip(*local):
-            pass
+            ctx.sleep(0.001)
 
     def remove_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """`ip address delete`."""
