@@ -58,6 +58,7 @@ __all__ = [
     "Place",
     "Route",
     "place",
+    "preference",
     "route_order",
     "signature",
 ]
@@ -310,6 +311,16 @@ place: Final[Callable[[Route | ObservedRoute], Place]] = attrgetter(
 def route_order(route: ObservedRoute) -> tuple[int, ...]:
     """Return the sort key of a dump: table, network, prefix length (longest first), metric."""
     return route.table, route.network, -route.prefix_length, route.metric
+
+
+#: RTA_PREF, and its values; the kernel does not show the medium one.
+_PREF: Final = 20
+_PREFERENCES: Final = {b"\1": 1, b"\3": -1}
+
+
+def preference(route: ObservedRoute) -> int:
+    """Return the preference that a router gave to its own IPv6 route: 1 is high, 0 medium, -1 low."""
+    return _PREFERENCES.get(dict(route.extra).get(_PREF, b""), 0)
 
 
 class Lookup(NamedTuple):

@@ -10,16 +10,15 @@ import attrs
 
 from hostrouting.exceptions import BackendError, LinkNotFoundError
 from hostrouting.fib import Fib
-from hostrouting.fib.model import resting
 from hostrouting.fib.rules import Policy
 from hostrouting.fib.tables import key_of
 from hostrouting.host.netlink.batches import commit_routes
-from hostrouting.net.addresses import IPV4, IPV6, format_ipv4, parse_cidr, parse_ipv4
+from hostrouting.net.addresses import IPV4, IPV6, Address, format_ipv4, parse_ipv4
 from hostrouting.net.changes import families_of
 from hostrouting.net.events import AddressEvent, DeviceEvent, NeighbourEvent, RouteEvent, RuleEvent
 from hostrouting.net.links import Device, DeviceAddress, Neighbour
 from hostrouting.net.routes import SCOPE_HOST, ObservedRoute, Route, place
-from hostrouting.testing import consequences, memory_six
+from hostrouting.testing import consequences, ipv6
 from hostrouting.testing.admission import admitted, check_rule, is_named_by, removed, shown, shown_path
 from hostrouting.testing.faults import OneByOne, Operations, Refused
 from hostrouting.testing.memory_events import Indexes, MemoryEvents
@@ -48,12 +47,13 @@ class MemoryNode(Node):
         self.events: MemoryEvents = MemoryEvents()
         self.indexes: Indexes = Indexes()
         self.fib: Fib = attrs.evolve(Fib.of([], []), merged=True)
-        self.six: tuple[ObservedRoute, ...] = ()
+        #: If it forwards IPv6, each network of a new address has an anycast address.
+        self.forwards_ipv6: bool = False
         self._unplugged: set[str] = set()
-        own = parse_ipv4("127.0.0.1")
-        self._add_device("lo", loopback=True, addresses=(DeviceAddress(own, 8, own, scope=SCOPE_HOST),))
+        own, own_ipv6 = (DeviceAddress.parse(text)._replace(scope=SCOPE_HOST) for text in ("127.0.0.1/8", "::1/128"))
+        self._add_device("lo", loopback=True, addresses=(own,))
         self.set_up("lo")
-        self.add_address("lo", "::1/128")
+        self.fib = ipv6.address_added(self.fib, "lo", own_ipv6)
 
     def add_link(
         self,
@@ -83,7 +83,6 @@ class MemoryNode(Node):
         self.fib = consequences.device_removed(self.fib, name)
         self.events.announce(*(AddressEvent("remove", name, address) for address in device.addresses))
         self.events.announce(DeviceEvent("remove", _bare(device)))
-        self.six = tuple(route for route in self.six if name not in route.devs)
         self._unplugged.discard(name)
         del self.indexes[name]
 
@@ -94,46 +93,34 @@ class MemoryNode(Node):
             return
         if not up:
             self.fib = consequences.device_down(self.fib, name)
-            self.six = tuple(route for route in self.six if name not in route.devs)
             self._announce_device(name)
+            gone = (own for own in device.addresses if own not in self.fib.devices[name].addresses)
+            self.events.announce(*(AddressEvent("remove", name, own) for own in gone))
             for number in device.neighbours:
                 self.events.announce(NeighbourEvent("remove", _neighbour(name, number)))
             return
-        self.fib = consequences.device_up(self.fib, name, carrier=name not in self._unplugged)
+        self.fib = ipv6.device_up(consequences.device_up(self.fib, name, carrier=name not in self._unplugged), name)
         self._announce_device(name)
         for address in self.fib.devices[name].addresses:
-            if address.family == IPV6:
-                self._add_own(name, address)
-                continue
             self.fib = consequences.with_own_routes(self.fib, name, address)
 
     def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """See `Node.add_address`; the address gets no broadcast address."""
         device = self._device(dev)
-        if ":" in address:
-            own = DeviceAddress.parse(address)._replace(scope=SCOPE_HOST if dev == "lo" else 0)
-            self._keep(device._replace(addresses=(*device.addresses, own)))
-            self._add_own(dev, own)
-            self.events.announce(AddressEvent("set", dev, own))
-            return
         new = _address(address, peer)
-        same = [other for other in device.addresses if consequences.same_subnet(new, other)]
-        if any(other.local == new.local for other in same):
+        same = [other for other in device.addresses if other.address == new.address]
+        if any(new.family == IPV6 or consequences.same_subnet(new, other) for other in same):
             raise _refusal(f"address {address} on {dev}", Refused(errno.EEXIST, "Address already assigned"))
-        self.fib = consequences.address_added(self.fib, dev, new)
+        if new.family == IPV4:
+            self.fib = consequences.address_added(self.fib, dev, new)
+        else:
+            self.fib = ipv6.address_added(self.fib, dev, new, forwards=self.forwards_ipv6)
         new = next(own for own in self.fib.devices[dev].addresses if own[:3] == new[:3])
         self.events.announce(AddressEvent("set", dev, new))
 
     def remove_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """See `Node.remove_address`."""
         device = self._device(dev)
-        if ":" in address:
-            [own] = [own for own in device.addresses if own.family == IPV6 and str(own) == address]
-            self._keep(device._replace(addresses=tuple(other for other in device.addresses if other != own)))
-            gone_with_it = [*memory_six.own_routes(device, own)]
-            self.six = tuple(route for route in self.six if route not in gone_with_it)
-            self.events.announce(AddressEvent("remove", dev, own))
-            return
         wanted = _address(address, peer)
         gone = next((own for own in device.addresses if own[:3] == wanted[:3]), None)
         if gone is None:
@@ -167,44 +154,42 @@ class MemoryNode(Node):
 
     def take(self, verb: str, route: Route | ObservedRoute) -> None:
         """Make one change, or raise `Refused`; `remove` takes the first route that fits."""
-        if route.family == IPV6:
-            if verb == "remove":
-                self.six = memory_six.removed(self.six, route)
-                self.events.announce(RouteEvent("remove", resting(route)))
-            else:
-                self.six = memory_six.admitted(self.six, resting(route), verb, self.fib.devices)
-                self.events.announce(RouteEvent("add", resting(route)))
-            return
-        before, self.fib = self.fib, removed(self.fib, route) if verb == "remove" else admitted(self.fib, route, verb)
+        before, refusal = self.fib, None
+        # The kernel removes the next hops of an IPv6 route one by one, those before and after one that is missing, too.
+        for part in ipv6.parted(route) if (verb, route.family) == ("remove", IPV6) else [route]:
+            try:
+                self.fib = removed(self.fib, part) if verb == "remove" else admitted(self.fib, part, verb)
+            except Refused as refused:
+                refusal = refused
         buckets = [fib.tables.bucket(key_of(route)) for fib in (before, self.fib)]
         self.events.announce(*change_of_a_route(verb, *buckets))
+        if refusal:
+            raise refusal
 
     def add_rule(self, rule: Rule) -> None:
         """See `Node.add_rule`; the first change of the rules parts the local table from main, for good."""
-        policy = self.fib.policy.rules
         try:
-            check_rule(policy, rule)
+            check_rule(self.fib.rules(rule.family), rule)
         except Refused as refused:
             raise _refusal(f"rule {rule.priority}", refused) from None
-        self._set_policy(sorted((*policy, rule), key=attrgetter("priority")))
+        self._set_policy(sorted((*self.fib.policy.rules, rule), key=attrgetter("priority")), rule.family)
         self.events.announce(RuleEvent("add", rule))
 
     def remove_rule(self, rule: Rule) -> None:
         """See `Node.remove_rule`."""
         policy = self.fib.policy.rules
-        gone = next((other for other in policy if is_named_by(rule, other)), None)
+        gone = next((other for other in policy if other.family == rule.family and is_named_by(rule, other)), None)
         if gone is None:
             raise _refusal(f"rule {rule.priority}", Refused(errno.ENOENT))
-        self._set_policy(other for other in policy if other is not gone)
+        self._set_policy((other for other in policy if other is not gone), rule.family)
         self.events.announce(RuleEvent("remove", gone))
 
-    def _add_own(self, name: str, address: DeviceAddress) -> None:
-        for route in memory_six.own_routes(self.fib.devices[name], address):
-            if route not in self.six:
-                self.six = memory_six.added(self.six, route)
+    def shown(self, route: ObservedRoute) -> ObservedRoute:
+        """Return a route of the model as a dump shows it."""
+        return ipv6.shown(self.fib.tables.bucket(key_of(route)), route) if route.family == IPV6 else shown(route)
 
-    def _set_policy(self, policy: Iterable[Rule]) -> None:
-        self.fib = attrs.evolve(self.fib, policy=Policy(policy), merged=False)
+    def _set_policy(self, policy: Iterable[Rule], family: int) -> None:
+        self.fib = attrs.evolve(self.fib, policy=Policy(policy), merged=self.fib.merged and family == IPV6)
 
     def _add_device(self, name: str, **fields: Any) -> None:
         self._keep(Device(name, self.indexes[name], up=False, carrier=False, **fields))
@@ -224,8 +209,8 @@ class MemoryNode(Node):
 
 
 def _address(text: str, peer: str | None) -> DeviceAddress:
-    local, length = parse_cidr(text)
-    return DeviceAddress(local, length, local if peer is None else parse_ipv4(peer))
+    own = DeviceAddress.parse(text)
+    return own if peer is None else own._replace(peer=Address.parse(peer).number)
 
 
 def _refusal(what: str, refused: Refused) -> BackendError:
@@ -288,16 +273,17 @@ class MemoryBackend(MemoryNode):
 
     def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         """See `RouteBackend.routes`."""
-        return list(self.six) if family == IPV6 else list(map(shown, self.fib.tables))
+        if family == IPV6:
+            return [route for bucket in self.fib.tables.buckets(IPV6) for route in ipv6.dumped(bucket)]
+        return list(map(shown, self.fib.tables.routes()))
 
     def routes_of(self, protocol: int, family: int = IPV4) -> list[ObservedRoute]:
         """See `RouteBackend.routes_of`."""
-        of_family = self.six if family == IPV6 else self.fib.tables
-        return [shown(route) for route in of_family if route.protocol == protocol]
+        return [route for route in MemoryBackend.routes(self, family) if route.protocol == protocol]
 
     def rules(self, family: int = IPV4) -> list[Rule]:
         """See `RouteBackend.rules`."""
-        return list(memory_six.RULES) if family == IPV6 else self.fib.rules()
+        return self.fib.rules(family)
 
     def lookup(
         self,
@@ -308,10 +294,8 @@ class MemoryBackend(MemoryNode):
         family: int = IPV4,
     ) -> list[Lookup]:
         """See `RouteBackend.lookup`."""
-        if family == IPV6:
-            return [memory_six.answer(self.six, number) for number in destinations]
-        answers = self.fib.lookup(destinations, sources=sources, resolve=resolve)
-        cleaned = shown_path if resolve else shown
+        answers = self.fib.lookup(destinations, sources=sources, resolve=resolve, family=family)
+        cleaned = shown_path if resolve else self.shown
         return [answer._replace(route=answer.route and cleaned(answer.route)) for answer in answers]
 
     def apply(

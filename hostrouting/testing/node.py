@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from hostrouting.exceptions import BackendError
+from hostrouting.fib.model import resting
 from hostrouting.net.addresses import IPV4, IPV6, Prefix
-from hostrouting.net.routes import MAIN_TABLE, Route
+from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE, Route
 from phases import CommandFailedError, Context, run_command
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ class KernelNode(Node):
         self.ip("address", "add", *words, "nodad")
         local = ("-6", "route", "show", "table", "local", "dev", dev, words[0].partition("/")[0])
         ctx = Context(timeout=10)
-        while self.ip("link", "show", "up", "dev", dev) and not self.ip(*local):
+        while not self.ip(*local):
             ctx.sleep(0.001)
 
     def remove_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
@@ -179,9 +180,11 @@ class KernelNode(Node):
         self._change_route("delete", route)
 
     def _change_route(self, verb: str, route: Route | ObservedRoute) -> None:
-        wanted = route if isinstance(route, Route) else route.to_route()
+        wanted = resting(route)
         # Where none is shown, `ip` would choose the table and the scope by the type; IPv6 has no scopes.
         words = ["scope", str(wanted.scope)] if wanted.family == IPV4 else []
+        # A deletion without a device would take any route.
+        words += ["dev", "lo"] if wanted.family == IPV6 and wanted.kind in DEVICELESS_KINDS else []
         self.ip(*_family(wanted), "route", verb, "table", str(wanted.table), *words, *str(wanted).split())
 
     def add_rule(self, rule: Rule) -> None:
@@ -205,7 +208,7 @@ def _address_words(address: str, peer: str | None) -> list[str]:
     return [address] if peer is None else [local, "peer", f"{peer}/{length}"]
 
 
-def _family(one: Route | Rule) -> list[str]:
+def _family(one: Route | ObservedRoute | Rule) -> list[str]:
     return ["-6" if one.family == IPV6 else "-4"]
 
 
