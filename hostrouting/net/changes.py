@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
 from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
@@ -108,8 +107,8 @@ def is_deleted_by(named: Route | ObservedRoute, standing: Route | ObservedRoute)
     attribute that is absent. Next hops are compared one by one: a single one fits a route with several of which it is
     the first, and several fit a route with fewer of which they are the first.
 
-    Of IPv6 routes only the place, the protocol and the next hops are compared: one that is named fits, and a route by a
-    nexthop object fits any.
+    Of IPv6 routes only the place, the protocol and the next hop are compared, if one is named: it fits a route with
+    several, and any fits a route by a nexthop object. A deletion of a route with several names none.
     """
     if place(named)[:-1] != place(standing)[:-1] or named.metric not in {0, standing.metric}:
         return False
@@ -118,7 +117,7 @@ def is_deleted_by(named: Route | ObservedRoute, standing: Route | ObservedRoute)
     if named.family == IPV6:
         if named.nexthop_id or standing.nexthop_id:
             return bool(standing.nexthop_id) and named.nexthop_id in {0, standing.nexthop_id}
-        return any(_hop_goes(*pair) for pair in product(named.nexthops or (named,), standing.nexthops or (standing,)))
+        return bool(named.nexthops) or any(_hop_goes(named, hop) for hop in standing.nexthops or (standing,))
     return (
         (named.kind, named.scope) == (standing.kind, standing.scope)
         and named.source in {None, standing.source}

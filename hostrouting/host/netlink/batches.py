@@ -13,6 +13,7 @@ from hostrouting.exceptions import LinkNotFoundError
 from hostrouting.fib.model import resting
 from hostrouting.fib.tables import Tables, inserted, key_of
 from hostrouting.host.netlink.commit import Batch, Failure, identity, slot
+from hostrouting.net.addresses import IPV6
 from hostrouting.net.changes import is_deleted_by
 from hostrouting.net.links import Neighbour, is_as_shown
 from hostrouting.net.routes import ObservedRoute
@@ -63,7 +64,7 @@ def _wrong_removals(
             buckets[key] = inserted(buckets[key], resting(route), last=verb == "append")
             continue
         here = buckets[key]
-        first = next((other for other in here if is_deleted_by(route, other)), None)
+        first = next((other for other in here if is_deleted_by(route, _as_owned_by(route.protocol, other))), None)
         if first is None:
             other = f", but there is '{here[0]}'" if here else ""
             failures[position] = Failure(errno.ESRCH, f"{os.strerror(errno.ESRCH)}{other}")
@@ -72,6 +73,12 @@ def _wrong_removals(
         else:
             buckets[key] = tuple(other for other in here if other is not first)
     return failures
+
+
+def _as_owned_by(protocol: int, route: ObservedRoute) -> ObservedRoute:
+    # The kernel shows the protocol of one next hop, and another program may have merged one of any protocol with it.
+    is_merged = route.family == IPV6 and route.nexthops and not route.nexthop_id
+    return route._replace(protocol=protocol) if is_merged else route
 
 
 def _crowded(changes: Sequence[RouteChange], before: Iterable[AnyRoute]) -> dict[Key, Bucket]:

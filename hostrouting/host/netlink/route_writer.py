@@ -14,6 +14,7 @@ from functools import cache
 from socket import htonl
 from typing import TYPE_CHECKING, Final
 
+from hostrouting.fib.model import resting
 from hostrouting.host.netlink.conversation import BATCH
 from hostrouting.host.netlink.frames import (
     CHANGE_FLAGS,
@@ -105,7 +106,9 @@ class RouteWriter:
         for number, (verb, route, key) in enumerate(zip(verbs, routes, keys, strict=True), sequence):
             if route.family == IPV6:
                 kind = DELROUTE if verb == "remove" else NEWROUTE
-                payload = pack_route(route, self._indexes)
+                # The kernel compares the protocol with that of each next hop that is named, and may find some alone.
+                named = resting(route)._replace(nexthops=()) if verb == "remove" and route.nexthops else route
+                payload = pack_route(named, self._indexes)
                 packed.append(message(kind, CHANGE_FLAGS[verb], payload, sequence=htonl(number)))
             else:
                 parts = self._signatures.get(key) or self._pack_signature(key, route)
