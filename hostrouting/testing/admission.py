@@ -69,9 +69,9 @@ def admitted(fib: Fib, route: Route | ObservedRoute, verb: str) -> Fib:
 
 
 def removed(fib: Fib, route: Route | ObservedRoute) -> Fib:
-    """Return the model without the first route that fits; `Refused` if none does. IPv6 takes one next hop at a time."""
+    """Return the model without the first route that fits; `Refused` if none does."""
     if route.family == IPV6:
-        return ipv6.removed(fib, ipv6.parted(route)[0])
+        return ipv6.removed(fib, resting(route))
     bucket = fib.tables.bucket(key_of(route))
     smaller = deleted(bucket, route)
     if smaller is bucket:

@@ -82,13 +82,15 @@ def admitted(fib: Fib, route: Route | ObservedRoute, verb: str) -> Fib:
 
 
 def removed(fib: Fib, named: ObservedRoute) -> Fib:
-    """Return the model without the first route that fits; with all its next hops if `named` has no gateway."""
+    """Return the model without the first route that fits; with all its next hops if `named` has no single gateway."""
     bucket = fib.tables.bucket(key_of(named))
     for route in bucket:
-        fits = (route.from_prefix, route.devs) == (named.from_prefix, named.devs)
-        fits = fits and named.metric in {0, route.metric} and named.protocol in {0, route.protocol}
-        if fits and (not _has_gateway(named) or _way(named) == _way(route)):
-            return _without(fib, [route] if _has_gateway(named) else _together(bucket, route))
+        fits = named.metric in {0, route.metric} and named.protocol in {0, route.protocol}
+        fits = fits and route.from_prefix == named.from_prefix
+        if fits and named.gateway is not None and _way(named) == _way(route):
+            return _without(fib, [route])
+        if fits and named.gateway is None and (named.nexthops or named.devs == route.devs):
+            return _without(fib, _together(bucket, route))
     raise Refused(errno.ESRCH)
 
 

@@ -154,17 +154,9 @@ class MemoryNode(Node):
 
     def take(self, verb: str, route: Route | ObservedRoute) -> None:
         """Make one change, or raise `Refused`; `remove` takes the first route that fits."""
-        before, refusal = self.fib, None
-        # The kernel removes the next hops of an IPv6 route one by one, those before and after one that is missing, too.
-        for part in ipv6.parted(route) if (verb, route.family) == ("remove", IPV6) else [route]:
-            try:
-                self.fib = removed(self.fib, part) if verb == "remove" else admitted(self.fib, part, verb)
-            except Refused as refused:
-                refusal = refused
+        before, self.fib = self.fib, removed(self.fib, route) if verb == "remove" else admitted(self.fib, route, verb)
         buckets = [fib.tables.bucket(key_of(route)) for fib in (before, self.fib)]
         self.events.announce(*change_of_a_route(verb, *buckets))
-        if refusal:
-            raise refusal
 
     def add_rule(self, rule: Rule) -> None:
         """See `Node.add_rule`; the first change of the rules parts the local table from main, for good."""

@@ -176,8 +176,8 @@ class KernelNode(Node):
         self._change_route(verb, route)
 
     def delete_route(self, route: Route | ObservedRoute) -> None:
-        """`ip route delete`, in full description."""
-        self._change_route("delete", route)
+        """`ip route delete`, in full description; of an IPv6 route with several next hops it names none."""
+        self._change_route("delete", resting(route)._replace(nexthops=()) if route.family == IPV6 else route)
 
     def _change_route(self, verb: str, route: Route | ObservedRoute) -> None:
         wanted = resting(route)
