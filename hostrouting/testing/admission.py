@@ -10,9 +10,10 @@ import attrs
 
 from hostrouting.fib.model import Decision, resting
 from hostrouting.fib.rules import Packet
-from hostrouting.fib.tables import deleted, inserted, key_of
+from hostrouting.fib.tables import inserted, key_of
 from hostrouting.host.netlink.frames import attribute, attributes
 from hostrouting.net.addresses import IPV6
+from hostrouting.net.changes import is_deleted_by
 from hostrouting.net.routes import (
     DEVICELESS_KINDS,
     LOCAL_TABLE,
@@ -70,13 +71,13 @@ def admitted(fib: Fib, route: Route | ObservedRoute, verb: str) -> Fib:
 
 def removed(fib: Fib, route: Route | ObservedRoute) -> Fib:
     """Return the model without the first route that fits; `Refused` if none does."""
-    if route.family == IPV6:
-        return ipv6.removed(fib, resting(route))
     bucket = fib.tables.bucket(key_of(route))
-    smaller = deleted(bucket, route)
-    if smaller is bucket:
+    first = next((other for other in bucket if is_deleted_by(route, other)), None)
+    if first is None:
         raise Refused(errno.ESRCH)
-    return attrs.evolve(fib, tables=fib.tables.with_buckets({key_of(route): smaller}))
+    gone = [first] if route.gateway else ipv6.together(bucket, first)
+    left = tuple(other for other in bucket if other not in gone)
+    return attrs.evolve(fib, tables=fib.tables.with_buckets({key_of(route): left}))
 
 
 def shown(route: ObservedRoute) -> ObservedRoute:
