@@ -113,11 +113,11 @@ class Tables:
             lengths = _with_lengths(lengths, changes)
         return Tables({**self._buckets, **changes}, lengths)
 
-    def mapped(self, change: Callable[[ObservedRoute], ObservedRoute | None]) -> Tables:
-        """Return a copy with every route replaced by the result of `change`; None removes it."""
+    def mapped(self, change: Callable[[ObservedRoute, Bucket], ObservedRoute | None]) -> Tables:
+        """Return a copy with every route of a bucket replaced by the result of `change`; None removes it."""
         return self.with_buckets(
             {
-                key: tuple(route for route in map(change, bucket) if route is not None)
+                key: tuple(route for one in bucket if (route := change(one, bucket)) is not None)
                 for key, bucket in self._buckets.items()
             }
         )

@@ -19,7 +19,7 @@ from hostrouting.net.routes import FLAG_ONLINK, LOCAL_TABLE, MAIN_TABLE, SCOPE_H
 from hostrouting.testing.faults import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from hostrouting.fib import Fib
     from hostrouting.fib.tables import Bucket
@@ -94,20 +94,20 @@ def address_added(fib: Fib, name: str, new: DeviceAddress, *, forwards: bool = F
     others = [own for own in device.addresses if own.family != IPV6]
     fib = _with_addresses(fib, name, (*others, new, *ours))
     fib = _owned(fib, _route(name, new.local, 128, table=LOCAL_TABLE, kind="local"))
-    fib = with_networks(fib, name, new)
+    fib = with_network(fib, name, new)
+    if device.up and new.peer != new.local:
+        fib = _owned(fib, _route(name, new.peer, 128, metric=_CONNECTED))
     if forwards and _anycast(new) not in {None, *map(_anycast, ours)}:
         fib = _owned(fib, _route(name, _network(new), 128, table=LOCAL_TABLE, kind="anycast"))
     return fib
 
 
-def with_networks(fib: Fib, name: str, address: DeviceAddress) -> Fib:
-    """Return the model with the routes to the networks of an address while its device is up."""
+def with_network(fib: Fib, name: str, address: DeviceAddress) -> Fib:
+    """Return the model with the route to the network of an address while its device is up; not to the far end."""
     if not fib.devices[name].up or address.scope == SCOPE_HOST:
         return fib
-    networks = [(_network(address), address.prefix_length), (address.peer, 128)]
-    for network, length in networks[: 1 + (address.peer != address.local)]:
-        fib = _owned(fib, _route(name, network, length, metric=_CONNECTED))
-    return with_multicast(fib, name)
+    network = _route(name, _network(address), address.prefix_length, metric=_CONNECTED)
+    return with_multicast(_owned(fib, network), name)
 
 
 def with_multicast(fib: Fib, name: str) -> Fib:
@@ -136,25 +136,11 @@ def address_removed(fib: Fib, name: str, gone: DeviceAddress) -> Fib:
                 break
     if _holds(fib, gone.local):
         return fib
-    return _changed(fib, lambda _, route: route._replace(source=None) if route.source == gone.local else route)
 
+    def change(route: ObservedRoute, _: Bucket) -> ObservedRoute:
+        return route._replace(source=None) if (route.family, route.source) == (IPV6, gone.local) else route
 
-def device_down(fib: Fib, name: str) -> Fib:
-    """Take the addresses and routes of a device; a next hop is only dead while another one of its route lives."""
-
-    def change(bucket: Bucket, route: ObservedRoute) -> ObservedRoute | None:
-        hops = [hop for one in together(bucket, route) for hop in one.hops]
-        if name in {hop.dev for hop in hops} and all(hop.dev == name or hop.dead for hop in hops):
-            return None
-        return _with_life(route, name, dead=True)
-
-    left = tuple(own for own in fib.devices[name].addresses if own.family != IPV6)
-    return _changed(_with_addresses(fib, name, left), change)
-
-
-def device_up(fib: Fib, name: str) -> Fib:
-    """Revive the next hops of a device, and add its route for multicast."""
-    return with_multicast(_changed(fib, lambda _, route: _with_life(route, name, dead=False)), name)
+    return attrs.evolve(fib, tables=fib.tables.mapped(change))
 
 
 def check_hop(fib: Fib, hop: NextHop, table: int, source: int = 0) -> None:
@@ -195,10 +181,6 @@ def _way(route: ObservedRoute) -> tuple[object, ...]:
     return tuple((hop.dev, hop.gateway, hop.encapsulation) for hop in route.hops)
 
 
-def _with_life(route: ObservedRoute, name: str, *, dead: bool) -> ObservedRoute:
-    return route._replace(nexthops=tuple(hop._replace(dead=dead) if hop.dev == name else hop for hop in route.nexthops))
-
-
 def _with(fib: Fib, new: ObservedRoute, verb: str) -> Fib:
     bucket = fib.tables.bucket(key_of(new))
     standing = [other for other in bucket if place(other) == place(new)]
@@ -232,16 +214,6 @@ def _with_bucket(fib: Fib, route: ObservedRoute, bucket: Iterable[ObservedRoute]
 
 def _with_addresses(fib: Fib, name: str, addresses: tuple[DeviceAddress, ...]) -> Fib:
     return attrs.evolve(fib, devices={**fib.devices, name: fib.devices[name]._replace(addresses=addresses)})
-
-
-def _changed(fib: Fib, change: Callable[[Bucket, ObservedRoute], ObservedRoute | None]) -> Fib:
-    """Return the model with every route replaced by the result of `change`; None removes it."""
-    changes = {
-        key_of(bucket[0]): tuple(new for route in bucket if (new := change(bucket, route)) is not None)
-        for bucket in fib.tables.buckets(IPV6)
-        if bucket
-    }
-    return attrs.evolve(fib, tables=fib.tables.with_buckets(changes))
 
 
 def _anycast(address: DeviceAddress) -> int | None:
