@@ -150,6 +150,11 @@ def format_address(family: int, number: int) -> str:
     return inet_ntop(family, number.to_bytes(address_bits(family) // 8, "big"))
 
 
+def is_link_local(number: int) -> bool:
+    """Return True for an IPv6 address that is good on one link only, of fe80::/10."""
+    return number >> 118 == 0xFE80 >> 6
+
+
 def address_bits(family: int) -> int:
     """Return the number of bits of an address."""
     return 32 if family == IPV4 else 128

@@ -6,18 +6,15 @@ Both boot scripts read them alike: `own_defaults` in `boot/assets/shared.sh`.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL
+from hostrouting.net.addresses import IPV4
+from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, preference
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from hostrouting.net.routes import ObservedRoute
-
-#: RTA_PREF: the preference that a router gave to its own IPv6 route. The kernel does not show the medium one.
-_PREF: Final = 20
-_RANKS: Final = {b"\1": -1, b"\3": 1}
 
 
 def default_routes(observed: Iterable[ObservedRoute]) -> Iterator[ObservedRoute]:
@@ -34,9 +31,15 @@ def default_routes(observed: Iterable[ObservedRoute]) -> Iterator[ObservedRoute]
 def default_route(observed: Iterable[ObservedRoute]) -> ObservedRoute | None:
     """Return the default route that the kernel takes: the first with a next hop that is not dead.
 
+    Of IPv6 routes with one metric it takes the first with the highest router preference.
+
     The kernel marks a next hop without carrier as dead only if `ignore_routes_with_linkdown` is set.
     """
-    return next((route for route in default_routes(observed) if not all(hop.dead for hop in route.hops)), None)
+    alive = (route for route in default_routes(observed) if not all(hop.dead for hop in route.hops))
+    first = next(alive, None)
+    if first is None or first.family == IPV4:
+        return first
+    return max((first, *(route for route in alive if route.metric == first.metric)), key=preference)
 
 
 def leads_out_by(observed: Iterable[ObservedRoute], devs: Sequence[str]) -> bool:
@@ -52,8 +55,7 @@ def best_default_devs(observed: Iterable[ObservedRoute]) -> tuple[str, ...]:
     """
     by_rank: dict[tuple[int, int], list[str]] = defaultdict(list)
     for route in default_routes(observed):
-        preference = _RANKS.get(dict(route.extra).get(_PREF, b""), 0)
-        by_rank[route.metric, preference] += [hop.dev for hop in route.hops if not hop.dead]
+        by_rank[route.metric, -preference(route)] += [hop.dev for hop in route.hops if not hop.dead]
     return tuple(dict.fromkeys(by_rank[min(by_rank)])) if by_rank else ()
 
 

@@ -146,7 +146,7 @@ class _Mender:
             (link.name, format_ipv4(address.local))
             for link in links
             for address in link.addresses
-            if lies_in_it(address.local) or lies_in_it(address.peer)
+            if address.family == IPV4 and (lies_in_it(address.local) or lies_in_it(address.peer))
         ]
         peers = [(link.name, format_ipv4(peer)) for link in links for peer in link.neighbours if lies_in_it(peer)]
         advice = "Only narrower expectedCidrs are safe, of addresses that the cluster alone uses"

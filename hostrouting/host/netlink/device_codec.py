@@ -33,7 +33,6 @@ _ifaddrmsg = struct.Struct("=BBBBI")
 _IFLA_EXT_MASK, _SKIP_STATISTICS = 29, 8
 LINKS: Final = Request(18, bytes(16) + attribute(_IFLA_EXT_MASK, struct.pack("=I", _SKIP_STATISTICS)), "ip -d link")
 ADDRESSES: Final = Request(22, bytes(8), "ip address")
-IPV4_ADDRESSES: Final = Request(22, _ifaddrmsg.pack(IPV4, 0, 0, 0, 0), "ip -4 address")
 
 _IFF_UP, _IFF_LOOPBACK, _IFF_LOWER_UP = 0x1, 0x8, 0x10000
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_GROUP, _IFLA_INFO_KIND = 1, 3, 10, 18, 27, 1
