@@ -1,5 +1,7 @@
 """The model of IPv6, where a history does not reach; the state machine of both families compares it with the kernel."""
 
+from typing import Any
+
 import pytest
 from support.kernel import needs_kernel
 
@@ -16,7 +18,7 @@ ETH0, IB0 = Device("eth0", 2, up=True), Device("ib0", 3, up=True, group=5)
 SOMEWHERE = Address.parse("2001:db8::1").number
 
 
-def default(dev: str, **fields: object) -> ObservedRoute:
+def default(dev: str, **fields: Any) -> ObservedRoute:
     return ObservedRoute.parse("::/0", dev, f"fe80::{len(dev)}", protocol=9, **{"metric": 1024, **fields})
 
 
@@ -28,7 +30,7 @@ def decided(*routes: ObservedRoute, oif: str = "") -> str:
 def test_families_do_not_meet() -> None:
     """Each family has its own default route, and its own rules."""
     routes = [ObservedRoute.parse("0.0.0.0/0", "eth0"), default("ib0")]
-    fib = Fib.of([ETH0, IB0], routes, [*FIRST_RULES, Rule(1, action="prohibit", destination=(1, 32))])
+    fib = Fib.of([ETH0, IB0], routes, [Rule(1, action="prohibit", destination=(1, 32)), *FIRST_RULES])
     assert [fib.routes(), fib.routes(IPV6)] == [[route] for route in routes]
     assert [len(fib.rules()), len(fib.rules(IPV6))] == [4, 2]
     assert [fib.lookup([1])[0].errno, fib.lookup([1], family=IPV6)[0].route] == [13, routes[1]]
@@ -59,7 +61,7 @@ def test_the_source_is_not_modelled() -> None:
     fib = Fib.of([ETH0], [default("eth0")])
     with pytest.raises(UnknownDecisionError, match="does not know which source the kernel chooses"):
         fib.lookup([SOMEWHERE], resolve=True, family=IPV6)
-    [answer] = Fib.of([ETH0], [default("eth0", source=7)]).lookup([SOMEWHERE], resolve=True, family=IPV6)
+    [answer] = Fib.of([ETH0], [default("eth0", source="::7")]).lookup([SOMEWHERE], resolve=True, family=IPV6)
     assert answer.route is not None
     assert (answer.route.source, answer.route.prefix_length) == (7, 128)
 
@@ -82,7 +84,7 @@ def test_a_default_route_by_source_hides_no_other() -> None:
         for world in memory, node:
             world.add_link("e0")
             for text in "::/0", "2001:db8::/32":
-                route = ObservedRoute.parse(text, "e0", metric=9, from_prefix="fd00:7::/64").to_route()
+                route = ObservedRoute.parse(text, "e0", metric=9, protocol=3, from_prefix="fd00:7::/64").to_route()
                 world.insert_route(route)
                 world.add_route(text, dev="e0")
             world.add_route("2001::/16", dev="e0")
