@@ -47,7 +47,11 @@ class Policy:
     def __init__(self, rules: Iterable[Rule]) -> None:
         self.rules: tuple[Rule, ...] = tuple(rules)
         self._steps = {
-            family: [(rule, _checks(rule), _is_beyond(rule)) for rule in self.of(family)] for family in (IPV4, IPV6)
+            family: [
+                (rule, _checks(rule), bool(rule.tun_id) or not _HARMLESS.issuperset(rule.unknown))
+                for rule in self.of(family)
+            ]
+            for family in (IPV4, IPV6)
         }
 
     def of(self, family: int) -> list[Rule]:
@@ -66,6 +70,7 @@ class Policy:
             if target is not None and rule.priority != target:
                 continue
             target = None
+            # Tunnels, and attributes that we only carry, may select in ways that the model does not know.
             fits = all(check(packet) for check in checks) if checks else True
             is_known = not (fits and is_beyond)
             if (is_known and fits == rule.inverted) or rule.action == "nop":
@@ -104,8 +109,3 @@ def _checks(rule: Rule) -> list[Callable[[Packet], bool]]:
 
 def _holds(some: Range | None, number: int) -> bool:
     return some is None or some.first <= number <= some.last
-
-
-def _is_beyond(rule: Rule) -> bool:
-    """Return True if a rule has a selector that the model does not know."""
-    return bool(rule.tun_id) or not _HARMLESS.issuperset(rule.unknown)

@@ -25,14 +25,11 @@ Key: TypeAlias = tuple[int, int, int, int]
 #: The key of the bucket to which a route belongs.
 key_of: Final[Callable[[Route | ObservedRoute], Key]] = attrgetter("family", "table", "network", "prefix_length")
 
-#: Routes of one rank have one place, in which the first that is alive decides.
-_rank: Final[Callable[[ObservedRoute], tuple[int, int]]] = attrgetter("tos", "metric")
-
 
 class Tables:
     """The routes of every table, of both families.
 
-    Treat it as immutable: `with_buckets` and `mapped` return changed copies.
+    Treat it as immutable: `with_buckets` returns a changed copy.
     """
 
     __slots__ = ("_buckets", "_lengths")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import errno
-import os
 from typing import TYPE_CHECKING
 
-from hostrouting.exceptions import BackendError, PermissionDeniedError
+from hostrouting.exceptions import PermissionDeniedError
 from hostrouting.host.netlink.batches import Neighbours, commit_neighbours
 from hostrouting.host.netlink.probes import pack_address
 from hostrouting.net.events import NeighbourEvent
@@ -17,6 +16,7 @@ from hostrouting.testing.memory import MemoryBackend
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hostrouting.host.ports import LinkAddress
     from phases import Context
 
 
@@ -34,12 +34,12 @@ class MemoryLinkLayer(Faulty):
     """
 
     def __init__(self, node: MemoryBackend | None = None) -> None:
-        super().__init__(_refused(errno.EPERM, "rtnetlink"))
+        super().__init__(Refused(errno.EPERM).of("rtnetlink"))
         self.node: MemoryBackend = node or MemoryBackend()
         #: The (device, address) pairs that answer, while the device exists and is up.
-        self.alive: set[tuple[str, str]] = set()
+        self.alive: set[LinkAddress] = set()
         #: The (device, IPv4 address) pairs from which the kernel gets no answer, though the device has carrier.
-        self.mute: set[tuple[str, str]] = set()
+        self.mute: set[LinkAddress] = set()
         #: True if the process has the privilege to ask on the link.
         self.may_probe = True
         #: The seconds since an IPv6 address was added to each device that has one.
@@ -105,7 +105,7 @@ class MemoryLinkLayer(Faulty):
         try:
             self.take("add", one)
         except Refused as refused:
-            raise _refused(refused.errno, f"+ {one}") from None
+            raise refused.of(f"+ {one}") from None
 
     def learn(self, mac: str, dev: str, *, permanent: bool = False) -> None:
         """Add the address to the bridge's table, at port `dev`; `permanent`: set by a program, not learned."""
@@ -139,7 +139,7 @@ class MemoryLinkLayer(Faulty):
         self.operations.record("stations", bridge)
         return sorted(station for (name, _), station in self._stations.items() if name == bridge)
 
-    def answering(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    def answering(self, ctx: Context, asked: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
         """See `LinkLayer.answering`; it never waits."""
         self._begin(ctx, "answering", *(f"{address} dev {dev}" for dev, address in asked))
         places = {(dev, address): (dev, pack_address(address)) for dev, address in asked}
@@ -151,7 +151,7 @@ class MemoryLinkLayer(Faulty):
         alive = {(dev, pack_address(address)) for dev, address in self.alive if dev in wired}
         return frozenset(pair for pair, place in places.items() if place in alive)
 
-    def silent(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    def silent(self, ctx: Context, asked: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
         """See `LinkLayer.silent`; it never waits."""
         self._begin(ctx, "silent", *(f"{address} dev {dev}" for dev, address in asked))
         known = {(one.dev, one.address) for one in self._table}
@@ -178,7 +178,3 @@ class MemoryLinkLayer(Faulty):
     def _announce(self, verb: str, one: Neighbour) -> None:
         if ":" not in one.address:
             self.node.events.announce(NeighbourEvent("remove" if verb == "remove" else "set", one))
-
-
-def _refused(number: int, what: str) -> BackendError:
-    return BackendError(f"{what}: {os.strerror(number)}", errno=number)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from hostrouting.exceptions import BackendError
 from hostrouting.fib.model import resting
-from hostrouting.net.addresses import IPV4, IPV6, Prefix
+from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE, Route
 from phases import CommandFailedError, Context, run_command
 
@@ -213,18 +213,11 @@ def _family(one: Route | ObservedRoute | Rule) -> list[str]:
 
 
 def _rule_words(rule: Rule) -> list[str]:
-    words = ["not"] if rule.inverted else []
-    words += ["priority", str(rule.priority), "from", str(Prefix(rule.family, *rule.source))]
-    words += ["to", str(Prefix(rule.family, *rule.destination))] if rule.destination[1] else []
-    for name, value in rule.selectors.items():
-        words += [name] if name == "l3mdev" else [name, value]
+    _, *words = str(rule).split()
+    if rule.l3mdev:
+        words = [*words[:-2], "l3mdev"]
     # A deletion takes a rule of any mask unless it names one.
     words += ["fwmark", f"{rule.mark}/{rule.mark_mask}"] if rule.mark_mask else []
-    if rule.action != "lookup":
-        return [*words, *(["goto", str(rule.goto)] if rule.action == "goto" else ["type", rule.action])]
-    last = {
-        "lookup": rule.table or None,
-        "suppress_prefixlength": rule.suppress_prefix_length,
-        "suppress_ifgroup": rule.suppress_group,
-    }
-    return words + [str(word) for item in last.items() if item[1] is not None for word in item]
+    suppressors = {"suppress_prefixlength": rule.suppress_prefix_length, "suppress_ifgroup": rule.suppress_group}
+    words += (word for name, value in suppressors.items() if value is not None for word in (name, str(value)))
+    return ["priority", str(rule.priority), *words]

@@ -117,25 +117,24 @@ class KnownRoutes:
                 self.objects.add(route.nexthop_id)
 
 
+@attrs.define
 class _Reading:
     """The part of a `RouteBackend` that the views leave as it is."""
 
-    def __init__(self, known: KnownRoutes) -> None:
-        self._known = known
-        self._backend = known.backend
+    _known: KnownRoutes
 
     @property
     def families(self) -> tuple[int, ...]:
-        return self._backend.families
+        return self._known.backend.families
 
     def links(self) -> list[Device]:
-        return self._backend.links()
+        return self._known.backend.links()
 
     def rules(self, family: int = IPV4) -> list[Rule]:
-        return self._backend.rules(family)
+        return self._known.backend.rules(family)
 
     def routes_of(self, protocol: int, family: int = IPV4) -> list[ObservedRoute]:
-        return self._backend.routes_of(protocol, family)
+        return self._known.backend.routes_of(protocol, family)
 
     def lookup(
         self,
@@ -145,24 +144,23 @@ class _Reading:
         resolve: bool = False,
         family: int = IPV4,
     ) -> list[Lookup]:
-        return self._backend.lookup(destinations, sources=sources, resolve=resolve, family=family)
+        return self._known.backend.lookup(destinations, sources=sources, resolve=resolve, family=family)
 
 
+@attrs.define
 class WholeRoutes(_Reading):
     """The backend itself; the routes that it reads are known from then on.
 
     A signal that cancels the context ends a reading at once, but never one between two changes of a repair.
     """
 
-    def __init__(self, known: KnownRoutes, ctx: Context) -> None:
-        super().__init__(known)
-        self._ctx = ctx
-        self._has_changed = False
+    _ctx: Context
+    _has_changed: bool = False
 
     def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         """Return the routes of every table."""
         with nullcontext() if self._has_changed else self._ctx.interruptible():
-            return self._known.read() if family == IPV4 else self._backend.routes(family)
+            return self._known.read() if family == IPV4 else self._known.backend.routes(family)
 
     def apply(
         self,
@@ -173,15 +171,14 @@ class WholeRoutes(_Reading):
     ) -> None:
         """See `RouteBackend.apply`."""
         self._has_changed = True
-        self._backend.apply(changes, verify=verify, standing=standing)
+        self._known.backend.apply(changes, verify=verify, standing=standing)
 
 
+@attrs.define
 class NearRoutes(_Reading):
     """A backend that shows the routes of a few places only, and reads none of them."""
 
-    def __init__(self, known: KnownRoutes, places: Collection[Place]) -> None:
-        super().__init__(known)
-        self._places = places
+    _places: Collection[Place]
 
     def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         """Return the routes in the places, as the events so far tell; BackendError says that they are not known."""
@@ -204,7 +201,7 @@ class NearRoutes(_Reading):
         standing: Sequence[ObservedRoute] | None = None,  # noqa: ARG002
     ) -> None:
         """See `RouteBackend.apply`: the kernel refuses a change that does not fit the routes of this moment."""
-        self._backend.apply(changes, verify=False, standing=self.routes())
+        self._known.backend.apply(changes, verify=False, standing=self.routes())
 
 
 def _ours(routes: Iterable[ObservedRoute]) -> dict[Place, list[ObservedRoute]]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from hostrouting.fib.tables import Bucket, Key
-    from hostrouting.host.netlink.commit import AnyRoute, Step, Transport
+    from hostrouting.host.netlink.commit import AnyRoute, Failures, Step, Steps, Transport
     from hostrouting.net.changes import RouteChange
 
 _dev = attrgetter("dev")
@@ -50,11 +50,11 @@ def commit_routes(
 
 
 def _wrong_removals(
-    changes: Sequence[RouteChange], parts: Iterable[Sequence[Step[AnyRoute]]], before: Iterable[AnyRoute]
-) -> dict[int, Failure]:
+    changes: Sequence[RouteChange], parts: Iterable[Steps[AnyRoute]], before: Iterable[AnyRoute]
+) -> Failures:
     """Return the removals of routes that do not exist, or instead of which the kernel would take another one."""
     buckets = _crowded(changes, before)
-    failures: dict[int, Failure] = {}
+    failures: Failures = {}
     # In the order in which the steps are sent.
     for verb, route, position in chain.from_iterable(parts) if buckets else ():
         key = key_of(route)
@@ -106,9 +106,8 @@ def _route_parts(changes: Sequence[RouteChange]) -> list[list[Step[AnyRoute]]]:
     end = len(changes)
     while end and changes[end - 1].after is None:
         end -= 1
-    first: list[Step[AnyRoute]] = []
-    second: list[Step[AnyRoute]] = []
-    third: list[Step[AnyRoute]] = []
+    parts: list[list[Step[AnyRoute]]] = [[], [], []]
+    first, second, third = parts
     for position, change in enumerate(changes):
         moves = change.removes_first
         if moves and change.before is not None:
@@ -118,7 +117,7 @@ def _route_parts(changes: Sequence[RouteChange]) -> list[list[Step[AnyRoute]]]:
         if change.before is not None and not moves:
             ends = change.after is not None or position >= end
             (second if ends else first).append(("remove", change.before, position))
-    return [part for part in (first, second, third) if part]
+    return [part for part in parts if part]
 
 
 def _check_devices(changes: Sequence[RouteChange], names: Collection[str]) -> None:
@@ -161,18 +160,18 @@ def commit_neighbours(
     before = [*transport.standing()]
     batch = Batch(transport, describe, "neighbour", before)
     table = Neighbours(before)
-    failures: dict[int, Failure] = {}
-    parts: dict[str, list[Step[Neighbour]]] = {"remove": [], "add": []}
+    failures: Failures = {}
+    steps: list[Step[Neighbour]] = []
     for position, one in enumerate(both):
         verb = "remove" if position < len(remove) else "add"
         failure = _unusable(one, devices) or table.take(verb, one)
         if failure is None:
-            parts[verb].append((verb, one, position))
+            steps.append((verb, one, position))
         else:
             failures[position] = failure
     if failures:
         raise batch.rejection(failures)
-    batch.commit([part for part in parts.values() if part], verify=True)
+    batch.commit(filter(None, (steps[: len(remove)], steps[len(remove) :])), verify=True)
 
 
 class Neighbours:

@@ -7,19 +7,23 @@ import socket
 import time
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import classifiers, device_codec
 from hostrouting.host.netlink.batches import Neighbours, commit_neighbours
-from hostrouting.host.netlink.commit import Failure, Transport, slot
+from hostrouting.host.netlink.commit import Transport, slot
 from hostrouting.host.netlink.conversation import BATCH, Adapter, in_namespace
 from hostrouting.host.netlink.frames import CHANGE_FLAGS, REPLACE, message
 from hostrouting.net.links import Neighbour
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
-    from hostrouting.host.netlink.commit import Step
+    from hostrouting.host.netlink.commit import Failures, Steps
     from hostrouting.host.netlink.conversation import Conversation
+    from hostrouting.host.netlink.route_codec import Indexes
+    from hostrouting.host.ports import LinkAddress
     from hostrouting.net.links import Device, Station
     from phases import Context
 
@@ -54,7 +58,7 @@ class NetlinkLinkLayer(Adapter):
                 lambda: device_codec.parse_stations(kernel.dump(device_codec.STATIONS), kernel.names(), bridge)
             )
 
-    def answering(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    def answering(self, ctx: Context, asked: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
         """Ask on the link for each (device, address); return the pairs that were answered."""
         ctx.check()
         if not asked:
@@ -68,7 +72,7 @@ class NetlinkLinkLayer(Adapter):
 
         return probes.ask(ctx, asked, macs, netns=self._netns)
 
-    def silent(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    def silent(self, ctx: Context, asked: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
         """Make the kernel ask for each (device, IPv4 address) that it does not know; return those without an answer."""
         ctx.check()
         known = {(neighbour.dev, neighbour.address) for neighbour in self.neighbours()}
@@ -96,7 +100,7 @@ class NetlinkLinkLayer(Adapter):
         with self._open() as kernel:
             return kernel.consistently(lambda: device_codec.parse_devices(kernel.dump(device_codec.LINKS), ()))
 
-    def _unresolved(self, asked: Iterable[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    def _unresolved(self, asked: Iterable[LinkAddress]) -> frozenset[LinkAddress]:
         with self._open() as kernel:
             unresolved = kernel.neighbours().unresolved
         return frozenset((dev, address) for dev, address in asked if (address, dev) in unresolved)
@@ -140,35 +144,35 @@ class NetlinkLinkLayer(Adapter):
             commit_neighbours(_KernelTransport(kernel, indexes), remove=remove, add=add, devices=indexes)
 
 
+@attrs.define
 class _KernelTransport(Transport[Neighbour]):
     """The transport of a commit that sends neighbours to the kernel."""
 
-    def __init__(self, kernel: Conversation, indexes: Mapping[str, int]) -> None:
-        self._kernel = kernel
-        self._indexes = indexes
-        #: Slots in which something is that need not hinder an addition: a neighbour without a known hardware address,
-        #: or a removed one (it stays a while if the kernel still refers to it).
-        self._shared: set[Hashable] = set()
-        self._has_sent = False
+    _kernel: Conversation
+    _indexes: Indexes
+    #: Slots in which something is that need not hinder an addition: a neighbour without a known hardware address, or a
+    #: removed one (it stays a while if the kernel still refers to it).
+    _shared: set[Hashable] = attrs.field(factory=set)
+    _has_sent: bool = False
 
     def standing(self) -> list[Neighbour]:
         table = self._kernel.neighbours()
         self._shared = {*table.unresolved}
         return table.known
 
-    def send(self, steps: Sequence[Step[Neighbour]]) -> dict[int, Failure]:
+    def send(self, steps: Steps[Neighbour]) -> Failures:
         # The commit has read everything before its first removal. A rollback removes later: read again, since the
         # kernel would also remove another program's neighbour of the same address.
-        refused = self._not_standing(steps) if self._has_sent and any(verb == "remove" for verb, _, _ in steps) else {}
+        refused: Failures = {}
+        removals = [(number, one) for number, (verb, one, _) in enumerate(steps) if verb == "remove"]
+        if self._has_sent and removals:
+            table = Neighbours(self.standing())
+            answers = {number: table.take("remove", one) for number, one in removals}
+            refused = {number: failure for number, failure in answers.items() if failure is not None}
         self._has_sent = True
         packed = [self._pack(number, verb, one) for number, (verb, one, _) in enumerate(steps) if number not in refused]
         batches = (b"".join(packed[start : start + BATCH]) for start in range(0, len(packed), BATCH))
         return refused | self._kernel.deliver(batches, len(steps))
-
-    def _not_standing(self, steps: Sequence[Step[Neighbour]]) -> dict[int, Failure]:
-        table = Neighbours(self.standing())
-        answers = {number: table.take(verb, one) for number, (verb, one, _) in enumerate(steps) if verb == "remove"}
-        return {number: failure for number, failure in answers.items() if failure is not None}
 
     def _pack(self, number: int, verb: str, one: Neighbour) -> bytes:
         if verb == "add" and slot(one) in self._shared:
