@@ -34,7 +34,6 @@ if TYPE_CHECKING:
         StaticRoute,
         StaticRoutesConfig,
         WatchConfig,
-        WatchMode,
     )
     from hostrouting.configure import Configure, Reset
     from hostrouting.exceptions import (
@@ -60,7 +59,7 @@ if TYPE_CHECKING:
     from hostrouting.route_overlap import CheckRouteOverlap, OverlapReport, prove_egress
     from hostrouting.stale_cni import CleanStaleCNI
     from hostrouting.static_routes import ConfigureStaticRoutes
-    from hostrouting.watch import Watch
+    from hostrouting.watch.task import Watch
 
 __all__ = [
     "BackendError",
@@ -97,7 +96,6 @@ __all__ = [
     "UnitError",
     "Watch",
     "WatchConfig",
-    "WatchMode",
     "WorseRoutingError",
     "prove_egress",
 ]
@@ -117,7 +115,7 @@ _HOMES = {
     "Refusal": "exceptions",
     "Reset": "configure",
     "RouteBackend": "host",
-    "Watch": "watch",
+    "Watch": "watch.task",
     "prove_egress": "route_overlap",
 }
 

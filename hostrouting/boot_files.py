@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot.intent import Intent
-from hostrouting.boot.layout import gate_drop_in, has_program, ready_unit, units_in
+from hostrouting.boot.layout import gate_drop_in, program_path, ready_unit, units_in
 from hostrouting.exceptions import HostRoutingError
 from hostrouting.findings import NodeFinding
 from hostrouting.route_overlap import script as overlap
@@ -58,8 +58,8 @@ def missing_tools(config: HostRoutingConfig, files: FileStore) -> list[NodeFindi
     """Return the programs that the units of this config run and that an image lacks."""
     packages = {"bash": "bash", "ip": "iproute2"} | dict.fromkeys(("flock", "nsenter", "setpriv"), "util-linux")
     packages = packages if _needs_pair(config) else {}
-    missing = [_missing(name, package, _SHUT) for name, package in packages.items() if not has_program(files, name)]
-    if config.probe_snat.enabled and not has_program(files, "nft"):
+    missing = [_missing(name, package, _SHUT) for name, package in packages.items() if not program_path(files, name)]
+    if config.probe_snat.enabled and not program_path(files, "nft"):
         is_needed = config.probe_snat.required
         consequence = _SHUT if is_needed else "IPv6 load-balancer probes would not reach pods"
         missing.append(_missing("nft", "nftables", consequence, "error" if is_needed else "warning"))

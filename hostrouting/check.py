@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
@@ -14,19 +15,25 @@ from hostrouting.config import OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
 from hostrouting.findings import APPLY, NodeFinding, is_refused
 from hostrouting.route_overlap import OverlapReport, check_now, silent_routers
-from phases import CommandFailedError, DeadlineExceededError
+from hostrouting.static_routes import ConfigureStaticRoutes
+from phases import DeadlineExceededError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from hostrouting.config import HostRoutingConfig
+    from hostrouting.config import HostRoutingConfig, ProbeSNATConfig, StaleCNIConfig
     from hostrouting.findings import Severity
     from hostrouting.host import Host
     from phases import Change, Context
 
+    _Looker: TypeAlias = Callable[[Context], Iterable[NodeFinding]]
+
 #: Seconds for all checks except the proof; requests to the cloud have another limit.
 _LONGEST_LOOK: Final = 30.0
 _NO_ROUTES: Final = "an image has no routes to be asked; on a node made of it, run: "
+_STATES: Final = {"+": "is missing", "-": "is not of this config", "~": "is not as this config wants it"}
+#: The protocol of the kernel's own routes.
+_KERNEL: Final = 2
 #: When a unit ran last, in microseconds of the monotonic clock; 0 if it has not run since the boot.
 _RAN: Final = "ActiveExitTimestampMonotonic"
 
@@ -38,6 +45,8 @@ class NodeReport:
     overlap: OverlapReport
     mode: OverlapMode
     findings: tuple[NodeFinding, ...] = ()
+    #: The command that findings name for most of them.
+    step: str | None = None
     not_asked: tuple[str, ...] = ()
     #: The objects that a sweep would leave alone: object, address, kind and reason of each.
     spared: tuple[dict[str, object], ...] = ()
@@ -45,7 +54,7 @@ class NodeReport:
     @property
     def severities(self) -> frozenset[Severity]:
         """The severities of all findings."""
-        found: set[Severity] = {finding.severity for finding in self.findings}
+        found = {finding.severity for finding in self.findings}
         if not self.overlap.ok:
             # A node without a default route reaches nothing, in either mode.
             is_error = self.mode is OverlapMode.STRICT or not self.overlap.expected_devs
@@ -75,214 +84,197 @@ class NodeReport:
 
 
 def check_node(
-    ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: float | None = None, apply: str = APPLY
+    ctx: Context,
+    config: HostRoutingConfig,
+    host: Host,
+    *,
+    seconds: float | None = None,
+    path: str = "",
+    root: str | None = None,
+    is_applied: bool = False,
 ) -> NodeReport:
     """Make all checks, which change nothing and need no root.
 
     `seconds` bounds the wait, and with 0 no router is asked, nor the cloud about optional rules that are installed.
 
-    `apply` is the step to take.
+    `path` and `root` are those of the command to run: `apply`, or `plan` for a config that an apply would refuse. If
+    the config `is_applied`, by a run that has just read its routes back, they are not compared again.
 
     An image has no routes: the checks are of files, links, gates and programs, which a boot needs.
     """
-    if host.is_live:
-        overlap = check_now(ctx.child(timeout=seconds), config, host)
-    else:
-        overlap = OverlapReport(expected_devs=(), cidrs=())
-    look = _Look(ctx.child(timeout=_LONGEST_LOOK), config, host, overlap.expected_devs)
-    findings = (*overlap.notes, *(look.everything(asks_routers=seconds != 0) if host.is_live else look.image()))
+    nothing = OverlapReport(expected_devs=(), cidrs=())
+    overlap = check_now(ctx.child(timeout=seconds), config, host) if host.is_live else nothing
+    boot = Boot(host, gates=config.gates)
+    look = _Look(ctx.child(timeout=_LONGEST_LOOK), config, host, boot, overlap.expected_devs, seconds != 0, is_applied)
+    findings, step = (*overlap.notes, *look.findings()), None
+    if path and any(APPLY in each.reason for each in findings):
+        step = command_line("plan" if look.is_worse() else "apply", path, root=root)
+        findings = tuple(attrs.evolve(each, reason=each.reason.replace(APPLY, f"run: {step}")) for each in findings)
     return NodeReport(
         overlap=overlap,
         mode=config.route_overlap.mode,
-        findings=tuple(attrs.evolve(each, reason=each.reason.replace(APPLY, apply)) for each in findings),
+        findings=findings,
+        step=step,
         not_asked=tuple(dict.fromkeys(look.not_asked)),
         spared=tuple(look.spared),
     )
 
 
+@attrs.define(eq=False)
 class _Look:
     """Makes each check by itself: one that cannot be made does not stop the others."""
 
-    def __init__(self, ctx: Context, config: HostRoutingConfig, host: Host, expected_devs: Sequence[str]) -> None:
-        self._ctx = ctx
-        self._config = config
-        self._host = host
-        self._expected_devs = expected_devs
-        self._boot = Boot(host, gates=config.gates)
-        self.not_asked: list[str] = []
-        self.spared: list[dict[str, object]] = []
+    ctx: Context
+    config: HostRoutingConfig
+    host: Host
+    boot: Boot
+    expected_devs: Sequence[str]
+    #: False if neither routers nor the cloud are to be asked.
+    asks: bool
+    is_applied: bool
+    not_asked: list[str] = attrs.field(factory=list)
+    spared: list[dict[str, object]] = attrs.field(factory=list)
 
-    def everything(self, *, asks_routers: bool) -> Iterator[NodeFinding]:
-        """Yield all findings, the most important first."""
-        if waiting := self._is_to_be_applied():
-            reason = f"nothing of this config is installed, live or for the next boot; {APPLY}"
-            yield NodeFinding("not-applied", "hostRouting", reason, "warning")
+    def findings(self) -> Iterator[NodeFinding]:
+        """Yield all findings, the most important first; of an image those that matter at a boot."""
+        config, is_live, has_traces = self.config, self.host.is_live, self.boot.has_traces
+        if waiting := not has_traces and installs_units(self.ctx, config, self.host):
+            place = ", live or for the next boot" if is_live else " in the image"
+            reason = f"nothing of this config is installed{place}; {APPLY}"
+            yield NodeFinding("not-applied", "hostRouting", reason, "warning" if is_live else "error")
         else:
-            yield from self._ask(self._routes, self._files)
-            if self._boot.has_traces:
-                yield from self._ask(self._gates, self._held, self._down, self._units)
+            if is_live:
+                yield from self._ask(self._routes)
+            yield from self._ask(self._files)
+            if has_traces:
+                yield from self._ask(self.boot.findings)
+            if has_traces and is_live:
+                yield from self._ask(self._held, self.boot.down, self._units)
         siblings = [*self._ask(self._watch)]
-        if self._config.probe_snat.enabled:
-            siblings += self._ask(
-                lambda: self._probes(asks=asks_routers), trouble=self._finding("probe-snat", "IPv6 probes")
-            )
+        siblings += self._ask_sibling(self._probes, config.probe_snat, "probe-snat", "IPv6 probes")
         # The first apply mends the others.
         yield from (each for each in siblings if not (waiting and APPLY in each.reason))
         yield from self._ask(self._exposed)
-        if self._config.static_routes.routes:
+        if not is_live:
+            yield from missing_tools(config, self.host.files)
+            if config.route_overlap.cidrs or config.static_routes.routes:
+                self.not_asked.append(f"{_NO_ROUTES}{command_line('check', INTENT_PATH)}")
+            return
+        if config.static_routes.routes:
             yield from self._ask(self._networkd)
-        if self._config.route_overlap.cidrs:
-            yield from self._ask(*[self._routers] * asks_routers)
-        elif self._config.route_overlap != RouteOverlapConfig():
+        if config.route_overlap.cidrs:
+            yield from self._ask(self._routers)
+        elif config.route_overlap != RouteOverlapConfig():
             reason = "it names no addresses, so nothing is proven, now or at a boot; give expectedCidrs or expected"
             yield NodeFinding("nothing-proven", "routeOverlap", reason, "warning")
-        if self._config.stale_cni.enabled:
-            yield from self._ask(self._leftovers, trouble=self._finding("stale-cni", "leftovers of azure-vnet"))
+        yield from self._ask_sibling(self._leftovers, config.stale_cni, "stale-cni", "leftovers of azure-vnet")
 
-    def _is_to_be_applied(self) -> bool:
-        return not self._boot.has_traces and installs_units(self._ctx, self._config, self._host)
+    def is_worse(self) -> bool:
+        """Return True if an apply of this config would be refused, since it makes the node worse."""
+        from hostrouting.configure import Configure
 
-    def image(self) -> Iterator[NodeFinding]:
-        """Yield the differences between the image and this config that matter at a boot."""
-        if self._config.route_overlap.cidrs or self._config.static_routes.routes:
-            self.not_asked.append(f"{_NO_ROUTES}{command_line('check', INTENT_PATH)}")
-        if self._is_to_be_applied():
-            yield NodeFinding(
-                "not-applied", "hostRouting", f"nothing of this config is installed in the image; {APPLY}"
-            )
-        else:
-            yield from self._ask(self._files)
-            if self._config.probe_snat.enabled:
-                yield from self._ask(self._probe_files, trouble=self._finding("probe-snat", "IPv6 probes"))
-            yield from self._ask(self._watch)
-        yield from self._ask(self._exposed, self._tools)
-        if self._boot.has_traces:
-            yield from self._ask(self._gates)
+        with suppress(HostRoutingError, DeadlineExceededError):
+            return Configure(self.config, host=self.host).forecast(self.ctx).is_refused(self.config)
+        return False
 
-    def _probe_files(self) -> Iterator[NodeFinding]:
-        from hostrouting.probe_snat import ConfigureProbeSNAT
-
-        for change in ConfigureProbeSNAT(self._config, host=self._host).plan(self._ctx):
-            yield self._boot_file(change)
-
-    def _tools(self) -> list[NodeFinding]:
-        return missing_tools(self._config, self._host.files)
-
-    def _finding(self, kind: str, subject: str) -> NodeFinding:
-        """Return a finding of a sibling; it is an error only if the section is `required`."""
-        section = self._config.probe_snat if kind == "probe-snat" else self._config.stale_cni
-        return NodeFinding(kind, subject, "", "error" if section.required else "warning")
-
-    def _ask(
-        self, *looks: Callable[[], Iterable[NodeFinding]], trouble: NodeFinding | None = None
+    def _ask_sibling(
+        self, look: _Looker, section: ProbeSNATConfig | StaleCNIConfig, kind: str, subject: str
     ) -> Iterator[NodeFinding]:
-        """Yield the findings of each look; for one that fails, add a note or yield `trouble`."""
+        if section.enabled:
+            yield from self._ask(
+                look, trouble=NodeFinding(kind, subject, "", "error" if section.required else "warning")
+            )
+
+    def _ask(self, *looks: _Looker, trouble: NodeFinding | None = None) -> Iterator[NodeFinding]:
+        """Yield the findings of each look; for one that fails, add a note or yield `trouble`.
+
+        Errors of its kind are as severe as the trouble itself: those of an optional sibling are warnings.
+        """
         for look in looks:
             try:
                 # One by one: findings before a failure count.
-                yield from look()
-            except PermissionDeniedError as error:
-                self.not_asked.append(str(error).partition("\n")[0])
+                for found in look(self.ctx):
+                    is_weighed = trouble and (found.kind, found.severity) == (trouble.kind, "error")
+                    yield attrs.evolve(found, severity=trouble.severity) if trouble and is_weighed else found
             except (HostRoutingError, DeadlineExceededError) as error:
-                self._ctx.check()
-                reason = _reason(error)
-                if trouble is None:
+                self.ctx.check()
+                reason = str(error).partition("\n")[0]
+                if trouble is None or isinstance(error, PermissionDeniedError):
                     self.not_asked.append(reason)
                 else:
                     yield attrs.evolve(trouble, reason=reason)
 
     # --- the pair
 
-    def _routes(self) -> Iterable[NodeFinding]:
-        from hostrouting.static_routes import ConfigureStaticRoutes
+    def _routers(self, ctx: Context) -> Iterable[NodeFinding]:
+        return silent_routers(ctx, self.host, self.expected_devs) if self.asks else []
 
-        return ConfigureStaticRoutes(self._config, host=self._host).findings(self._ctx)
+    def _routes(self, ctx: Context) -> Iterable[NodeFinding]:
+        if self.is_applied:
+            prefixes = {route.prefix for route in self.config.static_routes.routes}
+            # A finding tells of those that come before the kernel's own.
+            if not any(own[:2] in prefixes for own in self.host.routes.routes_of(_KERNEL)):
+                return ()
+        return ConfigureStaticRoutes(self.config, host=self.host).findings(ctx)
 
-    def _routers(self) -> Iterable[NodeFinding]:
-        return silent_routers(self._ctx, self._host, self._expected_devs)
+    def _files(self, ctx: Context) -> Iterable[NodeFinding]:
+        return map(_boot_file, self.boot.drift(ctx, *boot_parts(self.config), Intent(config=self.config)))
 
-    def _files(self) -> Iterator[NodeFinding]:
-        for change in self._boot.drift(self._ctx, *boot_parts(self._config), Intent(config=self._config)):
-            yield self._boot_file(change)
-
-    def _boot_file(self, change: Change) -> NodeFinding:
-        state = {"+": "is missing", "-": "is not of this config", "~": "is not as this config wants it"}
-        told = change.detail or state[change.action]
-        return NodeFinding("boot-file", change.subject, told if is_refused(told) else f"{told}; {APPLY}")
-
-    def _exposed(self) -> Iterator[NodeFinding]:
-        if reasons := self._boot.exposed(*boot_parts(self._config), *watch_units(self._config, self._host)):
+    def _exposed(self, _ctx: Context) -> Iterator[NodeFinding]:
+        if reasons := self.boot.exposed(*boot_parts(self.config), *watch_units(self.config, self.host)):
             yield NodeFinding("exposed", "hostRouting", reasons)
 
     # --- the gates
 
-    def _gates(self) -> Iterator[NodeFinding]:
-        return self._boot.findings(self._ctx)
-
-    def _held(self) -> Iterator[NodeFinding]:
-        for gate in held_gates(self._ctx, self._host.services):
-            refused = is_refused_now(self._ctx, self._host.services, gate)
+    def _held(self, ctx: Context) -> Iterator[NodeFinding]:
+        for gate in held_gates(ctx, self.host.services):
+            refused = is_refused_now(ctx, self.host.services, gate)
             if refused:
                 # Its marker is set anew at each restart by systemd, so it does not say since when.
-                ran = int(self._host.services.settings(self._ctx, gate, _RAN)[_RAN] or 0) / 1e6
-                clock = self._ctx.clock
-                then = time.localtime(clock.time() - clock.monotonic() + ran)
-                since = time.strftime("%Y-%m-%d %H:%M %Z", then)
+                ran = int(self.host.services.settings(ctx, gate, _RAN)[_RAN] or 0) / 1e6
+                clock = ctx.clock
+                since = time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(clock.time() - clock.monotonic() + ran))
                 step = f"starts by itself once routing is right; see: systemctl status {gate}"
                 yield NodeFinding("held", gate, f"is held by its gate since {since}, and {step}")
             elif refused is None:
                 yield NodeFinding("held", gate, "is starting, and checks the routing now", "note")
 
-    def _down(self) -> Iterator[NodeFinding]:
-        return self._boot.down(self._ctx)
-
-    def _units(self) -> Iterator[NodeFinding]:
-        optional = WATCH_UNITS if self._config.probe_snat.required else {*WATCH_UNITS, PROBE_UNIT}
-        for name in self._boot.installed_units():
-            state = self._host.services.state(self._ctx, name)
+    def _units(self, ctx: Context) -> Iterator[NodeFinding]:
+        optional = WATCH_UNITS if self.config.probe_snat.required else {*WATCH_UNITS, PROBE_UNIT}
+        for name in self.boot.installed_units():
+            state = self.host.services.state(ctx, name)
             if state.active_state == "failed":
                 reason = f"its last run failed ({state.result}); see: journalctl -b -u {name}"
                 yield NodeFinding("failed-unit", name, reason, "warning" if name in optional else "error")
 
     # --- the siblings
 
-    def _probes(self, *, asks: bool) -> Iterable[NodeFinding]:
+    def _probes(self, ctx: Context) -> Iterable[NodeFinding]:
         from hostrouting.probe_snat import ConfigureProbeSNAT
 
-        return self._weighed(ConfigureProbeSNAT(self._config, host=self._host).findings(self._ctx, asks=asks))
+        task = ConfigureProbeSNAT(self.config, host=self.host)
+        return task.findings(ctx, asks=self.asks) if self.host.is_live else map(_boot_file, task.plan(ctx))
 
-    def _watch(self) -> Iterable[NodeFinding]:
-        if not (self._config.watch.enabled or WATCH_UNITS & set(self._boot.installed_units())):
+    def _watch(self, ctx: Context) -> Iterable[NodeFinding]:
+        if not (self.config.watch.enabled or WATCH_UNITS & set(self.boot.installed_units())):
             return []
-        from hostrouting.watch import ConfigureWatch
+        from hostrouting.watch.unit import ConfigureWatch
 
-        return ConfigureWatch(self._config, host=self._host).findings(self._ctx)
+        return ConfigureWatch(self.config, host=self.host).findings(ctx)
 
-    def _networkd(self) -> Iterable[NodeFinding]:
+    def _networkd(self, ctx: Context) -> Iterable[NodeFinding]:
         from hostrouting.watch.networkd import networkd_findings
 
-        return networkd_findings(self._ctx, self._config, self._host)
+        return networkd_findings(ctx, self.config, self.host)
 
-    def _leftovers(self) -> Iterable[NodeFinding]:
+    def _leftovers(self, ctx: Context) -> Iterable[NodeFinding]:
         from hostrouting.stale_cni import CleanStaleCNI
 
-        task = CleanStaleCNI(self._config, host=self._host)
-        findings = task.findings(self._ctx)
-        self.spared += [verdict.to_mapping() for verdict in task.spared]
-        return self._weighed(findings)
-
-    def _weighed(self, findings: Iterable[NodeFinding]) -> list[NodeFinding]:
-        return [
-            attrs.evolve(self._finding(each.kind, each.subject), reason=each.reason)
-            if each.severity == "error"
-            else each
-            for each in findings
-        ]
+        findings, spared = CleanStaleCNI(self.config, host=self.host).findings(ctx)
+        self.spared += [verdict.to_mapping() for verdict in spared]
+        return findings
 
 
-def _reason(error: Exception) -> str:
-    """Return one line; for a failed command its stderr."""
-    cause = error.__cause__
-    said = cause.stderr.strip() if isinstance(cause, CommandFailedError) else ""
-    told = f"{cause.argv[0]}: {said}" if isinstance(cause, CommandFailedError) and said else str(error)
-    return told.partition("\n")[0]
+def _boot_file(change: Change) -> NodeFinding:
+    told = change.detail or _STATES[change.action]
+    return NodeFinding("boot-file", change.subject, told if is_refused(told) else f"{told}; {APPLY}")

@@ -12,16 +12,15 @@ import os
 import sys
 from contextlib import nullcontext, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from hostrouting import __version__
 from hostrouting.exceptions import HostFileError, InvalidConfigError, RouteOverlapError
 from hostrouting.output import (
-    change_lines,
-    colourful,
     end_log,
     log_to_stderr,
     prepare_streams,
+    print_document,
     print_json,
     print_lines,
 )
@@ -40,8 +39,20 @@ FINE, BAD, USAGE, FAILED, DIFFERS = 0, 1, 2, 3, 4
 
 #: For apply and reset: enough to wait for DHCP (30 s), for systemd, and for another run.
 _DEFAULT_TIMEOUT: Final = 120.0
-#: As of a process that SIGINT ended.
-_INTERRUPTED: Final = 130
+#: What a watch loads only when it wants it.
+_LATE: Final = (
+    "hostrouting.host.imds",
+    "hostrouting.host.netlink.events",
+    "hostrouting.host.netlink.link_layer",
+    "hostrouting.host.netlink.probes",
+    "hostrouting.host.packets.ebtables",
+    "hostrouting.host.packets.nft",
+    "hostrouting.host.systemd.notify",
+    "hostrouting.route_overlap.announced",
+    "hostrouting.route_overlap.suggest",
+)
+#: Each leaves an entry in the journal, and says little without -v.
+_CHANGING: Final = frozenset({"apply", "reset", "sweep"})
 #: For the verdict after a run.
 _SECONDS_TO_LOOK: Final = 10.0
 _NO_SYSTEMD: Final = "systemd does not run here, so its files are read instead; an apply needs it, or --root DIR"
@@ -53,145 +64,123 @@ def main(argv: Sequence[str] | None = None) -> int:
     prepare_streams()
     argv = sys.argv[1:] if argv is None else argv
     arguments = parser(as_json="--json" in argv).parse_args(argv)
-    # The answers of these have what their tasks log: the removed objects, and the boot files.
-    answered = {"sweep": "removed", "apply": "action", "reset": "action"}.get(arguments.command)
-    log_to_stderr(verbose=arguments.verbose, talks=arguments.command == "watch", answered=answered)
-    try:
-        with _recorded(arguments):
+    is_brief = arguments.command in _CHANGING and not arguments.verbose
+    log_to_stderr(verbose=arguments.verbose, talks=arguments.command == "watch", is_brief=is_brief)
+    with _recorded(arguments):
+        try:
             status: int = arguments.run(arguments)
-    except KeyboardInterrupt:
-        status = _refuse(arguments, "interrupted", _INTERRUPTED)
-    except Exception as error:
-        _logger.debug("where it happened", exc_info=True)
-        # Some mistakes in a config show only on its machine, within a task.
-        failures = (error, *getattr(error, "failures", ()))
-        mistake = next((failure for failure in failures if isinstance(failure, InvalidConfigError)), None)
-        status = (
-            _refuse(arguments, error, _signalled(error) or FAILED)
-            if mistake is None
-            else _refuse(arguments, mistake, USAGE)
-        )
+        except KeyboardInterrupt:
+            # As of a process that SIGINT ended.
+            status = _refuse(arguments, "interrupted", 130)
+        except Exception as error:
+            _logger.debug("where it happened", exc_info=True)
+            # Some mistakes in a config show only on its machine, within a task.
+            failures = getattr(error, "failures", (error,))
+            mistakes = (failure for failure in failures if isinstance(failure, InvalidConfigError))
+            status = _refuse(arguments, next(mistakes, error), _status_after(error))
     end_log(failed=status not in {FINE, USAGE, DIFFERS})
     return status
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser that also reports usage errors as JSON, if asked."""
+def _status_after(error: BaseException) -> int:
+    from signal import Signals
 
-    as_json = False
-
-    def error(self, message: str) -> NoReturn:
-        if self.as_json:
-            print_json({"ok": False, "error": message})
-        super().error(message)
+    reason, failures = getattr(error, "reason", ""), getattr(error, "failures", (error,))
+    if reason in Signals.__members__:
+        # As of a process that the signal ended.
+        return 128 + Signals[reason]
+    if any(isinstance(failure, InvalidConfigError) for failure in failures):
+        return USAGE
+    return BAD if all(isinstance(failure, RouteOverlapError) for failure in failures) else FAILED
 
 
 def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     """Return the parser of the command; with `as_json` it reports usage errors as JSON."""
-    formatter = partial(argparse.HelpFormatter, width=_columns())
-    root = _Parser(
+
+    class Parser(argparse.ArgumentParser):
+        def switch(self, name: str, text: str) -> None:
+            self.add_argument(name, action="store_true", help=text)
+
+        def error(self, message: str) -> NoReturn:
+            if as_json:
+                print_json({"ok": False, "error": message})
+            super().error(message)
+
+    # Without a width, argparse loads shutil to find out how wide the terminal is.
+    formatter = partial(argparse.HelpFormatter, width=78)
+    root = Parser(
         prog="hostrouting",
         formatter_class=formatter,
         description="Make a Kubernetes node's host routing right, and prove it.",
         epilog="Exit status: 0 fine; 1 the answer is bad; 2 usage or an invalid config; 3 it could not be done; "
         "4 plan --exit-code, sweep --dry-run --exit-code: there is something to change.",
     )
-    root.as_json = as_json
     root.add_argument("--version", action="version", version=f"hostrouting {__version__}")
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+    def command(
+        name: str,
+        run: Callable[[argparse.Namespace], int],
+        text: str,
+        *,
+        config: str | None = None,
+        has_root: bool = False,
+    ) -> Parser:
         added = commands.add_parser(name, help=text, description=text, formatter_class=formatter)
-        added.as_json = as_json
-        added.set_defaults(run=run, root=None, dry_run=False, verdict="ok")
-        added.add_argument("--json", action="store_true", help="the answer as JSON")
+        added.set_defaults(run=run, root=None, dry_run=False, verdict="")
+        added.switch("--json", "the answer as JSON")
         added.add_argument("-v", "--verbose", action="store_true", help="say more on stderr")
         added.add_argument("--timeout", type=_seconds, metavar="S", help="the limit for the run, in seconds")
-        return added
-
-    def offline(added: argparse.ArgumentParser) -> None:
-        added.add_argument(
-            "--root",
-            type=_folder,
-            metavar="DIR",
-            help="an image: files and units below DIR, nothing live",
-        )
-
-    def config(added: argparse.ArgumentParser, default: str = "") -> argparse.ArgumentParser:
-        text = "a JSON file, or - for stdin: the hostRouting object, or a whole config that has it"
-        text += default and f"; without it: {default}"
-        added.add_argument("config", nargs="?" if default else None, metavar="CONFIG", help=text)
-        text = "accept a CONFIG that installs nothing, which means: remove everything"
-        added.add_argument("--allow-empty", action="store_true", help=text)
+        if config is not None:
+            text = "a JSON file, or - for stdin: the hostRouting object, or a whole config that has it"
+            text += config and f"; without it: {config}"
+            added.add_argument("config", nargs="?" if config else None, metavar="CONFIG", help=text)
+            added.switch("--allow-empty", "accept a CONFIG that installs nothing, which means: remove everything")
+        if has_root:
+            text = "an image: files and units below DIR, nothing live"
+            added.add_argument("--root", type=_folder, metavar="DIR", help=text)
         return added
 
     installed = "the installed config"
     command("status", _status, "tell in one sentence if this node is right, and what to do; needs no root")
-    added = config(
-        command("plan", _plan, "show the changes that apply would make; changes nothing, needs no root"), installed
-    )
-    offline(added)
-    added.add_argument("--exit-code", action="store_true", help=f"exit with {DIFFERS} if there is something to change")
-    added.add_argument("--diff", action="store_true", help="show the changed files as a unified diff")
-    added = config(command("apply", _apply, "correct this node now and for every boot"))
-    offline(added)
-    text = "go on even if addresses that leave right would leave wrong"
-    added.add_argument("--force", action="store_true", help=text)
-    added = config(
-        command("check", _check, "prove every expected CIDR, and compare all else; changes nothing, needs no root"),
-        installed,
-    )
-    offline(added)
+    text = "show the changes that apply would make; changes nothing, needs no root"
+    added = command("plan", _plan, text, config=installed, has_root=True)
+    added.switch("--exit-code", f"exit with {DIFFERS} if there is something to change")
+    added.switch("--diff", "show the changed files as a unified diff")
+    added = command("apply", _apply, "correct this node now and for every boot", config="", has_root=True)
+    added.switch("--force", "go on even if addresses that leave right would leave wrong")
+    text = "prove every expected CIDR, and compare all else; changes nothing, needs no root"
+    added = command("check", _check, text, config=installed, has_root=True)
     added.add_argument(
         "--fail-on",
         choices=["error", "warning"],
         default="error",
         help="exit with 1 for findings of this severity or a worse one; the default is error",
     )
-    added.add_argument(
-        "--fix", action="store_true", help="write CONFIG with the routes that mend this node, to apply it"
-    )
+    added.switch("--fix", "write CONFIG with the routes that mend this node, to apply it")
     added = command("explain", _explain, "show which route and device decide each part, and why")
     added.add_argument("asked", nargs="+", metavar="ADDRESS|CIDR")
-    added = config(command("render", _render, "show the files that apply would install"))
+    added = command("render", _render, "show the files that apply would install", config="")
     added.add_argument("name", nargs="?", metavar="NAME", help="only this file, by its path or last part")
-    added.add_argument(
-        "--out",
-        type=_folder,
-        metavar="DIR",
-        help="write them below DIR, which is made if need be",
-    )
-    added = config(
-        command("reset", _reset, "remove everything that hostrouting installed, and restore swept objects"),
-        "any config; only the records of a sweep with a backupDir need one",
-    )
-    offline(added)
-    added = config(command("sweep", _sweep, "remove the stale objects of azure-vnet; `reset` restores them"), installed)
-    added.add_argument("--dry-run", action="store_true", help="only show the objects that a sweep would remove")
-    added.add_argument(
-        "--exit-code", action="store_true", help=f"with --dry-run: exit with {DIFFERS} if there is something to sweep"
-    )
-    config(command("watch", _watch, "keep the routing of an applied config right, until SIGTERM or SIGINT"), installed)
+    text = "write them below DIR, which is made if need be"
+    added.add_argument("--out", type=_folder, metavar="DIR", help=text)
+    text = "remove everything that hostrouting installed, and restore swept objects"
+    of_any = "any config; only the records of a sweep with a backupDir need one"
+    command("reset", _reset, text, config=of_any, has_root=True)
+    text = "remove the stale objects of azure-vnet; `reset` restores them"
+    added = command("sweep", _sweep, text, config=installed)
+    added.switch("--dry-run", "only show the objects that a sweep would remove")
+    added.switch("--exit-code", f"with --dry-run: exit with {DIFFERS} if there is something to sweep")
+    command("watch", _watch, "keep the routing of an applied config right, until SIGTERM or SIGINT", config=installed)
     command("schema", _schema, "print the JSON Schema of CONFIG, for editors and for programs that write one")
     return root
 
 
-def _columns() -> int:
-    """Return the width of help texts, as argparse computes it; but it does so at each argument, and loads shutil."""
-    columns = 80
-    with suppress(ValueError, OSError):
-        columns = int(os.environ.get("COLUMNS", "0")) or os.get_terminal_size().columns
-    return columns - 2
-
-
 def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no time to wait; give seconds, such as 60")
-    return seconds
+    with suppress(ValueError):
+        if 0 < (seconds := float(text)) < float("inf"):
+            return seconds
+    raise argparse.ArgumentTypeError(f"{text!r} is no time to wait; give seconds, such as 60")
 
 
 def _folder(text: str) -> str:
@@ -205,22 +194,28 @@ def _folder(text: str) -> str:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
+    import attrs
+
+    from hostrouting.boot.gates import broken_glass
     from hostrouting.configure import Configure
     from hostrouting.findings import is_refused
+    from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl, is_there
     from phases import plan
 
-    config, (host, told) = _config(arguments), _readable(_host(arguments))
+    config, host = _config(arguments), _host(arguments)
+    lacks_systemd = isinstance(host.services, Systemctl) and not is_there()
+    if lacks_systemd:
+        host = attrs.evolve(host, services=OfflineUnits("/"))
     with _context(arguments.timeout) as ctx:
         task = Configure(config, host=host)
         changes = _without_repeats(plan(task, ctx))
-        notices = told + _notices(ctx, config, host)
-        found = task.forecast(ctx)
-    lines = [*change_lines(changes), *(_diffs(changes, config, host) if arguments.diff else ()), *found.lines(config)]
-    more = ({"notices": notices} if notices else {}) | found.to_mapping(config)
+        notices = _notices(ctx, config, host, *[_NO_SYSTEMD] * lacks_systemd)
+        found, broken = task.forecast(ctx), broken_glass(host.files)
+    diffs = _diffs(changes, config, host) if arguments.diff else ()
+    lines = [*map(str, changes), *diffs, *found.lines(config, broken)]
+    more = ({"notices": notices} if notices else {}) | found.to_mapping(config, broken)
     _answer(arguments, {"changes": [each.to_mapping() for each in changes], **more}, lines)
-    if not changes:
-        _logger.info("nothing to change")
-    if found.holds(config) or any(is_refused(change.detail) for change in changes):
+    if found.fails(config) or any(is_refused(change.detail) for change in changes):
         return BAD
     return DIFFERS if arguments.exit_code and changes else FINE
 
@@ -234,34 +229,21 @@ def _diffs(changes: Iterable[Change], config: HostRoutingConfig, host: Host) -> 
     wanted = {file.path: file.content for file in boot_files(config, host=host)}
     for path in dict.fromkeys(change.subject for change in changes):
         # Scripts are links, too; those that start a unit have no content of their own.
-        if path in wanted or (path.startswith("/") and path.rpartition(".")[2] not in {"service", "timer"}):
-            before, after = (
-                (content or b"").decode(errors="replace") for content in (host.files.read(path), wanted.get(path))
-            )
-            yield from unified_diff(before.splitlines(), after.splitlines(), path, path, lineterm="")
+        if path in wanted or (path.startswith("/") and not path.endswith((".service", ".timer"))):
+            contents = (host.files.read(path) or b"", wanted.get(path, b""))
+            before, after = (content.decode(errors="replace").splitlines() for content in contents)
+            yield from unified_diff(before, after, path, path, lineterm="")
 
 
-def _readable(host: Host) -> tuple[Host, list[str]]:
-    """Return the host; if systemd does not run this machine, with its unit files in place of systemd, and a notice."""
-    import attrs
-
-    from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl, is_there
-
-    if not isinstance(host.services, Systemctl) or is_there():
-        return host, []
-    _logger.warning(_NO_SYSTEMD)
-    return attrs.evolve(host, services=OfflineUnits("/")), [_NO_SYSTEMD]
-
-
-def _notices(ctx: Context, config: HostRoutingConfig, host: Host) -> list[str]:
-    """Log and return the notices about the gates."""
+def _notices(ctx: Context, config: HostRoutingConfig, host: Host, *others: str) -> list[str]:
+    """Log and return the notices about the gates, after the others."""
     from hostrouting.boot import Boot
     from hostrouting.boot_files import installs_units, missing_tools
     from hostrouting.watch.networkd import networkd_findings
 
     found = Boot(host, gates=config.gates).notices(ctx) if installs_units(ctx, config, host) else []
     found += networkd_findings(ctx, config, host) if host.is_live else missing_tools(config, host.files)
-    notices = [finding.text for finding in found]
+    notices = [*others, *(finding.text for finding in found)]
     for notice in notices:
         _logger.warning("%s", notice)
     return notices
@@ -288,33 +270,29 @@ def _apply(arguments: argparse.Namespace) -> int:
     # Before the gates are installed: later it is unknown which running machines were never held.
     with _context(arguments.timeout) as ctx:
         _notices(ctx, config, host)
-    return _run(arguments, task, host, installs=None if config.void else config, spared=task.spared)
+    return _run(arguments, task, host, None if config.void else config)
 
 
 def _check(arguments: argparse.Namespace) -> int:
     from hostrouting.boot import INTENT_PATH
     from hostrouting.check import check_node
-    from hostrouting.commands import command_line
 
     config, host = _config(arguments), _host(arguments)
     # The given time is for the default route: its absence is an answer.
     with _context(None) as ctx:
         if arguments.fix:
-            import json
-
             from hostrouting.fix import fixed
 
             found = fixed(ctx, config, host, seconds=arguments.timeout)
             if isinstance(found, str):
                 _logger.error("%s", found)
                 return BAD
-            print_lines([json.dumps({"hostRouting": found.to_mapping()}, indent=2)])
+            print_document({"hostRouting": found.to_mapping()})
             return FINE
-        step = f"run: {command_line('apply', arguments.config or INTENT_PATH, root=arguments.root)}"
-        report = check_node(ctx, config, host, seconds=arguments.timeout, apply=step)
+        path = arguments.config or INTENT_PATH
+        report = check_node(ctx, config, host, seconds=arguments.timeout, path=path, root=arguments.root)
     _answer(arguments, report.to_mapping(), report.lines(verbose=arguments.verbose))
-    bad = {"error"} if arguments.fail_on == "error" else {"error", "warning"}
-    return FINE if report.severities.isdisjoint(bad) else BAD
+    return FINE if report.severities.isdisjoint({"error", arguments.fail_on}) else BAD
 
 
 def _status(arguments: argparse.Namespace) -> int:
@@ -332,9 +310,9 @@ def _sweep(arguments: argparse.Namespace) -> int:
     config = _config(arguments)
     with _context(arguments.timeout or _DEFAULT_TIMEOUT) as ctx:
         report = sweep_node(ctx, config, _host(arguments), dry_run=arguments.dry_run, logger=_logger)
+    arguments.verdict = report.error or "ok"
     _answer(arguments, report.to_mapping(), report.lines(verbose=arguments.verbose))
     if report.error:
-        arguments.verdict = report.error
         _logger.error("%s", report.error)
         return FAILED
     if not report.ok:
@@ -349,11 +327,9 @@ def _explain(arguments: argparse.Namespace) -> int:
         explanations = explain(_host(arguments).routes, arguments.asked)
     except ValueError as error:
         return _refuse(arguments, error, USAGE)
-    _answer(
-        arguments,
-        {"explanations": [explanation.to_mapping() for explanation in explanations]},
-        (line for explanation in explanations for line in explanation.lines(picture=colourful())),
-    )
+    picture = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    lines = (line for explanation in explanations for line in explanation.lines(picture=picture))
+    _answer(arguments, {"explanations": [explanation.to_mapping() for explanation in explanations]}, lines)
     return FINE
 
 
@@ -362,11 +338,11 @@ def _render(arguments: argparse.Namespace) -> int:
 
     files = boot_files(_config(arguments), host=_host(arguments))
     if arguments.name is not None:
-        known = [file.path for file in files]
+        known = ", ".join(file.path for file in files) or "nothing"
         files = [file for file in files if arguments.name in {file.path, file.path.rpartition("/")[2]}]
         if not files:
-            wanted = f"would install: {', '.join(known)}" if known else "would install nothing"
-            return _refuse(arguments, f"{arguments.name!r} is no file of this config's; apply {wanted}", USAGE)
+            problem = f"{arguments.name!r} is no file of this config's; apply would install: {known}"
+            return _refuse(arguments, problem, USAGE)
     if arguments.out is not None:
         written = _write_files(files, arguments.out)
         _answer(arguments, {"written": written}, written)
@@ -388,13 +364,11 @@ def _write_files(files: Sequence[BootFile], folder: str) -> list[str]:
     except OSError as error:
         raise HostFileError(f"cannot make the folder {folder}: {error.strerror}") from error
     target = RootedFiles(folder)
-    written = []
     for file in files:
         target.write(file.path, file.content, mode=file.mode)
-        written.append(f"{folder.rstrip('/')}{file.path}")
-    if not written:
+    if not files:
         _logger.warning("nothing was written: this config installs no files")
-    return written
+    return [f"{folder.rstrip('/')}{file.path}" for file in files]
 
 
 def _reset(arguments: argparse.Namespace) -> int:
@@ -417,7 +391,8 @@ def _watch(arguments: argparse.Namespace) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     # The signals that end it first: to import the rest takes a while.
     with _context(arguments.timeout) as ctx:
-        from hostrouting.watch import LivingClock, Watch
+        from hostrouting.watch.signs import LivingClock
+        from hostrouting.watch.task import Watch
 
         host = _host(arguments)
         ctx.clock = clock = LivingClock(host.supervisor)
@@ -437,7 +412,7 @@ def _config_to_watch(ctx: Context, arguments: argparse.Namespace, host: Host) ->
     """Return the config; the service of the installed one waits for it, and gets None if it is to end before."""
     from hostrouting.boot import INTENT_PATH
     from hostrouting.host.offline import NoSupervisor
-    from hostrouting.watch import wait_for_installed
+    from hostrouting.watch.installed import wait_for_installed
 
     if arguments.config not in {None, INTENT_PATH} or isinstance(host.supervisor, NoSupervisor):
         return _config(arguments)
@@ -446,27 +421,19 @@ def _config_to_watch(ctx: Context, arguments: argparse.Namespace, host: Host) ->
 
 def _load_the_rest() -> None:
     """Load all that a watch may want later: its process outlives an upgrade or a removal of the files that have it."""
-    import hostrouting.host.imds
-    import hostrouting.host.netlink.events
-    import hostrouting.host.netlink.link_layer
-    import hostrouting.host.netlink.probes
-    import hostrouting.host.packets.ebtables
-    import hostrouting.host.packets.nft
-    import hostrouting.host.systemd.notify
-    import hostrouting.route_overlap.announced
-    import hostrouting.route_overlap.suggest  # noqa: F401
+    from importlib import import_module
+
     from hostrouting.probe_snat.ruleset import template
 
+    for name in _LATE:
+        import_module(name)
     template()
 
 
 def _schema(_arguments: argparse.Namespace) -> int:
-    import json
-
     from hostrouting.config.schema import config_schema
 
-    # No answer, but a document of its own.
-    print_lines([json.dumps(config_schema(), indent=2)])
+    print_document(config_schema())
     return FINE
 
 
@@ -480,13 +447,13 @@ def _config(arguments: argparse.Namespace) -> HostRoutingConfig:
         from hostrouting.boot import require_intent
 
         return require_intent(_host(arguments).files)
-    if arguments.config != "-":
-        config = HostRoutingConfig.from_file(arguments.config)
-    else:
+    if arguments.config == "-":
         from hostrouting.config.wire import read_json
 
         document = read_json(sys.stdin.buffer.read(), name="the config on stdin")
         config = HostRoutingConfig.from_mapping(document)
+    else:
+        config = HostRoutingConfig.from_file(arguments.config)
     if arguments.allow_empty and config.void:
         return HostRoutingConfig()
     if config.given is None:
@@ -502,7 +469,7 @@ def _host(arguments: argparse.Namespace) -> Host:
 
 
 def _recorded(arguments: argparse.Namespace) -> AbstractContextManager[None]:
-    if arguments.command not in {"apply", "reset", "sweep"} or arguments.root is not None or arguments.dry_run:
+    if arguments.command not in _CHANGING or arguments.root is not None or arguments.dry_run:
         return nullcontext()
     from hostrouting.history import recorded
     from hostrouting.host.files.store import RootedFiles
@@ -524,12 +491,7 @@ def _answer(arguments: argparse.Namespace, mapping: Mapping[str, object], lines:
 
 
 def _run(
-    arguments: argparse.Namespace,
-    task: Configure | Reset,
-    host: Host,
-    *,
-    installs: HostRoutingConfig | None = None,
-    spared: Callable[[], list[Any]] = list,
+    arguments: argparse.Namespace, task: Configure | Reset, host: Host, installs: HostRoutingConfig | None = None
 ) -> int:
     """Run the task, print its recorded changes, and return the exit status."""
     import signal
@@ -537,55 +499,47 @@ def _run(
     from hostrouting.boot import Boot
     from hostrouting.configure import RELEASED
     from hostrouting.status import verdict_now
-    from phases import TaskFailedError, run
+    from phases import run
 
     # Like Ctrl-C: a second SIGTERM ends an undo, with a line on what is left. A run outlives its terminal.
     usual = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGQUIT)}
     usual[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         report = run(task, timeout=arguments.timeout or _DEFAULT_TIMEOUT, handle_signals=True, logger=_logger)
+    except KeyboardInterrupt:
+        arguments.verdict = "a second signal ended the run, or its undo"
+        raise
     finally:
         for number, handler in usual.items():
             signal.signal(number, handler)
-    failures = report.error.failures if isinstance(report.error, TaskFailedError) else ()
-    overlaps = [failure for failure in failures if isinstance(failure, RouteOverlapError)]
-    only_overlaps = bool(overlaps) and len(overlaps) == len(failures)
-    overlap = {"overlap": overlaps[0].report.to_mapping()} if overlaps else {}
+    failures = getattr(report.error, "failures", ())
+    overlaps = (failure.report.to_mapping() for failure in failures if isinstance(failure, RouteOverlapError))
     changes = [change for each in report.walk() for change in each.changes]
     with _context(_SECONDS_TO_LOOK) as ctx:
-        verdict = verdict_now(ctx, host, installs if report.ok else None)
+        verdict, spared = verdict_now(ctx, host, installs if report.ok else None)
         held = [] if report.ok else Boot(host, gates=()).held(ctx)
     released = [change.subject for change in changes if change.detail == RELEASED]
-    account = {"held": held, "released": released, "spared": spared()}
+    account = {"overlap": next(overlaps, None), "held": held, "released": released, "spared": spared}
     more = {name: value for name, value in account.items() if value}
-    told = {"ok": report.ok, "verdict": verdict, **report.to_mapping(), **overlap, **more}
+    # Its 10,000 changes take a while.
+    tree = report.to_mapping() if arguments.json else {}
+    told = {"ok": report.ok, "verdict": verdict, **tree, **more}
     arguments.verdict = report.error or verdict
-    if not report.ok:
+    if report.error:
         _logger.error("%s", report.error)
         end_log(failed=True)
-    _answer(arguments, told, [*change_lines(changes), verdict])
-    if report.error is None:
-        return FINE
-    if status := _signalled(report.error):
-        return status
-    if any(isinstance(failure, InvalidConfigError) for failure in failures):
-        return USAGE
-    return BAD if only_overlaps else FAILED
-
-
-def _signalled(error: BaseException) -> int:
-    """Return the exit status of a process that a signal ended; 0 for any other error."""
-    from signal import Signals
-
-    reason = getattr(error, "reason", "")
-    return 128 + Signals[reason] if reason in Signals.__members__ else 0
+    _answer(arguments, told, [*map(str, changes), verdict])
+    return _status_after(report.error) if report.error else FINE
 
 
 def _refuse(arguments: argparse.Namespace, problem: object, status: int) -> int:
     """Print the problem on stderr, and as JSON on stdout if asked for."""
+    # An answer that cannot be written takes no verdict back.
+    arguments.verdict = arguments.verdict or problem
     if arguments.json:
-        errors = problem.errors if isinstance(problem, InvalidConfigError) else ()
-        more = {"errors": [error._asdict() for error in errors]} if errors else {}
-        print_json({"ok": False, "error": str(problem), **more})
+        told: dict[str, object] = {"ok": False, "error": str(problem)}
+        if isinstance(problem, InvalidConfigError):
+            told["errors"] = [error._asdict() for error in problem.errors]
+        print_json(told)
     _logger.error("%s", problem)
     return status

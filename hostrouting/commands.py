@@ -9,6 +9,9 @@ from typing import Final
 MESSAGE_ID: Final = "4d4566596fe6490da4e61f5e01268c80"
 #: The command line that shows them.
 SHOW_HISTORY: Final = f"journalctl MESSAGE_ID={MESSAGE_ID}"
+CHECK: Final = "hostrouting check"
+#: Complete the installed config with the routes that the node lacks, and apply it.
+FIX: Final = f"{CHECK} --fix | hostrouting apply -"
 
 
 def command_line(command: str, config: str, *, root: str | None = None) -> str:

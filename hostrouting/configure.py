@@ -11,7 +11,7 @@ import attrs
 
 from hostrouting.boot import WAIT_SECONDS, Boot, Intent, RecordedFiles, read_intent
 from hostrouting.boot_files import boot_parts, watch_units
-from hostrouting.config import HostRoutingConfig, OverlapMode, require_config
+from hostrouting.config import HostRoutingConfig, require_config
 from hostrouting.exceptions import HostFileError, InvalidConfigError, WorseRoutingError
 from hostrouting.forecast import Forecast, Forecaster, dropped
 from hostrouting.host import Host
@@ -20,7 +20,7 @@ from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.route_overlap import CheckRouteOverlap
 from hostrouting.stale_cni import CleanStaleCNI
 from hostrouting.static_routes import ConfigureStaticRoutes
-from hostrouting.watch import ConfigureWatch
+from hostrouting.watch.unit import ConfigureWatch
 from phases import (
     CancelledError,
     Change,
@@ -69,10 +69,6 @@ class _Run:
     removes: bool = True
     is_committed: bool = False
 
-    def wait_seconds(self) -> float:
-        """Return the time that is left for waiting."""
-        return min(WAIT_SECONDS, max(0.0, self.until - self.ctx.clock.monotonic()))
-
 
 class _Pipeline(ABC):
     """Tasks under one hold of the run lock; a failure does not stop the others, and one error at the end has all."""
@@ -104,18 +100,14 @@ class _Pipeline(ABC):
                     raise
             finally:
                 run.ledger.commit()
-            self._account_for(run, before)
+            still, released = self._boot.release(held, before, is_right=not run.failures)
+            for unit in released:
+                held.record(Change("~", unit, RELEASED))
+            if still:
+                told = ", ".join(still)
+                self._log.warning("these are held until routing is right: %s", told, extra={"held": still})
         if run.failures:
             raise TaskFailedError.combine(run.failures)
-
-    def _account_for(self, run: _Run, before: Sequence[str]) -> None:
-        """Start what was held and is right now, and tell it."""
-        held, released = self._boot.release(run.ctx, before, is_right=not run.failures)
-        for unit in released:
-            run.ctx.record(Change("~", unit, RELEASED))
-        if held:
-            told = ", ".join(held)
-            self._log.warning("these are held until routing is right: %s", told, extra={"held": held})
 
     @abstractmethod
     def _do_all(self, run: _Run) -> None:
@@ -128,13 +120,9 @@ class _Pipeline(ABC):
             run.failures.append(error)
 
     def _undo(self, run: _Run, state: str) -> None:
-        nothing_changed = run.ledger.is_empty
-        if run.ledger.undo(run.ctx, self._log):
+        if run.ledger.undo(run.ctx, self._log, state):
             with suppress(HostFileError):
                 self._boot.finish()
-            if not nothing_changed:
-                # As important as the error: of many lines the command shows the errors.
-                self._log.error("undone: %s", state)
 
     # --- the tasks of the pair, for one run, or for plans and names alone
 
@@ -144,17 +132,14 @@ class _Pipeline(ABC):
         @task(whole.name, plan=whole.plan_act, records=True)
         def act(ctx: Context) -> None:
             if run is not None:
-                whole.act(run.ledger.under(ctx), seconds=run.wait_seconds())
+                whole.act(run.ledger.under(ctx), seconds=max(0.0, run.until - ctx.clock.monotonic()))
 
         return act
 
     def _files_task(self, run: _Run | None = None) -> Task:
         """Return a task for the scripts, units and gates of the pair, and for the intent of the whole config."""
 
-        def plan_files(ctx: Context) -> Sequence[Change]:
-            return self._boot.plan_install(ctx, *self._present(ctx))
-
-        @task("install-boot-files", plan=plan_files, records=True)
+        @task("install-boot-files", plan=lambda ctx: self._boot.plan_install(ctx, *self._present(ctx)), records=True)
         def install(ctx: Context) -> None:
             if run is not None:
                 held = run.ledger.under(ctx)
@@ -210,10 +195,10 @@ class Configure(_Pipeline):
     ) -> None:
         super().__init__(require_config(config), host, logger)
         self._force = force
-        self._sweep = CleanStaleCNI(config, host=self._host, logger=self._log)
+        sweep = CleanStaleCNI(config, host=self._host, logger=self._log)
         probes = ConfigureProbeSNAT(config, host=self._host, logger=self._log)
         self._siblings = (
-            self._sibling(self._sweep, required=config.stale_cni.required),
+            self._sibling(sweep, required=config.stale_cni.required),
             self._sibling(probes, required=config.probe_snat.required),
         )
         self._watch = self._sibling(ConfigureWatch(config, host=self._host, logger=self._log), required=False)
@@ -244,10 +229,6 @@ class Configure(_Pipeline):
         """Return the tasks after the commit; stale objects may shadow routes, so a sweep comes before the check."""
         pair = (*self._siblings, check) if self._config.stale_cni.enabled else (check, *self._siblings)
         return (*pair, self._watch)
-
-    def spared(self) -> list[dict[str, str]]:
-        """Return the objects that the last sweep left alone: object, address, kind and reason of each."""
-        return [verdict.to_mapping() for verdict in self._sweep.spared]
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """Return the changes that `do` would make; do not change or wait."""
@@ -345,7 +326,7 @@ class Configure(_Pipeline):
 
     def _refuse_worse(self, found: Forecast, state: str) -> None:
         """Refuse what is worse under STRICT."""
-        if found.worse and self._config.route_overlap.mode is OverlapMode.STRICT and not self._force:
+        if found.is_refused(self._config) and not self._force:
             raise WorseRoutingError(found.report, "\n".join([_WORSE, *found.worse, f"{state}; {_FORCE}"]))
 
     def _sibling(self, optional: Task, *, required: bool) -> Task:

@@ -83,11 +83,8 @@ class InvalidConfigError(HostRoutingError, ValueError):
 
     def __init__(self, errors: list[ConfigError]) -> None:
         self.errors = errors
-        if len(errors) == 1:
-            message = str(errors[0])
-        else:
-            message = "\n  ".join([f"{len(errors)} errors in the config:", *map(str, errors)])
-        super().__init__(message)
+        heading = [f"{len(errors)} errors in the config:"] if len(errors) > 1 else []
+        super().__init__("\n  ".join([*heading, *map(str, errors)]))
 
 
 class BackendError(HostRoutingError):
@@ -178,15 +175,12 @@ class RouteRejectedError(BackendError):
     def __str__(self) -> str:
         lines = [super().__str__(), *(f"  {refusal}" for refusal in self.refusals)]
         if self.rolled_back:
-            lines.append(f"the {_plural(self.what)} are as before: the rollback was verified by reading them back")
+            plural = self.what.replace(" and ", "s and ")
+            lines.append(f"the {plural}s are as before: the rollback was verified by reading them back")
         else:
             lines.append("THE ROLLBACK IS INCOMPLETE, these differ from before:")
             lines += [f"  {line}" for line in self.left_behind]
         return "\n".join(lines)
-
-
-def _plural(what: str) -> str:
-    return " and ".join(f"{word}s" for word in what.split(" and "))
 
 
 class RouteOverlapError(HostRoutingError):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from hostrouting.commands import FIX
 from hostrouting.configure import Configure
 from hostrouting.route_overlap import check_now
 
@@ -23,6 +24,8 @@ def fixed(
     It is the same config if that needs no more. What is late is waited for, as by any check. The proof is that of a
     plan, so nothing is changed.
     """
+    if not host.is_live:
+        return f"an image has no routes to be mended; on a node made of it, run: {FIX}"
     check_now(ctx.child(timeout=seconds), config, host)
     reason = ""
     # Routes that mend one finding may bring another one to light, but hardly ever twice.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
@@ -25,17 +26,15 @@ _JOURNAL: Final = "/run/systemd/journal/socket"
 def recorded(arguments: Namespace, files: FileStore, *, journal: str = _JOURNAL) -> Iterator[None]:
     """Record the command that the block runs: by whom, the installed config before and after, and the verdict.
 
-    That is the first line of an error that ends the block, otherwise of `arguments.verdict`. An image, a container or
-    another init has no journal, and an entry that cannot be sent ends nothing.
+    That is the first line of `arguments.verdict`, and the next one after a line that announces it by a colon. An image,
+    a container or another init has no journal, and an entry that cannot be sent ends nothing.
     """
     before = _checksum(files)
     try:
         yield
-    except BaseException as error:
-        arguments.verdict = str(error) or repr(error)
-        raise
     finally:
-        after, verdict = _checksum(files), str(arguments.verdict).partition("\n")[0]
+        after = _checksum(files)
+        verdict = " ".join(re.sub(r"(?s)(?<!:)\n.*", "", str(arguments.verdict)).split())
         uid, sudo_uid = os.getuid(), os.environ.get("SUDO_UID", "")
         config = f"{before or 'none'} -> {after or 'none'}"
         sent = entry(

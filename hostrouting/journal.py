@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import operator
+import re
 import time
 from contextlib import suppress
 from itertools import count
@@ -23,7 +24,6 @@ from hostrouting.host.packets.ebtables_rules import BACKENDS, EbtablesRule
 from hostrouting.net.links import Neighbour
 from hostrouting.net.mappings import (
     neighbour_from_mapping,
-    neighbour_to_mapping,
     route_from_mapping,
     route_to_mapping,
     typed,
@@ -43,8 +43,7 @@ _DAMAGE: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, 
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 #: The parent of the usual folder of sweeps; no other program uses it.
 _OWN_FOLDER: Final = "/var/lib/hostrouting"
-_PREFIX: Final = "sweep-"
-_SUFFIX: Final = ".json"
+_NAME: Final = re.compile(r"sweep-(.*)-([1-9][0-9]*)\.json", re.ASCII)
 #: Records of sweeps contain the addresses of a cluster.
 _MODE: Final = 0o600
 
@@ -165,13 +164,13 @@ class Sweeps:
         moment = time.gmtime(now)
         # A number, since there may be two sweeps in one second, and since clocks are set back.
         number = 1 + max((_order(name)[1] for name in self._names()), default=0)
-        name = f"{_PREFIX}{time.strftime('%Y%m%dT%H%M%SZ', moment)}-{number}{_SUFFIX}"
+        name = f"sweep-{time.strftime('%Y%m%dT%H%M%SZ', moment)}-{number}.json"
         record = Record(
             objects=tuple(objects),
             boot_id=self._boot_id,
             time=time.strftime("%Y-%m-%dT%H:%M:%SZ", moment),
             texts=tuple(texts),
-            path=self._path(name),
+            path=f"{self._folder.rstrip('/')}/{name}",
         )
         existed = self._files.exists(self._folder)
         try:
@@ -190,19 +189,14 @@ class Sweeps:
         if names:
             self.refuse_unsafe_folder()
         for name in names:
-            record = read_record(self._files, self._path(name))
-            if record is None:
-                continue
-            is_current = record.boot_id == self._boot_id
-            (recorded.damaged if record.damage else recorded.current if is_current else recorded.outlived).append(
-                record
-            )
+            if record := read_record(self._files, f"{self._folder.rstrip('/')}/{name}"):
+                of_boot = recorded.current if record.boot_id == self._boot_id else recorded.outlived
+                (recorded.damaged if record.damage else of_boot).append(record)
         return recorded
 
     def refuse_unsafe_folder(self) -> None:
         """Raise HostFileError if users other than root can add records to the folder, or replace the folder."""
-        reason = self._files.exposed(self._folder)
-        if reason is not None:
+        if reason := self._files.exposed(self._folder):
             raise HostFileError(
                 f"{self._folder} is not safe for records that root restores: {reason}; or use a folder that, like "
                 f"all folders above it, belongs to root and is writable only for root"
@@ -222,12 +216,8 @@ class Sweeps:
     def _boot_id(self) -> str:
         return (self._files.read(_BOOT_ID) or b"").decode(errors="replace").strip()
 
-    def _path(self, name: str) -> str:
-        return f"{self._folder.rstrip('/')}/{name}"
-
     def _names(self) -> list[str]:
-        names = self._files.names(self._folder)
-        return [name for name in names if name.startswith(_PREFIX) and name.endswith(_SUFFIX) and _order(name)[1]]
+        return [name for name in self._files.names(self._folder) if _NAME.fullmatch(name)]
 
     def _remove_folder(self) -> None:
         self._files.remove_directory_if_empty(self._folder)
@@ -236,9 +226,9 @@ class Sweeps:
 
 
 def _order(name: str) -> tuple[str, int]:
-    """Return the time and number in a file's name, by which records are ordered; the number is 0 without one."""
-    moment, _, number = name.removeprefix(_PREFIX).removesuffix(_SUFFIX).rpartition("-")
-    return moment, int(number) if number.isdecimal() and number.isascii() else 0
+    """Return the time and number in a file's name, by which records are ordered."""
+    [(moment, number)] = _NAME.findall(name)
+    return moment, int(number)
 
 
 # --- objects
@@ -249,7 +239,7 @@ def object_to_mapping(each: Restorable) -> dict[str, Any]:
     if isinstance(each, ObservedRoute):
         return route_to_mapping(each)
     if isinstance(each, Neighbour):
-        return {"neighbour": str(each), **neighbour_to_mapping(each)}
+        return {"neighbour": str(each), **each._asdict()}
     return {"ebtables rule": str(each), **each._asdict(), "spec": list(each.spec)}
 
 

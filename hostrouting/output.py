@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.exceptions import HostFileError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
     from typing import TextIO
 
-    from phases import Change
-
-#: The lowest level of each priority of syslog(3).
-_PRIORITIES: Final = ((logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (logging.NOTSET, 7))
+#: Of syslog(3).
+_PRIORITIES: Final = {logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6, logging.DEBUG: 7}
 #: Of the JSON of all commands; another one for another meaning of a key, or for one less.
 _VERSION: Final = 1
 #: The lines on stderr of a command that fails, besides two for its waits.
@@ -29,20 +27,20 @@ _REPEATED: Final = ("failed task=", "cancelled task=")
 
 def print_json(answer: Mapping[str, object]) -> None:
     """Write an answer as JSON to stdout, with the version of its form."""
+    print_document({"version": _VERSION, **answer})
+
+
+def print_document(document: Mapping[str, object]) -> None:
+    """Write what is no answer, but a document of its own, as JSON to stdout."""
     import json
 
-    print_lines([json.dumps({"version": _VERSION, **answer}, indent=2)])
+    print_lines([json.dumps(document, indent=2)])
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Write lines to stdout."""
-    _write("".join(f"{line}\n" for line in lines))
-
-
-def _write(text: str) -> None:
-    # A reader that closes the pipe early does not change the exit status.
+    """Write lines to stdout; a reader that closes the pipe early does not change the exit status."""
     try:
-        sys.stdout.write(text)
+        sys.stdout.writelines(f"{line}\n" for line in lines)
         sys.stdout.flush()
     except OSError as error:
         # Later output, and the interpreter's flush at its end, is discarded.
@@ -64,31 +62,18 @@ def prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def change_lines(changes: Iterable[Change]) -> Iterator[str]:
-    """Yield a line for each change, coloured on a terminal."""
-    colours = {"+": 32, "-": 31, "~": 33}
-    is_colourful = colourful()
-    for change in changes:
-        yield f"\x1b[{colours[change.action]}m{change}\x1b[0m" if is_colourful else str(change)
-
-
-def colourful() -> bool:
-    """Return True if stdout is a terminal, unless NO_COLOR is set."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-
-
-def log_to_stderr(*, verbose: bool, talks: bool, answered: str | None = None) -> None:
+def log_to_stderr(*, verbose: bool, talks: bool, is_brief: bool) -> None:
     """Write the log to stderr: from DEBUG on if `verbose`, from INFO on if the command `talks`, else warnings.
 
-    Records with the field `answered` are left out, because the answer on stdout says the same. Such a command, unless
-    it is verbose, is brief: it tells its waits and its progress at once, warnings in `end_log`, and nothing else. If
-    stderr is the journal, each line has its priority.
+    One that `is_brief` tells its waits at once, warnings in `end_log`, and nothing else. Unless the
+    command talks, the files that it changes are left out, because the answer on stdout has them. If stderr is the
+    journal, each line has its priority.
     """
-    level = logging.DEBUG if verbose else logging.INFO if talks or answered else logging.WARNING
+    level = logging.DEBUG if verbose else logging.INFO if talks or is_brief else logging.WARNING
     is_journal = _is_journal(sys.stderr)
     handler = (_JournalLines if is_journal else _Lines)(sys.stderr)
-    handler.is_brief = bool(answered) and not verbose
-    handler.addFilter(lambda record: not hasattr(record, answered or ""))
+    handler.is_brief = is_brief
+    handler.addFilter(lambda record: talks or not hasattr(record, "action"))
     # systemd writes a name before each line: ours if it started this process, otherwise that of the caller's unit.
     name = "" if is_journal and os.getppid() == 1 else "hostrouting: "
     logging.basicConfig(handlers=[handler], level=level, format=f"{name}%(message)s", force=True)
@@ -102,31 +87,19 @@ def end_log(*, failed: bool) -> None:
 
 
 class _Lines(logging.StreamHandler):  # type: ignore[type-arg]  # no subscript on Python 3.10
-    """A handler that writes one line for each record, and one updated line for progress records.
-
-    A progress record has `progress`: (done, total). It is shown only on a terminal.
-    """
+    """A handler that writes each record, or, if it is brief, some of them at once and some at the end."""
 
     is_brief = False
-    _is_open = False
     #: For the end of a brief command: the level of each line, negative, and the line.
     _kept: tuple[tuple[int, str], ...] = ()
 
     def emit(self, record: logging.LogRecord) -> None:
-        progress, message = getattr(record, "progress", None), record.getMessage()
-        if progress is None:
-            self._close()
-            if not self.is_brief or message.startswith("waiting "):
-                super().emit(record)
-            # The verdict has the first step.
-            elif record.levelno >= logging.WARNING and not (hasattr(record, "advice") or message.startswith(_REPEATED)):
-                self._kept += tuple((-record.levelno, line) for line in self.format(record).split("\n"))
-        elif self.stream.isatty():
-            self.stream.write(f"\r{self.format(record)}")
-            self._is_open = True
-            if progress[0] >= progress[1]:
-                self._close()
-            self.flush()
+        message = record.getMessage()
+        if not self.is_brief or message.startswith("waiting "):
+            super().emit(record)
+        # The verdict has the first step.
+        elif record.levelno >= logging.WARNING and not (hasattr(record, "advice") or message.startswith(_REPEATED)):
+            self._kept += tuple((-record.levelno, line) for line in self.format(record).split("\n"))
 
     def end(self, *, failed: bool) -> None:
         """See `end_log`."""
@@ -138,27 +111,18 @@ class _Lines(logging.StreamHandler):  # type: ignore[type-arg]  # no subscript o
             self.stream.writelines(f"{line}\n" for _, line in kept)
         self._kept = ()
 
-    def _close(self) -> None:
-        if self._is_open:
-            self.stream.write("\n")
-            self._is_open = False
-
 
 class _JournalLines(_Lines):
     """The same for the journal of systemd, which reads the priority of each line from its beginning: sd-daemon(3)."""
 
     def format(self, record: logging.LogRecord) -> str:
-        priority = next(number for level, number in _PRIORITIES if record.levelno >= level)
+        priority = _PRIORITIES.get(record.levelno, 3)
         return f"<{priority}>{super().format(record)}".replace("\n", f"\n<{priority}>")
 
 
 def _is_journal(stream: TextIO) -> bool:
     """Return True if systemd says that the stream leads to its journal; a redirection of it does not."""
-    told = os.environ.get("JOURNAL_STREAM")
-    if not told:
-        return False
-    try:
+    with suppress(OSError, ValueError):
         status = os.fstat(stream.fileno())
-    except (OSError, ValueError):
-        return False
-    return told == f"{status.st_dev}:{status.st_ino}"
+        return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
+    return False

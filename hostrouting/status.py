@@ -5,28 +5,25 @@ All of it is what `hostrouting check` finds, under the installed config.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from hostrouting.boot import INTENT_PATH, NOT_INSTALLED, installed_checksum, require_intent
+from hostrouting.boot import INTENT_PATH, NOT_INSTALLED, Boot, Intent, installed_checksum, require_intent
+from hostrouting.boot_files import boot_parts
 from hostrouting.check import check_node
-from hostrouting.commands import SHOW_HISTORY, command_line
-from hostrouting.exceptions import HostRoutingError
+from hostrouting.commands import CHECK, FIX, SHOW_HISTORY, command_line
+from hostrouting.config import HostRoutingConfig
+from hostrouting.exceptions import ConfigError, HostRoutingError, InvalidConfigError
 from hostrouting.host.units import template_of
 from phases.exceptions import CONTEXT_OVER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hostrouting.check import NodeReport
-    from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
     from phases import Context
-
-_CHECK: Final = "hostrouting check"
-_APPLY: Final = command_line("apply", INTENT_PATH)
-_FIX: Final = f"{_CHECK} --fix | hostrouting apply -"
 
 
 @attrs.frozen
@@ -51,8 +48,11 @@ class NodeStatus:
             if found.kind == "not-applied" or (found.severity == "error" and found.kind != "held")
         ]
         # Then the other errors are held units.
-        word = "wrong" if causes else "right" if self.report.ok else "waiting"
-        told = [_first(causes), *list(self.live.values())[2:]] if causes else self.live.values()
+        word = "wrong" if causes else "waiting" if not self.report.ok else "right"
+        told = [_first(causes), *list(self.live.values())[2:]] if causes else [*self.live.values()]
+        if self.live and self.report.not_asked:
+            word = "right as far as asked" if word == "right" else word
+            told.append(f"not looked at: {_first(self.report.not_asked)}")
         sentence = f"{word}: {', '.join(told) or 'the image is as the config wants it'}"
         return f"{sentence}; run: {self.next}" if self.next else sentence
 
@@ -61,19 +61,19 @@ class NodeStatus:
         """The command that mends the node, or that tells more; None if there is no need, and for an image."""
         overlap = self.report.overlap
         told = [found.reason for found in self.report.findings if found.severity != "note" and found.kind != "held"]
-        if not self.live or (overlap.ok and not told):
+        if not self.live or (overlap.ok and not told and not self.report.not_asked):
             return None
         # A route that waits for a default route has another step first: `check` names it.
-        if any(f"; run: {_APPLY}" in reason for reason in told) or any(
-            cidr.configured_routes for cidr in overlap.cidrs
-        ):
-            return _APPLY
-        return _FIX if overlap.suggested_routes else _CHECK
+        if any(f"; run: {self.report.step}" in reason for reason in told):
+            return self.report.step
+        if any(cidr.configured_routes for cidr in overlap.cidrs):
+            return command_line("apply", INTENT_PATH)
+        return FIX if overlap.suggested_routes else CHECK
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the status for JSON."""
         told = {"ok": self.report.ok, "verdict": self.sentence, "next": self.next}
-        return {**told, **self.facts, **self.live, "units": dict(self.gates)}
+        return {**told, **self.facts, **self.live, "units": self.gates}
 
     def lines(self) -> list[str]:
         """Return the status as text lines, the sentence first."""
@@ -84,8 +84,8 @@ class NodeStatus:
 def node_status(ctx: Context, host: Host, config: HostRoutingConfig | None = None) -> NodeStatus:
     """Return the state of a node; change nothing, need no root, and wait for nothing that may heal.
 
-    `config` is the installed one, if the caller knows it: to read one of 10,000 routes takes 0.1 s. Raises
-    `InvalidConfigError` where nothing is installed.
+    `config` is the installed one, if a run has just put it in force: to read one of 10,000 routes takes 0.1 s, and so
+    does it to compare them again. Raises `InvalidConfigError` where nothing is installed.
     """
     from datetime import timedelta
 
@@ -98,8 +98,12 @@ def node_status(ctx: Context, host: Host, config: HostRoutingConfig | None = Non
             return "unknown"
         return found.active_state if found.exists else "no such unit"
 
-    config = config or require_intent(host.files)
-    report = check_node(ctx, config, host, seconds=0, apply=f"run: {_APPLY}")
+    is_applied = config is not None
+    if config is None:
+        if not host.files.exists(INTENT_PATH):
+            raise InvalidConfigError([ConfigError("", _absence(ctx, host))])
+        config = require_intent(host.files)
+    report = check_node(ctx, config, host, seconds=0, path=INTENT_PATH, is_applied=is_applied)
     broken = next((found.reason for found in report.findings if found.kind == "disabled"), "")
     kinds = [found.kind for found in report.findings if not found.reason.startswith("is ours, ")]
     routes, wrong = len(config.static_routes.routes), kinds.count("boot-file")
@@ -131,13 +135,33 @@ def node_status(ctx: Context, host: Host, config: HostRoutingConfig | None = Non
     return NodeStatus(report, live if host.is_live else {}, facts, gates)
 
 
-def verdict_now(ctx: Context, host: Host, config: HostRoutingConfig | None = None) -> str:
-    """Return the sentence of `status`, for the end of a run; the reason if there is none."""
+def verdict_now(
+    ctx: Context, host: Host, config: HostRoutingConfig | None = None
+) -> tuple[str, Sequence[Mapping[str, object]]]:
+    """Return the sentence of `status`, for the end of a run, and the objects that a sweep would leave alone.
+
+    If there is none, the sentence is the reason.
+    """
     try:
-        return node_status(ctx, host, config).sentence if host.files.exists(INTENT_PATH) else NOT_INSTALLED
+        is_installed = host.files.exists(INTENT_PATH)
+        # A config with nothing but a sweep installs nothing.
+        found = node_status(ctx, host, config) if is_installed or config else None
+        sentence = found.sentence if found and is_installed else _absence(ctx, host)
     except (HostRoutingError, *CONTEXT_OVER) as error:
-        return f"the state of the node is unknown: {' '.join(str(error).split())}; run: {_CHECK}"
+        told = " ".join(str(error).split())
+        return f"the state of the node is unknown: {told}; run: {CHECK}" if host.is_live else f"unknown: {told}", ()
+    return sentence, found.report.spared if found else ()
 
 
-def _first(texts: list[str]) -> str:
+def _absence(ctx: Context, host: Host) -> str:
+    """Return that no config is installed, and what an earlier one has left."""
+    boot, nothing = Boot(host, gates=()), HostRoutingConfig(gates=())
+    planned = boot.drift(ctx, *boot_parts(nothing), Intent(config=nothing))
+    left = [change.subject for change in planned if change.action == "-"] or boot.installed_units()
+    told = NOT_INSTALLED if host.is_live else f"{NOT_INSTALLED} in the image"
+    step = "run: hostrouting reset" if host.is_live else "a reset with --root removes that"
+    return f"{told}, but an earlier one has left {_first(left)}; {step}" if left else told
+
+
+def _first(texts: Sequence[str]) -> str:
     return f"{texts[0]} and {len(texts) - 1} more" if texts[1:] else texts[0]

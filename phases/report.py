@@ -181,12 +181,12 @@ class Step(NamedTuple):
 
     def record(self, change: Change, undo: Callable[[Context], None] | None) -> None:
         """See `Account`."""
-        record = Record(self.report, undo, [change])
         with self.lock:
             newest = self.records[-1] if self.records else None
-            if newest and newest.changes and newest[:2] == record[:2]:
+            if newest and newest.changes and newest.report is self.report and newest.undo == undo:
                 newest.changes.append(change)
             else:
+                record = Record(self.report, undo, [change])
                 self.report.records.append(record)
                 if self.keep:
                     self.records.append(record)

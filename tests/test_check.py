@@ -20,6 +20,7 @@ from hostrouting.net.default_route import default_routes
 from hostrouting.route_overlap.fabric import Fabric, FabricAddress
 from hostrouting.route_overlap.task import prove_config
 from hostrouting.static_routes import ConfigureStaticRoutes
+from hostrouting.status import node_status
 from hostrouting.testing import FakeHost
 from phases import Context, TaskFailedError, execute
 from phases.testing import ManualClock
@@ -178,6 +179,17 @@ def test_a_connected_route_after_ours(host: FakeHost) -> None:
     )
 
 
+@pytest.mark.parametrize("address", [None, "172.16.8.4/22"])
+def test_the_verdict_after_a_run_is_that_of_status(host: FakeHost, address: str | None) -> None:
+    """It does not compare the routes that the run has read back, and yet finds one that comes before the kernel's."""
+    config = applied(host, **ROUTES)
+    if address:
+        host.routes.add_link("ib7")
+        host.routes.add_address("ib7", address)
+        applied(host, **ROUTES)
+    assert node_status(in_time(), host, config).to_mapping() == node_status(in_time(), host).to_mapping()
+
+
 def test_a_plan_after_a_run_that_was_killed(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -321,6 +333,17 @@ def test_a_route_that_waits_for_a_default_route_says_so(host: FakeHost) -> None:
     reason = "no IPv4 default route leaves by ib0, so it has no gateway there"
     assert reason in str(fixed(in_time(), config, host))
     assert f"{reason}); when that is there, apply the config" in check(host, config).findings[0].reason
+
+
+def test_a_route_in_force_needs_no_default_route(host: FakeHost) -> None:
+    """What the config leaves open is as it was when a default route named it; an apply changes nothing, or waits."""
+    config = applied(host, **ROUTES)
+    host.routes.apply([RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length])
+    assert told(check(host, config)) == []
+    task, ctx = Configure(config, host=host), in_time()
+    assert not task.plan(ctx)
+    execute(task, ctx)
+    assert ctx.clock.monotonic() == 0
 
 
 def test_a_fabric_is_never_offered_to_be_allowed(host: FakeHost) -> None:

@@ -64,7 +64,7 @@ def test_the_front_door_is_pinned() -> None:
         "InvalidConfigError LinkNotFoundError LockHeldError OverlapMode OverlapReport PermissionDeniedError "
         "ProbeSNATConfig Refusal Reset RouteBackend RouteOverlapConfig RouteOverlapError RouteRejectedError "
         "StaleCNIConfig StaleCNIError StaleCNIForce StaticRoute StaticRoutesConfig ToolNotFoundError "
-        "UnitError Watch WatchConfig WatchMode WorseRoutingError prove_egress"
+        "UnitError Watch WatchConfig WorseRoutingError prove_egress"
     )
 
 

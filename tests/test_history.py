@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from support.documents import ROOT
 
 from hostrouting.boot import INTENT_PATH
+from hostrouting.exceptions import BackendError
 from hostrouting.history import recorded
 from hostrouting.host.systemd.entries import entry
 from hostrouting.testing import MemoryFiles
@@ -33,15 +34,18 @@ def test_no_value_becomes_another_field(fields: dict[str, str]) -> None:
 
 
 def test_an_entry_tells_who_did_what_to_the_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checksums of the installed config, the first line of an error, and the user behind sudo."""
+    """The checksums of the installed config, an error as far as its first cause, and the user behind sudo."""
     monkeypatch.setenv("SUDO_UID", "1000\nMESSAGE=forged")
-    files, told = MemoryFiles(), Namespace(command="apply", verdict="ok")
+    files, told = MemoryFiles(), Namespace(command="apply", verdict="")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
         journal.bind(str(tmp_path / "socket"))
         with suppress(OSError), recorded(told, files, journal=str(tmp_path / "socket")):
             files.write(INTENT_PATH, b"{}\n", mode=0o644)
-            raise OSError("no\nroom")
+            told.verdict = BackendError("1 of 2 CIDRs as a whole:\n  172.16.8.0/22: by ib0\n  another")
+            raise OSError
         fields = fields_of(journal.recv(10_000))
     assert (fields["HOSTROUTING_COMMAND"], fields["HOSTROUTING_SUDO_UID"]) == ("apply", "1000\nMESSAGE=forged")
     assert f"`journalctl MESSAGE_ID={fields['MESSAGE_ID']}`" in (ROOT / "README.md").read_text(encoding="utf-8")
-    assert fields["MESSAGE"].endswith(": no; installed config: none -> ca3d163bab05")
+    assert fields["MESSAGE"].endswith(
+        ": 1 of 2 CIDRs as a whole: 172.16.8.0/22: by ib0; installed config: none -> ca3d163bab05"
+    )

@@ -111,6 +111,29 @@ def test_links_do_not_lead_out_of_an_image(tmp_path: Path, image: Path, config: 
     assert [path for path in image.rglob("*hostrouting*") if path != place] == []
 
 
+def test_an_image_is_not_mended(image: Path, config: Path) -> None:
+    """It has no routes: exit 1, and the reason names what a node made of it can run."""
+    told = run("check", "--fix", "--root", image, config)
+    reason = "an image has no routes to be mended; on a node made of it, run: hostrouting check --fix"
+    assert (told.returncode, told.stdout, told.stderr.partition(" |")[0]) == (1, "", f"hostrouting: {reason}")
+
+
+def test_an_apply_ends_with_the_state_of_the_image(image: Path, config: Path) -> None:
+    """Not with a sentence on live routes and gates; one that failed names what is left of an unknown config."""
+    sentence = "right: the image is as the config wants it"
+    assert run("apply", "--root", image, config).stdout.splitlines()[-1] == sentence
+    (image / UNITS / "static-routes.service").unlink()
+    (image / "etc/aks-flex-node/hostrouting.json").unlink()
+    (image / "etc/aks-flex-node").chmod(0o777)
+    failed = run("apply", "--root", image, config)
+    left = (
+        "no config is installed: there is no /etc/aks-flex-node/hostrouting.json in the image, but an earlier one has"
+    )
+    assert failed.returncode == 3
+    assert failed.stdout.startswith(left)
+    assert failed.stdout.endswith("; a reset with --root removes that\n")
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_an_image_without_a_program_is_told(image: Path, config: Path, name: str) -> None:
     """Apply warns, and check has a finding: the package, and the consequence."""

@@ -17,7 +17,7 @@ from support.small_world import DEVICES
 from hostrouting.boot.layout import UNFINISHED
 from hostrouting.config import HostRoutingConfig, OverlapMode, RouteOverlapConfig
 from hostrouting.configure import Configure, Reset
-from hostrouting.exceptions import HostFileError, WorseRoutingError
+from hostrouting.exceptions import HostFileError, UnitError, WorseRoutingError
 from hostrouting.host import Host, ObservedRoute, Route, RouteChange
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.ledger import Ledger
@@ -27,7 +27,7 @@ from hostrouting.route_overlap import OverlapReport
 from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.task import prove_now
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
-from phases import CancelledError, Change, Context, Report, TaskFailedError, execute, run
+from phases import CancelledError, Change, Context, Report, TaskFailedError, execute, run, task
 from phases.testing import ManualClock
 
 RIGHT = {"destination": "172.16.8.0/22"}
@@ -102,7 +102,7 @@ def test_force_goes_on(host: FakeHost) -> None:
 def test_a_plan_without_gates_names_none() -> None:
     """STRICT has no gate to hold, and the exit status is bad all the same."""
     wanted = attrs.evolve(config(), gates=())
-    assert [*Configure(wanted, host=node()).forecast(in_time()).lines(wanted)][-1].endswith(
+    assert [*Configure(wanted, host=node()).forecast(in_time()).lines(wanted, None)][-1].endswith(
         "none, since no unit has a gate"
     )
 
@@ -256,11 +256,58 @@ def test_an_inverse_that_hangs_leaves_time_for_the_others(caplog: pytest.LogCapt
     """As a systemd does that answers no reload: the routes come back."""
     ledger, ctx = Ledger(), in_time()
     undone: list[bool] = []
-    ledger.under(ctx).record(Change("+", "route"), undo=lambda own: undone.append(own.over))
-    ledger.under(ctx).record(Change("+", "file"), undo=lambda own: own.sleep(60))
-    assert not ledger.undo(ctx, ctx.logger)
+
+    def change(given: Context) -> None:
+        kept = ledger.under(given)
+        kept.record(Change("+", "route"), undo=lambda own: undone.append(own.over))
+        kept.record(Change("+", "file"), undo=lambda own: own.sleep(60))
+
+    execute(task("both")(change), ctx)
+    assert not ledger.undo(ctx, ctx.logger, "as before")
     assert undone == [False]
     assert "not undone: + file" in caplog.text
+
+
+def test_an_undo_that_systemd_does_not_read_names_what_is_left(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The files and routes are back, so the log names none of them, and the note lets the next run reload."""
+    before, ctx = state(host), in_time()
+
+    def refuse(_: Context) -> None:
+        ctx.cancel("SIGINT")
+        raise UnitError("it is busy")
+
+    monkeypatch.setattr(host.services, "daemon_reload", refuse)
+    run(Configure(config(RIGHT, {"destination": "172.16.16.0/24"}), host=host), ctx)
+    assert state(host) == before
+    assert [line for line in caplog.messages if "undone" in line] == [
+        "not undone: the files are back, but systemd has not read them; run: systemctl daemon-reload: it is busy"
+    ]
+    assert host.files.exists(UNFINISHED)
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_a_full_disk_leaves_no_folder(host: FakeHost, is_installed: bool) -> None:
+    """Of the generation that could not be written: neither over an installed config nor at a first apply."""
+    host = host if is_installed else node()
+    before = folders(host)
+    write = host.files.write
+
+    def full(path: str, content: bytes, *, mode: int) -> bool:
+        if "/hostrouting-" not in path:
+            return write(path, content, mode=mode)
+        host.files.tree.make_directory(path.rpartition("/")[0])
+        raise HostFileError(f"cannot write {path}: No space left on device")
+
+    host.files.write = full  # type: ignore[method-assign]
+    report = run(Configure(config(RIGHT, {"destination": "172.16.16.0/24"}), host=host), in_time())
+    assert report.status == "failed"
+    assert folders(host) == before
+
+
+def folders(host: FakeHost) -> list[str]:
+    return host.files.tree.names("/etc/aks-flex-node") if host.files.tree.exists("/etc/aks-flex-node") else []
 
 
 def test_a_commit_is_not_interrupted(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ No other room writes hostrouting-ready.service, its links, or a gate's drop-in.
 
 from __future__ import annotations
 
-from hostrouting.boot.boot import RELOAD, Boot
+from hostrouting.boot.boot import RELOAD, Boot, UnreadFilesError
 from hostrouting.boot.gates import held_gates, is_refused_now
 from hostrouting.boot.intent import NOT_INSTALLED, Intent, Part, installed_checksum, read_intent, require_intent
 from hostrouting.boot.layout import (
@@ -44,14 +44,13 @@ from hostrouting.boot.layout import (
     BootTemplate,
     BootUnit,
     Departure,
-    has_program,
     is_program,
     program_path,
     read_asset,
     units_in,
 )
 from hostrouting.boot.recorded import RecordedFiles
-from hostrouting.boot.task import NodeTask, PairTask, install_around, is_refusal
+from hostrouting.boot.task import NodeTask, PairTask, install_around
 
 __all__ = [
     "BOOT_FOLDERS",
@@ -76,12 +75,11 @@ __all__ = [
     "PairTask",
     "Part",
     "RecordedFiles",
-    "has_program",
+    "UnreadFilesError",
     "held_gates",
     "install_around",
     "installed_checksum",
     "is_program",
-    "is_refusal",
     "is_refused_now",
     "program_path",
     "read_asset",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot.gates import (
@@ -19,7 +19,7 @@ from hostrouting.boot.gates import (
     release_ungated,
     unread_gates,
 )
-from hostrouting.boot.generation import Survey
+from hostrouting.boot.generation import Survey, generation_folders
 from hostrouting.boot.layout import (
     GATE_RUN_FILES,
     GATE_UNITS,
@@ -60,13 +60,16 @@ _logger = logging.getLogger(__name__)
 #: The plan for a disk that is right, if systemd has not read all of it.
 RELOAD: Final = Change("~", "systemd", "it has not read all unit files: daemon-reload")
 _BLOCK: Final = 4096
-#: The beginning of a line, in the note for the next run, that names a unit with a folder of hostrouting's.
-_NOTED_GATE: Final = "gate "
 _UNGUARDED: Final = (
     "no unit file matches it, so nothing waits for routing there yet; if it is not to be installed later, correct "
     "hostRouting.gates"
 )
+_UNREAD: Final = "the files are back, but systemd has not read them; run: systemctl daemon-reload"
 _NOT_ASKED: Final = "runs already and goes on; its gate asks for the first time at its next start"
+
+
+class UnreadFilesError(UnitError):
+    """An undo has restored the files, and could not let systemd read them."""
 
 
 class Boot:
@@ -192,11 +195,9 @@ class Boot:
         Upstream left units `active (exited)`; no unit of hostrouting stays so. Runs of outdated scripts may wait 30 s
         for nothing that the new ones need; gates ask again.
         """
-        old = []
-        for unit in units:
-            state = self._host.services.state(ctx, unit.name)
-            if state.sub_state == "exited" or (are_outdated and state.active_state == "activating"):
-                old.append(unit.name)
+        states = [self._host.services.state(ctx, unit.name) for unit in units]
+        waits = {"activating"} if are_outdated else ()
+        old = [each.name for each in states if each.sub_state == "exited" or each.active_state in waits]
         for name in old:
             self._stop(ctx, name)
         return bool(old)
@@ -309,7 +310,10 @@ class Boot:
         with self._noted(changes_files=True):
             yield
             if self._host.is_live:
-                self._reload(ctx)
+                try:
+                    self._reload(ctx)
+                except Exception as error:
+                    raise UnreadFilesError(f"{_UNREAD}: {error}") from error
 
     @contextmanager
     def _noted(self, *, changes_files: bool) -> Iterator[None]:
@@ -319,8 +323,14 @@ class Boot:
         """
         touched = self._touched_gates()
         if changes_files and self._host.is_live:
-            self._note(touched)
-        yield
+            self._note()
+        try:
+            yield
+        except Exception:
+            # On a full disk the folder of a new generation may stay empty.
+            with suppress(HostFileError):
+                self._clean_up(touched)
+            raise
         self._finish(touched)
 
     def _finish(self, touched: Iterable[str]) -> None:
@@ -332,11 +342,10 @@ class Boot:
         """Clean up after an install that failed and was undone."""
         self._finish(self._touched_gates())
 
-    def _note(self, touched: Iterable[str]) -> None:
-        text = "A run of hostrouting changes unit files. If none runs now, the next one will finish its work.\n"
-        gates = "".join(f"{_NOTED_GATE}{gate}\n" for gate in touched)
+    def _note(self) -> None:
+        text = b"A run of hostrouting changes unit files. If none runs now, the next one will finish its work.\n"
         try:
-            self._host.files.write(UNFINISHED, (text + gates).encode(), mode=0o644)
+            self._host.files.write(UNFINISHED, text, mode=0o644)
         except HostFileError as error:
             # /run may be full. Without the note the next run finishes this one in all cases but one: it is killed right
             # now.
@@ -344,12 +353,8 @@ class Boot:
 
     def _touched_gates(self) -> list[str]:
         """Return the units for which a run may have left an empty folder of drop-ins: this run, or a killed one."""
-        noted = (self._host.files.read(UNFINISHED) or b"") if self._host.is_live else b""
-        lines = noted.decode(errors="replace").splitlines()
-        gates = [line.removeprefix(_NOTED_GATE) for line in lines if line.startswith(_NOTED_GATE)]
-        if noted or self.has_traces:
-            gates += [*self._disk.gates(), *DEFAULT_GATES]
-        return sorted({*gates, *self._gates})
+        has_traces = self.has_traces or self._host.files.exists(UNFINISHED)
+        return sorted({*self._gates, *([*self._disk.gates(), *DEFAULT_GATES] if has_traces else ())})
 
     def _clean_up(self, touched: Iterable[str]) -> None:
         """Remove the leftovers of killed runs: files under way and empty folders."""
@@ -358,7 +363,7 @@ class Boot:
             files.sweep(folder)
         for gate in touched:
             files.remove_directory_if_empty(drop_in_of(gate).rpartition("/")[0])
-        for folder in (READY_LINKS, READY_WANTS):
+        for folder in (READY_LINKS, READY_WANTS, *generation_folders(files)):
             if not files.names(folder):
                 files.remove_directory_if_empty(folder)
         if not self.is_installed:

@@ -67,19 +67,16 @@ def release(ctx: Context, services: ServiceManager) -> list[str]:
     return held
 
 
-def release_ungated(ctx: Context, services: ServiceManager) -> list[str]:
-    """Start the held units that are no gates any more; return their names. Masked ones stay down."""
-    released = []
+def release_ungated(ctx: Context, services: ServiceManager) -> None:
+    """Start the held units that are no gates any more. Masked ones stay down."""
     for gate in held_gates(ctx, services):
         state = services.state(ctx, gate)
         if is_gated(state):
             continue
         if state.load_state == "loaded" and state.active_state in {"inactive", "failed"}:
             _start(ctx, services, gate)
-            released.append(gate)
         # If it asks just now, it will pass.
         services.stop(ctx, instance_of(HELD_TEMPLATE, gate))
-    return released
 
 
 def _start(ctx: Context, services: ServiceManager, unit: str) -> None:

@@ -131,11 +131,6 @@ class Survey:
         """Return True if writing the file would change anything: a script without its run bit would hold every gate."""
         return state_of(self._files, file.path) != file.state
 
-    def missing_links(self, unit: BootUnit) -> list[str]:
-        """Return the links of its [Install] section that are missing."""
-        # systemd reads only the name of a link's target; images and releases write the rest in different ways.
-        return [link for link in links_of(unit) if (self._files.read_link(link) or "").rpartition("/")[2] != unit.name]
-
     def required_units(self) -> list[str]:
         """Return the units that hostrouting-ready.service requires by links."""
         return self._files.names(READY_LINKS)

@@ -80,18 +80,10 @@ class BootUnit:
     >>> file = BootFile(path="/etc/systemd/system/a.service", content=text, mode=0o644)
     >>> BootUnit(name="a.service", files=(file,)).words("RequiredBy")
     ['hostrouting-ready.service']
-    >>> BootUnit(name="b.service", files=(file,))
-    Traceback (most recent call last):
-    ValueError: among the files of b.service there must be its unit file /etc/systemd/system/b.service
     """
 
     name: str
     files: tuple[BootFile, ...]
-
-    def __attrs_post_init__(self) -> None:
-        """Refuse a unit without its unit file: a gate would wait for it for ever."""
-        if unit_path(self.name) not in self.paths:
-            raise ValueError(f"among the files of {self.name} there must be its unit file {unit_path(self.name)}")
 
     @property
     def paths(self) -> list[str]:
@@ -187,13 +179,8 @@ def gate_drop_in(gate: str) -> BootFile:
     return _boot_file(drop_in_of(gate), read_asset(__file__, DROP_IN_NAME))
 
 
-def has_program(files: FileStore, name: str) -> bool:
-    """Return True if systemd, and a script that it starts, find the program on a machine or image."""
-    return program_path(files, name) is not None
-
-
 def program_path(files: FileStore, name: str) -> str | None:
-    """Return the path of a program that systemd finds by its name; None if there is none."""
+    """Return the path of a program that systemd, and a script that it starts, find by its name; None without one."""
     paths = (f"{folder}/{name}" for folder in PROGRAM_FOLDERS)
     return next((path for path in paths if is_program(files, path)), None)
 

@@ -18,13 +18,15 @@ from hostrouting.boot.generation import (
 )
 from hostrouting.boot.intent import UNCHANGED, Intent
 from hostrouting.boot.layout import (
-    DROP_IN_NAME,
     GATE_UNITS,
     INTENT_PATH,
     READY_UNIT,
+    SCRIPT_DIRECTORY,
+    UNIT_DIRECTORY,
     Departure,
     drop_in_of,
     gate_drop_in,
+    links_of,
     ready_unit,
     unit_path,
     units_in,
@@ -84,21 +86,24 @@ class Steps:
             return self._farewell(gone)
         present = remaining - leaving
         intent = self._intent(parts, present)
-        wanted = _scripts_of(units) | intent
+        scripts = {file.path: file.content for unit in units for file in unit.files if file.path in SCRIPT_PATHS}
+        wanted = scripts | intent
         generation = self._generation(wanted, present)
         plain = self._plain() if generation else None
         written, switched = self._exchange(wanted, generation, plain)
         return [
             *([] if intent or self._files.read(INTENT_PATH) is None else self._remove([INTENT_PATH])),
             *written,
-            *(step for path in intent for step in self._put_link(path)),
+            *(step for path in intent for step in self._put(path, link_of(path))),
             *(step for unit in units for step in self._install(unit)),
             *(self._install(ready_unit()) if units else ()),
             *switched,
-            *(self._remove_with_folder(drop_in_of(gate)) for gate in self._disk.gates() if gate not in self._gates),
-            *(step for departure in gone for step in self._depart(departure)),
+            *self._remove(drop_in_of(gate) for gate in self._disk.gates() if gate not in self._gates),
+            *self._remove(
+                path for name, paths in gone for path in (*self._disk.links_to(name), unit_path(name), *paths)
+            ),
             *(step for gate in (self._gates if units else ()) for step in self._put_file(gate_drop_in(gate))),
-            *(self._remove_with_folder(link) for link in self._disk.foreign_links(*units)),
+            *self._remove(self._disk.foreign_links(*units)),
             *self._discard_folders(keep=generation, plain=plain),
         ]
 
@@ -199,44 +204,32 @@ class Steps:
 
     def _install(self, unit: BootUnit) -> list[Step]:
         """Return the steps for the links to its scripts, its other files, and the links of its [Install] section."""
-        links = self._disk.missing_links(unit)
+        # systemd reads only the name of a link's target; images and releases write the rest in different ways.
+        links = [path for path in links_of(unit) if (self._files.read_link(path) or "").rpartition("/")[2] != unit.name]
         return [
             *(step for file in unit.files for step in self._put_file(file)),
             *(Step((Change("+", link),), {link: unit_path(unit.name)}) for link in links),
         ]
 
-    def _depart(self, departure: Departure) -> list[Step]:
-        return [
-            *(self._remove_with_folder(link) for link in self._disk.links_to(departure.name)),
-            *self._remove([unit_path(departure.name), *departure.paths]),
-        ]
-
     def _farewell(self, gone: Sequence[Departure]) -> list[Step]:
         """Return the steps that remove everything: the gates before units, so that none waits for a removed one."""
         names = [READY_UNIT, *(departure.name for departure in gone)]
-        links = [*self._disk.foreign_links(), *(link for name in names for link in self._disk.links_to(name))]
         paths = [
+            INTENT_PATH,
+            *map(drop_in_of, self._disk.gates()),
+            *self._disk.foreign_links(),
+            *(link for name in names for link in self._disk.links_to(name)),
             *(unit_path(departure.name) for departure in gone),
             *reversed(ready_unit().paths),
             *(path for departure in gone for path in departure.paths),
         ]
-        return [
-            *self._remove([INTENT_PATH]),
-            *(self._remove_with_folder(drop_in_of(gate)) for gate in self._disk.gates()),
-            *map(self._remove_with_folder, dict.fromkeys(links)),
-            *self._remove(paths),
-            *self._discard_folders(keep=None),
-        ]
+        return [*self._remove(paths), *self._discard_folders(keep=None)]
 
     # --- single steps
 
     def _put_file(self, file: BootFile) -> list[Step]:
         """Return the step that writes a file, or makes the link to a script; none if it is right."""
-        return self._put_link(file.path) if file.path in MODES else self._put(file.path, file.state)
-
-    def _put_link(self, path: str) -> list[Step]:
-        """Return the step that makes the link to a file of the generation; none if it is right."""
-        return self._put(path, link_of(path))
+        return self._put(file.path, link_of(file.path) if file.path in MODES else file.state)
 
     def _put(self, path: str, state: FileState) -> list[Step]:
         now = state_of(self._files, path)
@@ -247,21 +240,15 @@ class Steps:
         return [Step((change_of(path, now, state),), {path: state})]
 
     def _remove(self, paths: Iterable[str]) -> list[Step]:
-        """Return the steps that remove those of the paths that exist and are not masked."""
-        return [self._remove_one(path) for path in dict.fromkeys(paths) if self._disk.has(path)]
+        """Return the steps that remove those of the paths that exist and are not masked.
 
-    def _remove_one(self, path: str) -> Step:
-        # A drop-in may be alone in its folder.
-        is_drop_in = path.endswith(f"/{DROP_IN_NAME}")
-        return self._remove_with_folder(path) if is_drop_in else Step((Change("-", path),), {path: None})
-
-    def _remove_with_folder(self, path: str) -> Step:
-        """Return the step that removes a link or drop-in, and its folder if it is empty then."""
-        return Step((Change("-", path),), {path: None}, path.rpartition("/")[0])
-
-
-def _scripts_of(units: Iterable[BootUnit]) -> dict[str, bytes]:
-    return {file.path: file.content for unit in units for file in unit.files if file.path in SCRIPT_PATHS}
+        The folder of a link or drop-in goes, too, if it is empty then.
+        """
+        return [
+            Step((Change("-", path),), {path: None}, None if folder in {SCRIPT_DIRECTORY, UNIT_DIRECTORY} else folder)
+            for path in dict.fromkeys(paths)
+            if self._disk.has(path) and (folder := path.rpartition("/")[0])
+        ]
 
 
 def _unit_of(script: str) -> str:

@@ -31,21 +31,14 @@ def install_around(boot: Boot, install: Callable[[], object], act: Callable[[], 
         install()
         act()
         return
-    failure: HostRoutingError | None = None
     try:
         act()
     except HostRoutingError as error:
-        if is_refusal(error):
-            raise
-        failure = error
+        # A refusal of the config as such would come again at the next boot.
+        if not isinstance(error, RouteRejectedError | PermissionDeniedError) or error.may_heal:
+            install()
+        raise
     install()
-    if failure is not None:
-        raise failure
-
-
-def is_refusal(error: BaseException) -> bool:
-    """Return True if the kernel refuses a config as such: it would do so again at the next boot."""
-    return isinstance(error, RouteRejectedError | PermissionDeniedError) and not error.may_heal
 
 
 class NodeTask:

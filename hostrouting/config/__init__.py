@@ -21,7 +21,7 @@ from hostrouting.config.sections import (
     StaticRoutesConfig,
     require_config,
 )
-from hostrouting.config.siblings import ProbeSNATConfig, StaleCNIConfig, StaleCNIForce, WatchConfig, WatchMode
+from hostrouting.config.siblings import ProbeSNATConfig, StaleCNIConfig, StaleCNIForce, WatchConfig
 
 __all__ = [
     "DEFAULT_ALLOWED_DEVS",
@@ -37,7 +37,6 @@ __all__ = [
     "StaticRoute",
     "StaticRoutesConfig",
     "WatchConfig",
-    "WatchMode",
     "config_schema",
     "require_config",
 ]

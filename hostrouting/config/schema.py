@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import attrs
 
 from hostrouting.config.sections import HostRoutingConfig
 from hostrouting.config.wire import WireValue, schema_of, wire_fields
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _KEY: Final = "hostRouting"
@@ -58,7 +56,7 @@ def _define(cls: type[WireValue], sections: dict[str, Any]) -> None:
 
 def _property(field: attrs.Attribute[Any], sections: dict[str, Any]) -> dict[str, Any]:
     metadata = field.metadata
-    schema = _resolved(schema_of(metadata["read"]) or schema_of(metadata["rule"]), sections)
+    schema: dict[str, Any] = _resolved(schema_of(metadata["read"]) or schema_of(metadata["rule"]), sections)
     if field.default is attrs.NOTHING:
         return schema
     # Null is read as absent.
@@ -66,17 +64,13 @@ def _property(field: attrs.Attribute[Any], sections: dict[str, Any]) -> dict[str
     return schema if isinstance(field.default, WireValue) else {**schema, "default": metadata["write"](field.default)}
 
 
-def _resolved(schema: Mapping[str, Any], sections: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema in which each class is a reference to its definition."""
-    return {key: _resolved_value(value, sections) for key, value in schema.items()}
-
-
-def _resolved_value(value: Any, sections: dict[str, Any]) -> Any:
+def _resolved(value: Any, sections: dict[str, Any]) -> Any:
+    """Return a schema, or a part of one, in which each class is a reference to its definition."""
     if isinstance(value, type):
         _define(value, sections)
         return f"#/$defs/{value.__name__}"
-    if isinstance(value, dict):
-        return _resolved(value, sections)
+    if isinstance(value, Mapping):
+        return {key: _resolved(item, sections) for key, item in value.items()}
     if isinstance(value, list):
-        return [_resolved_value(item, sections) for item in value]
+        return [_resolved(item, sections) for item in value]
     return value

@@ -35,13 +35,16 @@ from hostrouting.config.wire import (
     section,
     structured,
     wire,
-    wire_names,
+    wire_fields,
 )
 from hostrouting.exceptions import ConfigError, HostFileError, InvalidConfigError
 from hostrouting.net.addresses import parse_cidr
+from hostrouting.net.routes import OUR_PROTOCOL, ObservedRoute, place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from hostrouting.net.routes import Place
 
 #: Devices of well-known CNIs and of the sibling agent's overlay: once the first machine has run, their routes lie
 #: inside expected CIDRs, and rightly so. `docker0` and `br-*` are missing on purpose: those overlaps are real.
@@ -94,8 +97,6 @@ _UNREADABLE: Final[dict[type[Exception], str]] = {
     PermissionError: "run this as root, or make the file readable",
 }
 _KEY: Final = "hostRouting"
-#: `staticRoute` and `stale_cni` are mistyped sections; `gateway` and `watchdog` are an agent's own keys.
-_SIMILARITY: Final = 0.8
 #: Why a section installs nothing, for those whose names no agent uses for a key of its own.
 _EMPTY: Final = {
     "staticRoutes": ": routes is empty",
@@ -130,6 +131,21 @@ class StaticRoute(WireValue):
     def prefix(self) -> tuple[int, int]:
         """The network and prefix length of `destination`, as numbers."""
         return parse_cidr(self.destination)
+
+    @property
+    def place(self) -> Place:
+        """The place that the route will have in table main."""
+        return place(ObservedRoute(*self.prefix, metric=self.metric))
+
+    def is_met_by(self, standing: ObservedRoute) -> bool:
+        """Return True if a route of the kernel is this one, by any gateway or device where it names none.
+
+        >>> standing = ObservedRoute.parse("172.16.1.0/24", "eth0", "10.224.0.1", protocol=OUR_PROTOCOL)
+        >>> StaticRoute(destination="172.16.1.0/24").is_met_by(standing)
+        True
+        """
+        is_ours = (standing.protocol, standing.kind, place(standing)) == (OUR_PROTOCOL, "unicast", self.place)
+        return is_ours and self.dev in {None, standing.dev} and self.gateway in {None, str(standing.gateway)}
 
     def __str__(self) -> str:
         """Return the route as `ip route` writes it, without the absent parts."""
@@ -319,9 +335,11 @@ class HostRoutingConfig(WireValue):
 'staticRoutes'?
         """
         document: Any = mapping  # in truth: not every caller has a type checker, and JSON may be a list
-        known = [_KEY, *wire_names(cls)]
+        known = [_KEY, *wire_fields(cls)]
+        # `staticRoute` and `stale_cni` are mistyped sections; `gateway` and `watchdog` are an agent's own keys.
         is_whole = isinstance(document, Mapping) and (
-            _KEY in document or not any(_is_ours(key, known) for key in document)
+            _KEY in document
+            or all(isinstance(key, str) and not closest(key, known, similarity=0.8) for key in document)
         )
         whole = document if is_whole else {_KEY: document}
         if _KEY in repeated_keys(whole):
@@ -361,11 +379,6 @@ class HostRoutingConfig(WireValue):
         keys = self.given or self.to_mapping()
         empty = [ConfigError(f"{_KEY}.{key}", f"asks for nothing{_EMPTY.get(key, '')}") for key in keys]
         return empty and [ConfigError(_KEY, f"installs nothing; {_REMOVE_ALL}"), *empty]
-
-
-def _is_ours(key: object, known: list[str]) -> bool:
-    """Return True if a key is, or is probably meant to be, a known one, or is no string."""
-    return not isinstance(key, str) or closest(key, known, similarity=_SIMILARITY) is not None
 
 
 def require_config(config: object) -> HostRoutingConfig:

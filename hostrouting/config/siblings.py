@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from typing import TYPE_CHECKING, Literal
 
 import attrs
@@ -84,24 +83,6 @@ class StaleCNIConfig(WireValue):
             yield ConfigError("podCidrs", "is required when enabled: the range that the removed CNI gave to pods")
 
 
-class WatchMode(str, enum.Enum):
-    """The unit that keeps routing right: a TIMER runs the boot scripts again, a SERVICE runs `Watch`."""
-
-    TIMER = "timer"
-    SERVICE = "service"
-
-    def __str__(self) -> str:
-        return self.value
-
-
-_one_mode = rules.one_of(*(mode.value for mode in WatchMode))
-
-
-@accepting(schema_of(_one_mode))
-def _watch_mode(value: object) -> WatchMode:
-    return WatchMode(_one_mode(value))
-
-
 @attrs.frozen(kw_only=True)
 class WatchConfig(WireValue):
     """Keeping routing right after the boot.
@@ -111,7 +92,8 @@ class WatchConfig(WireValue):
     """
 
     enabled: bool = False
-    mode: WatchMode = attrs.field(default=WatchMode.TIMER, metadata=wire(_watch_mode, write=str))
+    #: Its unit: a timer runs the boot scripts again, a service runs `Watch`.
+    mode: Literal["timer", "service"] = attrs.field(default="timer", metadata=wire(rules.one_of("timer", "service")))
     #: Seconds between two full comparisons; text such as "60s" on the wire.
     interval: float = attrs.field(
         default=60.0,

@@ -191,11 +191,6 @@ def structured(
     return result
 
 
-def wire_names(cls: type[WireValue]) -> tuple[str, ...]:
-    """Return the keys of a value's wire form."""
-    return tuple(wire_fields(cls))
-
-
 def repeated_keys(mapping: Mapping[Any, Any]) -> Collection[str]:
     """Return the keys that `read_json` found more than once in this object."""
     return mapping.repeated if isinstance(mapping, _JSONObject) else ()

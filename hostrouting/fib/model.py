@@ -65,11 +65,6 @@ class Decision(NamedTuple):
     #: The route or rule that refuses the packet; None if there is no route at all.
     blocker: ObservedRoute | Rule | None = None
 
-    @property
-    def hops(self) -> tuple[NextHop, ...]:
-        """The next hops that the kernel may choose; a hash of the flow picks one of them."""
-        return () if self.route is None else tuple(hop for hop in self.route.hops if not hop.dead)
-
 
 @attrs.frozen
 class Fib:
@@ -231,7 +226,9 @@ class Fib:
         route = decision.route
         if route is None:
             return Lookup(packet.destination, None, decision.errno)
-        return Lookup(packet.destination, self._path(packet, route, decision.hops[0]) if resolve else route)
+        if resolve:
+            route = self._path(packet, route, next(hop for hop in route.hops if not hop.dead))
+        return Lookup(packet.destination, route)
 
     def _holds(self, address: int) -> bool:
         """Return True if the node may send from an address."""
@@ -271,7 +268,7 @@ def resting(route: Route | ObservedRoute) -> ObservedRoute:
 
 
 def _unknown(rule: Rule) -> Decision:
-    reason = ", ".join(rule.other_selectors) or rule.action
+    reason = ", ".join(sorted(rule.selectors)) or rule.action
     return Decision(None, unknown=f"the model does not know how the kernel applies rule {rule.priority}: {reason}")
 
 

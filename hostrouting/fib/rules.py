@@ -55,8 +55,9 @@ class Policy:
             if target is not None and rule.priority != target:
                 continue
             target = None
+            # Tunnels, and attributes that we only carry, may select in ways that the model does not know.
             fits = all(check(packet) for check in checks) if checks else True
-            is_known = not (fits and _is_beyond(rule))
+            is_known = not (fits and (rule.tun_id or not _HARMLESS.issuperset(rule.unknown)))
             if (is_known and fits == rule.inverted) or rule.action == "nop":
                 continue
             if rule.action != "goto":
@@ -88,8 +89,3 @@ def _checks(rule: Rule) -> list[Callable[[Packet], bool]]:
 
 def _holds(some: Range | None, number: int) -> bool:
     return some is None or some.first <= number <= some.last
-
-
-def _is_beyond(rule: Rule) -> bool:
-    """Return True if a rule has a selector that the model does not know."""
-    return bool(rule.tun_id) or not _HARMLESS.issuperset(rule.unknown)

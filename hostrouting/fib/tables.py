@@ -22,14 +22,11 @@ Key: TypeAlias = tuple[int, int, int]
 #: The key of the bucket to which a route belongs.
 key_of: Final[Callable[[Route | ObservedRoute], Key]] = attrgetter("table", "network", "prefix_length")
 
-#: Routes of one rank have one place, in which the first that is alive decides.
-_rank: Final[Callable[[ObservedRoute], tuple[int, int]]] = attrgetter("tos", "metric")
-
 
 class Tables:
     """The IPv4 routes of every table.
 
-    Treat it as immutable: `with_buckets` and `mapped` return changed copies.
+    Treat it as immutable: `with_buckets` returns a changed copy.
     """
 
     __slots__ = ("_buckets", "_lengths")
@@ -82,15 +79,6 @@ class Tables:
         if any(length not in lengths.get(table, ()) for table, _, length in changes):
             lengths = _with_lengths(lengths, changes)
         return Tables({**self._buckets, **changes}, lengths)
-
-    def mapped(self, change: Callable[[ObservedRoute], ObservedRoute | None]) -> Tables:
-        """Return a copy with every route replaced by the result of `change`; None removes it."""
-        return self.with_buckets(
-            {
-                key: tuple(route for route in map(change, bucket) if route is not None)
-                for key, bucket in self._buckets.items()
-            }
-        )
 
     def _lengths_of(self, tables: tuple[int, ...]) -> Iterable[int]:
         if len(tables) == 1:

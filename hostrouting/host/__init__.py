@@ -96,13 +96,13 @@ class Host:
     files: FileStore
     lock: RunLock
     # Only some tasks need these. A Host without them refuses every question to them.
-    link_layer: LinkLayer = attrs.field(default=absent("link_layer"))
-    events: NetworkEvents = attrs.field(default=absent("events"))
-    nftables: Nftables = attrs.field(default=absent("nftables"))
-    ebtables: Ebtables = attrs.field(default=absent("ebtables"))
-    metadata: InstanceMetadata = attrs.field(default=absent("metadata"))
+    link_layer: LinkLayer = absent("link_layer")
+    events: NetworkEvents = absent("events")
+    nftables: Nftables = absent("nftables")
+    ebtables: Ebtables = absent("ebtables")
+    metadata: InstanceMetadata = absent("metadata")
     #: By default none: no sign is given.
-    supervisor: Supervisor = attrs.field(factory=NoSupervisor)
+    supervisor: Supervisor = NoSupervisor()
     is_live: bool = True
 
     @classmethod

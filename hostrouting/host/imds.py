@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+import attrs
 
 from hostrouting.exceptions import BackendError
 from phases import DeadlineExceededError
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _PATH: Final = "/metadata/instance/network/interface?api-version=2021-02-01"
-_ENDPOINT: Final = re.compile(
-    r"http://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:(?P<port>[0-9]{1,5}))?(?P<prefix>(/[A-Za-z0-9._~%-]+)*)/?"
-)
 #: Answers that may improve: not there yet, gone for an update, too many requests, and every 5xx.
 _TRANSIENT: Final = frozenset({404, 410, 429})
 #: The description of a machine with eight interfaces has 3 KiB.
@@ -34,41 +32,24 @@ _SECONDS_BETWEEN_LOOKS: Final = 0.05
 _MOST_CHARACTERS: Final = 100
 
 
+@attrs.frozen
 class InstanceMetadataClient:
-    """The metadata service at `endpoint`. It implements `InstanceMetadata`.
+    """The metadata service at `endpoint`, which is `http://` and a host, maybe with a port.
 
-    It uses no proxy, whatever the environment says, and follows no redirect: the service is on the machine's own link,
-    and its answer is for this machine only.
-
-    Args:
-        endpoint: `http://`, a host, and optionally a port and the beginning of the path.
-        timeout: The seconds that one request may take, from connecting to the last byte.
-        limit: The seconds that all tries together may take, if the context allows as many.
-
-    >>> InstanceMetadataClient("http://169.254.169.254")
-    InstanceMetadataClient('http://169.254.169.254')
+    It implements `InstanceMetadata`. It uses no proxy, whatever the environment says, and follows no redirect: the
+    service is on the machine's own link, and its answer is for this machine only.
     """
 
-    def __init__(self, endpoint: str = "http://169.254.169.254", *, timeout: float = 2.0, limit: float = 60.0) -> None:
-        parts = _ENDPOINT.fullmatch(endpoint)
-        if parts is None or int(parts["port"] or 80) > 0xFFFF:
-            raise ValueError(f"{endpoint!r} is no endpoint; it is http://HOST[:PORT][/PATH]")
-        if not timeout > 0 or not limit > 0:
-            raise ValueError(f"timeout and limit are more than 0 seconds, not {timeout} and {limit}")
-        self._endpoint = endpoint
-        self._host = parts["host"].strip("[]")
-        self._port = int(parts["port"] or 80)
-        self._path = parts["prefix"] + _PATH
-        self._timeout = timeout
-        self._limit = limit
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._endpoint!r})"
+    endpoint: str = "http://169.254.169.254"
+    #: The seconds that one request may take, from connecting to the last byte.
+    timeout: float = attrs.field(default=2.0, kw_only=True)
+    #: The seconds that all tries together may take, if the context allows as many.
+    limit: float = attrs.field(default=60.0, kw_only=True)
 
     def network_interfaces(self, ctx: Context) -> object:
         """See `InstanceMetadata.network_interfaces`."""
         ctx.check()
-        within = ctx.child(self._limit)
+        within = ctx.child(self.limit)
         pause = _FIRST_PAUSE
         tries = 0
         last = "it has not answered yet"
@@ -80,12 +61,12 @@ class InstanceMetadataClient:
                     return self._document(answer)
                 last = str(answer)
                 level = logging.INFO if tries == 1 else logging.DEBUG
-                _logger.log(level, "waiting for the cloud's metadata: %s", last, extra={"endpoint": self._endpoint})
+                _logger.log(level, "waiting for the cloud's metadata: %s", last, extra={"endpoint": self.endpoint})
                 within.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
         except DeadlineExceededError as error:
             raise BackendError(
-                f"the instance metadata service at {self._endpoint} gave no answer in {tries} "
+                f"the instance metadata service at {self.endpoint} gave no answer in {tries} "
                 f"{'try' if tries == 1 else 'tries'} within the time that there was; the last: {last}; "
                 f"check if it can be reached: {self._command}"
             ) from error
@@ -94,14 +75,14 @@ class InstanceMetadataClient:
         """Send one request; give it up as soon as the context is over."""
         from concurrent.futures import wait
 
-        exchange = _Exchange(self._host, self._port, self._path, self._timeout)
+        exchange = _Exchange(self.endpoint.removeprefix("http://"), self.timeout)
         # In real time, whatever clock the context has: the network does not follow a test's clock.
-        until = time.monotonic() + self._timeout
+        until = time.monotonic() + self.timeout
         try:
-            while not wait([exchange.outcome], min(_SECONDS_BETWEEN_LOOKS, self._timeout)).done:
+            while not wait([exchange.outcome], min(_SECONDS_BETWEEN_LOOKS, self.timeout)).done:
                 ctx.check()
                 if time.monotonic() >= until:
-                    return _too_slow(self._timeout)
+                    return _too_slow(self.timeout)
         finally:
             exchange.abandon()
         return exchange.outcome.result()
@@ -120,7 +101,7 @@ class InstanceMetadataClient:
             raise self._error(what, self._not_it) from error
 
     def _error(self, what: str, step: str) -> BackendError:
-        return BackendError(f"the instance metadata service at {self._endpoint} answered with {what}; {step}")
+        return BackendError(f"the instance metadata service at {self.endpoint} answered with {what}; {step}")
 
     @property
     def _not_it(self) -> str:
@@ -128,7 +109,7 @@ class InstanceMetadataClient:
 
     @property
     def _command(self) -> str:
-        return f"curl --noproxy '*' -i -H Metadata:true '{self._endpoint.rstrip('/')}{_PATH}'"
+        return f"curl --noproxy '*' -i -H Metadata:true '{self.endpoint}{_PATH}'"
 
 
 class _Answer(NamedTuple):
@@ -161,19 +142,18 @@ class _Answer(NamedTuple):
 class _Exchange:
     """One request in its own thread, so that the caller can watch its context meanwhile."""
 
-    def __init__(self, host: str, port: int, path: str, timeout: float) -> None:
+    def __init__(self, server: str, timeout: float) -> None:
         import threading
         from concurrent.futures import Future
         from http.client import HTTPConnection  # with all that it needs 30 ms
 
-        self._connection: HTTPConnection = HTTPConnection(host, port, timeout=timeout)
-        self._path = path
+        self._connection: HTTPConnection = HTTPConnection(server, timeout=timeout)
         self._timeout = timeout
         self._socket: socket.socket | None = None
         self._is_abandoned = False
         self.outcome: Future[_Answer] = Future()
         # A daemon: the resolution of a name cannot be interrupted.
-        threading.Thread(target=self._run, name=f"ask {host}", daemon=True).start()
+        threading.Thread(target=self._run, name=f"ask {server}", daemon=True).start()
 
     def abandon(self) -> None:
         """End the request if it is not over: a service that sends a byte a second would hold the thread for hours."""
@@ -211,7 +191,7 @@ class _Exchange:
         self._socket = self._connection.sock
         if self._is_abandoned:
             return _Answer(None, "given up")
-        self._connection.request("GET", self._path, headers={"Metadata": "true", "Connection": "close"})
+        self._connection.request("GET", _PATH, headers={"Metadata": "true", "Connection": "close"})
         with self._connection.getresponse() as response:
             body = response.read(_MOST_BYTES + 1)
             if len(body) <= _MOST_BYTES and response.length:

@@ -21,7 +21,7 @@ def absent(part: str) -> Any:
     hostrouting.exceptions.BackendError: this Host has no link_layer; make it with Host.live(), or give it one: \
 link_layer=...
     """
-    return _Absent(part, f"this Host has no {part}; make it with Host.live(), or give it one: {part}=...")
+    return _Absent(f"this Host has no {part}; make it with Host.live(), or give it one: {part}=...")
 
 
 def offline_routes() -> Any:
@@ -29,9 +29,7 @@ def offline_routes() -> Any:
 
     An empty answer would let a task believe that it has seen a kernel. Tasks check `Host.is_live` first.
     """
-    return _Absent(
-        "routes", "an offline image has no kernel to ask for routes or to change; use Host.live() on a machine"
-    )
+    return _Absent("an offline image has no kernel to ask for routes or to change; use Host.live() on a machine")
 
 
 def late(module: str, name: str) -> Any:
@@ -99,12 +97,11 @@ class _Late:
 
 
 class _Absent:
-    def __init__(self, part: str, refusal: str) -> None:
-        self._part = part
+    def __init__(self, refusal: str) -> None:
         self._refusal = refusal
 
     def __repr__(self) -> str:
-        return f"<no {self._part}>"
+        return f"<{self._refusal}>"
 
     def __getattr__(self, name: str) -> Callable[..., NoReturn]:
         # Names that Python itself looks up (for copying or comparing) are absent.

@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
-    from typing import Any
 
     from hostrouting.host.packets.ebtables_rules import EbtablesReading, EbtablesRule
+    from hostrouting.host.packets.nft import Listing
     from hostrouting.net.changes import RouteChange
     from hostrouting.net.events import NetworkEvent
     from hostrouting.net.links import Device, Neighbour, Station
     from hostrouting.net.routes import Lookup, ObservedRoute
     from hostrouting.net.rules import Rule
     from phases import Context
+
+#: An address on the link of a device: (device, address).
+LinkAddress = tuple[str, str]
 
 
 class Routing(Protocol):
@@ -126,7 +129,7 @@ class LinkLayer(Protocol):
     def stations(self, bridge: str) -> list[Station]:
         """Return the forwarding database of a bridge, sorted; empty if there is no such bridge."""
 
-    def answering(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    def answering(self, ctx: Context, asked: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
         """Ask on the link for each (device, address); return the pairs that were answered.
 
         No table of this node changes. A node that is asked for an IPv6 address may note the sender, as for any packet,
@@ -135,7 +138,7 @@ class LinkLayer(Protocol):
         is down or gone nothing is answered. Without CAP_NET_RAW it raises `PermissionDeniedError`.
         """
 
-    def silent(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    def silent(self, ctx: Context, asked: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
         """Return those of the pairs (device, IPv4 address) from which the kernel gets no answer.
 
         If the kernel does not know the hardware address, a datagram to the port `discard` makes it ask: an entry of its
@@ -218,7 +221,7 @@ class Nftables(Protocol):
     other failure is a `BackendError` with nft's own words. Every method is bound by its context.
     """
 
-    def table(self, ctx: Context, family: str, name: str) -> list[dict[str, Any]] | None:
+    def table(self, ctx: Context, family: str, name: str) -> Listing | None:
         """Return the objects of `nft -j list table`, chains before rules; None if there is no such table.
 
         Each is an object with one key, `chain`, `rule`, ..., as in libnftables-json(5). The table itself is first, and

@@ -23,6 +23,7 @@ from hostrouting.host.netlink.frames import ACK, DUMP, ERROR, HEADER_LENGTH, mes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from hostrouting.host.netlink.commit import Failures
     from hostrouting.host.netlink.frames import Request
 
 __all__ = [
@@ -47,9 +48,6 @@ class Pyroute2Backend(NetlinkBackend):
         self._ipr = ipr
         # The socket belongs to the caller: one request at a time.
         self._lock = threading.RLock()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({type(self._ipr).__name__})"
 
     @contextmanager
     def _open(self) -> Iterator[Conversation]:
@@ -85,14 +83,14 @@ class _Pyroute2Conversation(Conversation):
         self._asked = command
         return b"".join(map(self._answer, messages(packed)))
 
-    def deliver(self, batches: Iterable[bytes | memoryview], count: int) -> dict[int, Failure]:  # noqa: ARG002
+    def deliver(self, batches: Iterable[bytes | memoryview], count: int) -> Failures:  # noqa: ARG002
         """Send the changes and return the refusals by the change's position.
 
         An error of the socket is no refusal: the kernel may have made the change.
         """
         from pyroute2 import NetlinkError
 
-        failures: dict[int, Failure] = {}
+        failures: Failures = {}
         changes = (change for batch in batches for change in messages(memoryview(batch)))
         for number, change in enumerate(changes):
             try:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 #: The target of a link in the place of a unit file or drop-in that an administrator has masked.
 MASK: Final = "/dev/null"
@@ -14,6 +14,10 @@ MASK: Final = "/dev/null"
 _ALSO_SET_BY: Final = {"TimeoutStartSec": "TimeoutSec"}
 #: Settings to which each assignment adds a value.
 _ADDS_UP: Final = ("Exec", "After", "Before", "Requires", "Wants", "BindsTo", "Upholds", "RequiredBy", "WantedBy")
+#: Only these count as white space, and only these end a line.
+_WHITE: Final = " \t\n\r"
+_HEADER: Final = re.compile(r"""\[[^\x00-\x1f\x7f"'\\]*\]""")
+_LINE_END: Final = re.compile(r"\r\n|\n\r|[\n\r\0]")
 #: The units of time that make sense here; systemd knows longer ones.
 _SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -90,16 +94,38 @@ def words(texts: Iterable[str], name: str) -> list[str]:
     return settings(texts, name)[name].split()
 
 
-def _assignments(text: str) -> Iterator[tuple[str, str, str]]:
-    """Yield (section, key, value) of each assignment in a unit file."""
-    section = ""
-    # A backslash at the end of a line joins it with the next, as one blank.
-    for line in map(str.strip, text.replace("\\\n", " ").splitlines()):
-        if line.startswith("[") and line.endswith("]"):
-            section = line[1:-1]
-        elif line and line[0] not in "#;" and "=" in line:
-            key, _, value = line.partition("=")
-            yield section, key.strip(), value.strip()
+def assignments(texts: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]:
+    """Yield (path, section, key, value) of each assignment in the files of a program of systemd.
+
+    A broken header ends the reading of its file, and of all later ones.
+    """
+    for path, text in texts.items():
+        section = ""
+        for line in _joined(text):
+            if line.startswith("["):
+                if not _HEADER.fullmatch(line):
+                    return
+                section = line[1:-1]
+            else:
+                key, _, value = line.partition("=")
+                yield path, section, key.strip(_WHITE), value.strip(_WHITE)
+
+
+def _joined(text: str) -> Iterator[str]:
+    """Yield the lines without comments; a line that ends in a single backslash goes on in the next one."""
+    begun: list[str] = []
+    for raw in _LINE_END.split(text):
+        line = raw.lstrip(_WHITE)
+        # Also in the middle of a longer line.
+        if line.startswith(("#", ";")):
+            continue
+        backslashes = len(line) - len(line.rstrip("\\"))
+        if backslashes % 2:
+            begun.append(f"{line[:-1]} ")
+        else:
+            yield "".join([*begun, line]).strip(_WHITE)
+            begun = []
+    yield "".join(begun).strip(_WHITE)
 
 
 def settings(texts: Iterable[str], *names: str) -> dict[str, str]:
@@ -113,7 +139,7 @@ def settings(texts: Iterable[str], *names: str) -> dict[str, str]:
     """
     found = dict.fromkeys(names, "")
     for text in texts:
-        for section, key, value in _assignments(text):
+        for _, section, key, value in assignments({"": text}):
             for name in names:
                 if key not in {name, _ALSO_SET_BY.get(name)}:
                     continue

@@ -1,8 +1,7 @@
 """One vocabulary of networking values for both address families. Pure; it imports nothing else of hostrouting.
 
 addresses.py      Address, Prefix, Networks; readers and writers of addresses, CIDRs and device names
-route_text.py     the kernel's numbers in routes, and their names
-routes.py         Route (wanted), ObservedRoute (read from the kernel), NextHop, Lookup; place, signature
+routes.py         Route (wanted), ObservedRoute (read from the kernel), NextHop, Lookup; place; the kernel's numbers
 changes.py        RouteChange: one step of a batch
 default_route.py  the default routes of a node
 rules.py          Rule: a policy rule with all its selectors

@@ -80,7 +80,7 @@ def route_from_mapping(mapping: Mapping[str, Any]) -> ObservedRoute:
         prefix.network,
         prefix.length,
         gateway=_address(mapping["gateway"]),
-        dev=_name(mapping["dev"]),
+        dev=None if mapping["dev"] is None else typed(mapping["dev"], str),
         kind=typed(mapping["kind"], str),
         source=None if source is None else source.number,
         nexthops=tuple(map(_hop, mapping["nexthops"])),
@@ -95,13 +95,8 @@ def route_from_mapping(mapping: Mapping[str, Any]) -> ObservedRoute:
     return route
 
 
-def neighbour_to_mapping(neighbour: Neighbour) -> dict[str, Any]:
-    """Return every detail that it takes to restore the neighbour."""
-    return neighbour._asdict()
-
-
 def neighbour_from_mapping(mapping: Mapping[str, Any]) -> Neighbour:
-    """Read a neighbour that `neighbour_to_mapping` wrote; raise ValueError, KeyError or TypeError."""
+    """Read the fields of a neighbour; raise ValueError, KeyError or TypeError."""
     return Neighbour(
         address=str(Address.parse(typed(mapping["address"], str))),
         dev=typed(mapping["dev"], str),
@@ -141,10 +136,6 @@ def _number(name: str, value: object, bits: int) -> Any:
     if not 0 <= typed(value, int) < 1 << bits:
         raise ValueError(f"{name} {value} is not from 0 to {(1 << bits) - 1}")
     return value
-
-
-def _name(value: object) -> str | None:
-    return None if value is None else typed(value, str)
 
 
 def _address(text: str | None) -> Address | None:

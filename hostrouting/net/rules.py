@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.net.addresses import IPV4, Prefix, address_bits
-from hostrouting.net.route_text import TABLE_NAMES
+from hostrouting.net.routes import TABLE_NAMES
 
 if TYPE_CHECKING:
     from hostrouting.net.routes import Extra
@@ -46,8 +46,8 @@ class Range(NamedTuple):
 class Rule(NamedTuple):
     """A policy rule. `source` and `destination` are (network, prefix length); (0, 0) selects everything.
 
-    >>> Rule(70, table=88, mark=1, mark_mask=0xFF, oif="eth0").other_selectors
-    ('fwmark', 'oif')
+    >>> Rule(70, table=88, mark=1, mark_mask=0xFF, oif="eth0").selectors
+    {'fwmark': '0x1/0xff', 'oif': 'eth0'}
     >>> str(Rule(70, table=88, source=(0x0AE00004, 32), mark=0x200, mark_mask=0xF00))
     '70: from 10.224.0.4 fwmark 0x200/0xf00 lookup 88'
     """
@@ -86,7 +86,10 @@ class Rule(NamedTuple):
 
     @property
     def selectors(self) -> dict[str, str]:
-        """The selectors but `from` and `to`, in the words of `ip rule`; unknown ones as octets."""
+        """The selectors but `from` and `to`, in the words of `ip rule`; unknown ones as octets.
+
+        A lookup by address alone does not cover them.
+        """
         unknown = {
             _UNKNOWN_NAMES.get(number, f"attribute {number}"): f"0x{value.hex()}" for number, value in self.unknown
         }
@@ -105,11 +108,6 @@ class Rule(NamedTuple):
         known = {name: str(value) for name, value in words.items() if value}
         # Newer kernels show the mask of a single port, too.
         return known | unknown | known
-
-    @property
-    def other_selectors(self) -> tuple[str, ...]:
-        """The sorted names of the selectors but `from` and `to`: a lookup by address alone does not cover them."""
-        return tuple(sorted(self.selectors))
 
     @property
     def packets(self) -> str:

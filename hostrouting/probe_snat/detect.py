@@ -64,8 +64,7 @@ def assess(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obs
         return rules
     dev = rules.dev
     # A device that was looked up exists and is up, or it would have no route.
-    out_of_order = _out_of_order(section.dev, host) if section.dev else None
-    if out_of_order:
+    if section.dev and (out_of_order := _out_of_order(section.dev, host)):
         # Also if an address decides on IPv6: a mistyped device has none, and that proves nothing.
         return out_of_order
     if section.detect == "address" and not _addresses(host, dev):
@@ -106,8 +105,10 @@ def seconds_to_settle(section: ProbeSNATConfig, host: Host) -> float:
 
     Without a device in the section, those of the IPv4 default routes count: they lead to the cloud.
     """
-    defaults = () if section.dev else default_routes(host.routes.routes())
-    devs = {section.dev} if section.dev else {dev for route in defaults for dev in route.devs}
+    if section.dev:
+        devs = {section.dev}
+    else:
+        devs = {dev for route in default_routes(host.routes.routes()) for dev in route.devs}
     ages = [host.link_layer.newest_address(dev) for dev in devs]
     return max([0, *(_SECONDS_FOR_ROUTERS - age for age in ages if age is not None)])
 
@@ -135,24 +136,20 @@ def describes_ipv6(document: object) -> bool:
     hostrouting.exceptions.BackendError: the cloud's description of the network interfaces cannot be read: it should \
 be a list, not dict; with hostRouting.probeSnat.detect 'address' or 'always' it is not asked for
     """
+    found = False
     try:
-        return _has_address(document)
+        for number, interface in enumerate(typed(document, list, "it")):
+            ipv6 = typed_or_null(typed(interface, dict, f"[{number}]").get("ipv6"), dict, f"[{number}].ipv6")
+            where = f"[{number}].ipv6.ipAddress"
+            for index, address in enumerate(typed_or_null(ipv6.get("ipAddress"), list, where)):
+                private = typed(address, dict, f"{where}[{index}]").get("privateIpAddress")
+                # Read to the end, so that a malformed description is always an error.
+                found |= bool(typed_or_null(private, str, f"{where}[{index}].privateIpAddress"))
     except ValueError as error:
         raise BackendError(
             f"the cloud's description of the network interfaces cannot be read: {error}; with "
             f"hostRouting.probeSnat.detect 'address' or 'always' it is not asked for"
         ) from error
-
-
-def _has_address(document: object) -> bool:
-    found = False
-    for number, interface in enumerate(typed(document, list, "it")):
-        ipv6 = typed_or_null(typed(interface, dict, f"[{number}]").get("ipv6"), dict, f"[{number}].ipv6")
-        where = f"[{number}].ipv6.ipAddress"
-        for index, address in enumerate(typed_or_null(ipv6.get("ipAddress"), list, where)):
-            private = typed(address, dict, f"{where}[{index}]").get("privateIpAddress")
-            # Read to the end, so that a malformed description is always an error.
-            found |= bool(typed_or_null(private, str, f"{where}[{index}].privateIpAddress"))
     return found
 
 
@@ -251,29 +248,23 @@ def to_repair(ctx: Context, section: ProbeSNATConfig, host: Host) -> Change | No
     An apply decided if the node wants the rules, and for which device. The installed file tells, so the cloud is not
     asked again.
     """
-    found = _drifted(ctx, host)
-    if found is None:
-        return None
-    outcome = assess(section, host)
-    # ipv6-hp-bpf deletes the table when it takes over the job. An obstacle is none to the unit at boot either.
-    return outcome if isinstance(outcome, NotWanted) else change_to(*found)
-
-
-def repair(ctx: Context, section: ProbeSNATConfig, host: Host) -> Change | NotWanted | None:
-    """Load the installed rules if the table has others, or is gone; call it under the run lock."""
-    change, found = to_repair(ctx, section, host), _installed(host)
-    if isinstance(change, Change) and found is not None:
-        host.nftables.load(ctx, render(found))
-    return change
-
-
-def _drifted(ctx: Context, host: Host) -> tuple[Standing, ProbeRules] | None:
-    """Return the table and the installed rules if they differ."""
     installed = _installed(host)
     if installed is None:
         return None
     standing = standing_rules(ctx, host)
-    return None if standing == installed else (standing, installed)
+    if standing == installed:
+        return None
+    outcome = assess(section, host)
+    # ipv6-hp-bpf deletes the table when it takes over the job. An obstacle is none to the unit at boot either.
+    return outcome if isinstance(outcome, NotWanted) else change_to(standing, installed)
+
+
+def repair(ctx: Context, section: ProbeSNATConfig, host: Host) -> Change | NotWanted | None:
+    """Load the installed rules if the table has others, or is gone; call it under the run lock."""
+    change, installed = to_repair(ctx, section, host), _installed(host)
+    if isinstance(change, Change) and installed is not None:
+        host.nftables.load(ctx, render(installed))
+    return change
 
 
 def _installed(host: Host) -> ProbeRules | None:

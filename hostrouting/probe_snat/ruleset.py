@@ -187,8 +187,8 @@ def _exempt(expressions: _Expressions, dev: dict[str, Any]) -> frozenset[str]:
 
 
 def _chain(hook: str) -> dict[str, Any]:
-    values = {"type": "filter", "hook": hook, "prio": _PRIORITY, "policy": "accept"}
-    return {"family": FAMILY, "table": TABLE_NAME, "name": hook, **values}
+    place = {"family": FAMILY, "table": TABLE_NAME, "name": hook}
+    return {**place, "type": "filter", "hook": hook, "prio": _PRIORITY, "policy": "accept"}
 
 
 def _rewrite(key: str, dev: str, field: str, before: str, after: str) -> _Expressions:

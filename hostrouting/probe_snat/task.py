@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot import SCRIPT_DIRECTORY, Intent, NodeTask, RecordedFiles, has_program
+from hostrouting.boot import SCRIPT_DIRECTORY, Intent, NodeTask, RecordedFiles, program_path
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.findings import APPLY, NodeFinding, of_optional, refused
 from hostrouting.probe_snat.detect import (
@@ -91,7 +91,7 @@ class ConfigureProbeSNAT(NodeTask):
         self._tell(
             logging.INFO, "an image cannot tell if a node has IPv6: %s is for nodes that have it", DEPARTURE.name
         )
-        if not has_program(self._host.files, "nft"):
+        if not program_path(self._host.files, "nft"):
             held = "no gated unit will start" if self._config.probe_snat.required else "probes will not reach pods"
             step = f"install the package nftables, or {held}"
             self._tell(logging.WARNING, "%s needs nft, which is not in the image; %s", DEPARTURE.name, step)
@@ -99,7 +99,7 @@ class ConfigureProbeSNAT(NodeTask):
     def plan(self, ctx: Context) -> list[Change]:
         """Return the changes that `do` would make now: the rules, then files; waits for nothing."""
         ctx.check()
-        outcome = self._decide(ctx, seconds=_share(ctx), is_assumed=True)
+        outcome = self._decide(ctx, is_assumed=True)
         if isinstance(outcome, NotWanted):
             return self._plan_removal(ctx)
         if isinstance(outcome, Obstacle):
@@ -150,7 +150,7 @@ class ConfigureProbeSNAT(NodeTask):
     def _wanted(self, ctx: Context) -> ProbeRules | NotWanted:
         """Decide, after waiting for routes and addresses that routers have yet to advertise."""
         # A silent cloud does not keep an optional task from its work, so some of the time is left for that.
-        outcome = self._decide(ctx, seconds=_share(ctx, _WAIT_SECONDS))
+        outcome = self._decide(ctx, seconds=_WAIT_SECONDS)
         began = ctx.clock.monotonic()
         limits: dict[type, float] = {}
         while not isinstance(outcome, ProbeRules) and outcome.may_change:
@@ -176,7 +176,7 @@ class ConfigureProbeSNAT(NodeTask):
         return outcome
 
     def _decide(
-        self, ctx: Context, *, seconds: float | None = None, is_assumed: bool = False
+        self, ctx: Context, *, seconds: float = _SECONDS_FOR_A_LOOK, is_assumed: bool = False
     ) -> ProbeRules | NotWanted | Obstacle:
         """Return the rules for a node as it is now; of an image, those that its config asks for.
 
@@ -189,8 +189,11 @@ class ConfigureProbeSNAT(NodeTask):
         if not self._host.is_live:
             return rules_to_install(self._config, host=self._host)
         if section.detect == "imds":
+            left = ctx.remaining()
+            # The rest of the time must suffice without an answer.
+            asking = ctx.child(timeout=seconds if left is None else min(seconds, left / 2))
             try:
-                if not describes_ipv6(self._host.metadata.network_interfaces(ctx.child(timeout=seconds))):
+                if not describes_ipv6(self._host.metadata.network_interfaces(asking)):
                     return NotWanted("this node has no IPv6, says the cloud")
             except (BackendError, DeadlineExceededError) as error:
                 if section.required and not is_assumed:
@@ -295,7 +298,7 @@ class ConfigureProbeSNAT(NodeTask):
             return []
         section, is_known = self._config.probe_snat, is_installed(self._host.files)
         if asks or section.required or not is_known or section.detect != "imds":
-            outcome = self._decide(ctx, seconds=_share(ctx), is_assumed=is_known)
+            outcome = self._decide(ctx, is_assumed=is_known)
         else:
             outcome = assume(section, self._host)
         if isinstance(outcome, NotWanted):
@@ -317,7 +320,7 @@ class ConfigureProbeSNAT(NodeTask):
 
     def wants_rules(self, ctx: Context) -> bool:
         """Return True if the rules belong on a node now; needs no root. Raise if the cloud does not answer."""
-        return not isinstance(self._decide(ctx, seconds=_share(ctx)), NotWanted)
+        return not isinstance(self._decide(ctx), NotWanted)
 
     def _tell(self, level: int, message: str, *values: object) -> None:
         self._logger.log(level, message, *values, extra={"task": self.name})
@@ -327,9 +330,3 @@ def _hindered(obstacle: Obstacle, waited: str) -> BackendError:
     return BackendError(
         f"IPv6 probes cannot reach pods: {obstacle.reason}{waited}. No rule was changed; {obstacle.step}"
     )
-
-
-def _share(ctx: Context, seconds: float = _SECONDS_FOR_A_LOOK) -> float:
-    """Return the seconds that the cloud has for its answer; the rest of the time must suffice without it."""
-    left = ctx.remaining()
-    return seconds if left is None else min(seconds, left / 2)

@@ -43,7 +43,7 @@ class ExplainedPart:
     def to_mapping(self) -> dict[str, Any]:
         """Return the part for JSON."""
         first, last = format_ipv4(self.first), format_ipv4(self.last)
-        return {**attrs.asdict(self), "first": first, "last": last, "devs": list(self.devs)}
+        return {**attrs.asdict(self), "first": first, "last": last}
 
 
 @attrs.frozen
@@ -62,19 +62,16 @@ class Explanation:
         yield self.asked
         colours = dict(zip(dict.fromkeys(part.by for part in self.parts), cycle(_COLOURS), strict=False))
         if picture and len(self.parts) > 1:
-            yield "  " + "".join(_painted(" " * cells, colours[part.by]) for part, cells in self._cells())
+            # By its size each part has cells, and at least one.
+            cell = (self.parts[-1].last - self.parts[0].first + 1) / _BAR_WIDTH
+            bars = (" " * max(1, int((part.last - part.first + 1) / cell)) for part in self.parts)
+            yield "  " + "".join(_painted(bar, colours[part.by]) for part, bar in zip(self.parts, bars, strict=True))
         wide = max(len(part.by) for part in self.parts)
         for part in self.parts:
-            by = _painted(f" {part.by} ", colours[part.by]) if picture else part.by
-            padding = " " * (wide - len(part.by))
+            by = f"{part.by:{wide}}"
+            by = _painted(f" {by} ", colours[part.by]) if picture else by
             span = format_ipv4(part.first) + (f" - {format_ipv4(part.last)}" if part.last != part.first else "")
-            yield f"  {by}{padding}  {span:33}  {part.route or part.reason}"
-
-    def _cells(self) -> Iterator[tuple[ExplainedPart, int]]:
-        """Return each part with its cells of the bar: by its size, and at least one."""
-        whole = self.parts[-1].last - self.parts[0].first + 1
-        for part in self.parts:
-            yield part, max(1, (part.last - part.first + 1) * _BAR_WIDTH // whole)
+            yield f"  {by}  {span:33}  {part.route or part.reason}"
 
 
 def explain(backend: RouteBackend, asked: Sequence[str]) -> list[Explanation]:

@@ -80,11 +80,10 @@ class Fabric:
     awaited: bool = False
 
 
-def read_fabric(files: FileStore, *, now: float, uptime: float | None, pause: Callable[[], object]) -> Fabric:
+def read_fabric(files: FileStore, *, pause: Callable[[], object]) -> Fabric:
     """Return the fabric that the agent of this machine will connect; a file that cannot be read is a note and no error.
 
-    `now` is the time in seconds since the epoch, and `uptime` the seconds since the boot, if known. `pause` is called
-    before the pool is read again, which its daemon may be writing.
+    `pause` is called before the pool is read again, which its daemon may be writing.
     """
     notes: list[str] = []
     try:
@@ -93,7 +92,7 @@ def read_fabric(files: FileStore, *, now: float, uptime: float | None, pause: Ca
         addresses = _read_addresses(files, pause, notes)
     except _NothingError as reason:
         return Fabric(notes=(f"no fabric is announced: {reason}", *notes), awaited=reason.awaited)
-    return Fabric(addresses=addresses, source=POOL + _age(files, now, uptime), notes=tuple(notes))
+    return Fabric(addresses=addresses, source=POOL + _age(files), notes=tuple(notes))
 
 
 # --- the files -------------------------------------------------------------------------------------------------------
@@ -167,15 +166,13 @@ def _check_size(path: str, content: bytes) -> None:
         raise _NothingError(f"{path} is larger than {_LARGEST // 1024} KiB")
 
 
-def _age(files: FileStore, now: float, uptime: float | None) -> str:
+def _age(files: FileStore) -> str:
     """Return when the pool was written, to follow its path; empty if that is not known."""
     with suppress(HostFileError):
         modified = files.modified(POOL)
         if modified is not None:
             # A date and no age: an unchanged verdict has an unchanged text, which is not logged again.
-            date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(int(modified)))
-            is_old = uptime is not None and int(now) - int(modified) > int(uptime)
-            return f", written {date}{', in an earlier boot' if is_old else ''}"
+            return time.strftime(", written %Y-%m-%d %H:%M UTC", time.gmtime(int(modified)))
     return ""
 
 

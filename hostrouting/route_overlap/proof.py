@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from hostrouting.host import Host
     from hostrouting.host.ports import Routing
     from hostrouting.net.links import Device
-    from hostrouting.net.routes import ObservedRoute
     from hostrouting.route_overlap.announced import Announcement
     from hostrouting.route_overlap.fabric import Fabric
     from hostrouting.route_overlap.parts import Part
@@ -56,12 +55,9 @@ def prove_egress(
     allowed = _allowed(node, allowed_devs, expected_devs)
     expected_devs = allowed.expected
     suggested: Sequence[Sequence[SuggestedRoute]] = [()] * len(cidrs)
-    dead_ends: tuple[str, ...] = ()
-    judged = allowed if expected_devs else None
-    bad = [_bad(parts, allowed, node) for parts in looked_up(node, cidrs, allowed=judged)]
+    bad = [_bad(parts, allowed, node) for parts in looked_up(node, cidrs, allowed=allowed if expected_devs else None)]
     carriers = allowed.carriers
-    if not leads_out_by(node.routes, [dev for dev in expected_devs if allowed.leads_out(dev)]):
-        dead_ends = tuple(dev for dev in expected_devs if dev in allowed.dead_ends)
+    has_way = leads_out_by(node.routes, [dev for dev in expected_devs if allowed.leads_out(dev)])
     if any(bad):
         # Imported late: a node without findings does not need it.
         from hostrouting.route_overlap.suggest import suggestions
@@ -83,7 +79,7 @@ def prove_egress(
         carriers=carriers,
         notes=(*notes, *_notes(links, set(carriers).difference(expected_devs))),
         lacks_default=not leads_out_by(node.routes, expected_devs),
-        dead_ends=dead_ends,
+        dead_ends=tuple(dev for dev in expected_devs if dev in allowed.dead_ends and not has_way),
         absent_devs=tuple(dev for dev in expected_devs if dev not in {link.name for link in links}),
         cidrs=tuple(
             CidrReport(cidr=str(Prefix.parse(cidr).masked), findings=found, suggested_routes=tuple(mending))
@@ -96,10 +92,10 @@ def _notes(links: Sequence[Device], allowed: Container[str]) -> Iterator[NodeFin
     """Yield a note on each device that carries expected addresses because it is allowed to, but leads nowhere."""
     masters = {link.master for link in links}
     for link in links:
-        if link.name in allowed and not (link.carrier and (link.kind != "bridge" or link.name in masters)):
-            trouble = "has no carrier"
-            if link.kind == "bridge" and link.name not in masters:
-                trouble = "is a bridge without ports, perhaps left behind by a CNI that was removed"
+        trouble = "" if link.carrier else "has no carrier"
+        if link.kind == "bridge" and link.name not in masters:
+            trouble = "is a bridge without ports, perhaps left behind by a CNI that was removed"
+        if link.name in allowed and trouble:
             reason = f"carries expected addresses, as it is allowed to, but {trouble}"
             yield NodeFinding("idle-device", link.name, reason, "note")
 
@@ -156,8 +152,9 @@ def _finding(group: Sequence[DecidedPart], allowed: AllowedDevices, node: Node) 
     kind = one.kind
     if kind == "overlap" and not (wrong and allowed.expected):
         kind = "dead-end" if allowed.expected else "unknown-exit"
-    # Adjacent blackholes have one answer, but are different routes.
-    texts = dict.fromkeys(str(other.decider) for other in group if other.decider)
+    # Adjacent blackholes have one answer, but are different routes. The kernel names table local only once a rule of
+    # the node was changed, so no finding does.
+    texts = dict.fromkeys(str(other.decider).replace(" table local", "") for other in group if other.decider)
     return make(
         kind=kind,
         devs=one.devs,
@@ -166,23 +163,17 @@ def _finding(group: Sequence[DecidedPart], allowed: AllowedDevices, node: Node) 
     )
 
 
-def routers(routes: Sequence[ObservedRoute], devs: Sequence[str]) -> list[tuple[str, str]]:
-    """Return each (device, gateway) of the default routes and of our routes, by these devices; each once."""
-    ours = (route for route in routes if route.protocol == OUR_PROTOCOL)
-    hops = [hop for route in (*default_routes(routes), *ours) for hop in route.hops]
-    return [
-        *dict.fromkeys(
-            (hop.dev, str(hop.gateway))
-            for hop in hops
-            if hop.dev in devs and not hop.dead and hop.gateway and hop.gateway.family == IPV4
-        )
-    ]
-
-
 def silent_routers(ctx: Context, host: Host, devs: Sequence[str]) -> Iterable[NodeFinding]:
-    """Return a warning for each router that does not answer when the kernel asks for its hardware address."""
+    """Return a warning for each router that does not answer when the kernel asks for its hardware address.
+
+    The routers are the gateways of the default routes and of our routes by these devices.
+    """
+    routes = host.routes.routes()
+    ours = (route for route in routes if route.protocol == OUR_PROTOCOL)
+    hops = (hop for route in (*default_routes(routes), *ours) for hop in route.hops if hop.dev in devs and not hop.dead)
+    routers = dict.fromkeys((hop.dev, hop.gateway) for hop in hops if hop.gateway and hop.gateway.family == IPV4)
     known = {(link.name, format_ipv4(number)) for link in host.routes.links() for number in link.neighbours}
-    asked = [router for router in routers(host.routes.routes(), devs) if router not in known]
+    asked = [(dev, str(gateway)) for dev, gateway in routers if (dev, str(gateway)) not in known]
     if not asked:
         # On most nodes: then the link layer need not be loaded.
         return []

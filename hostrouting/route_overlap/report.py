@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import string
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 
-from hostrouting.config import HostRoutingConfig, RouteOverlapConfig, StaticRoutesConfig
-from hostrouting.net.addresses import Prefix, check_device_name, parse_ipv4
+from hostrouting.config import HostRoutingConfig, RouteOverlapConfig, StaticRoute, StaticRoutesConfig
+from hostrouting.net.addresses import check_device_name, netmask, parse_cidr, parse_ipv4
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from hostrouting.findings import NodeFinding
+    from hostrouting.net.routes import ObservedRoute
 
 Kind: TypeAlias = Literal["overlap", "no-route", "blocked", "local", "dead-end", "announced", "unknown-exit"]
 
@@ -26,8 +27,6 @@ _SENTENCES: Final[dict[Kind, str]] = {
     "dead-end": "dead end, {dev} has no carrier{among}",
     "unknown-exit": "leaves by {dev}{among}",
 }
-#: The kinds of findings that allowing their device resolves.
-_BY_DEVICE: Final = frozenset({"overlap", "local"})
 
 
 @attrs.frozen(kw_only=True)
@@ -56,11 +55,6 @@ class Finding:
     def is_own(self) -> bool:
         """True if no route takes any of its addresses."""
         return len(self.own) == parse_ipv4(self.last) - parse_ipv4(self.first) + 1
-
-    @property
-    def to_allow(self) -> tuple[str, ...]:
-        """The devices to be allowed to resolve it."""
-        return (self.dev,) if self.dev and self.kind in _BY_DEVICE else ()
 
     def line(self, cidr: str) -> str:
         """Return the finding as one line, as in the marker."""
@@ -91,11 +85,23 @@ class SuggestedRoute:
     takes_from: tuple[str, ...] = ()
     #: The connections that the route would break.
     warning: str | None = None
+    #: The route that decides its addresses now.
+    offender: ObservedRoute = attrs.field(eq=False, repr=False)
 
-    def to_config(self) -> dict[str, str]:
-        """Return the member of `staticRoutes.routes`; without `dev` if no config may have the name of the device."""
-        named = {"dev": self.dev} if _may_be_configured(self.dev) else {}
-        return {"destination": self.destination, "gateway": self.gateway, **named}
+    def to_config(self) -> StaticRoute:
+        """Return the route for a config; without `dev` if no config may have the name of the device."""
+        dev = self.dev if _may_be_configured(self.dev) else None
+        return StaticRoute(destination=self.destination, gateway=self.gateway, dev=dev)
+
+    def needless_with(self, routes: Mapping[tuple[int, int], Sequence[StaticRoute]]) -> Iterator[str]:
+        """Yield the destinations of the configured routes, by prefix, that would decide its addresses if in force."""
+        network, length = parse_cidr(self.destination)
+        own = self.offender
+        for wide in range(own.prefix_length, length + 1):
+            for route in routes.get((network & netmask(wide), wide), ()):
+                precedes = (-wide, route.metric) <= (-own.prefix_length, own.metric)
+                if precedes and not route.is_met_by(own):
+                    yield route.destination
 
 
 @attrs.frozen(kw_only=True)
@@ -128,18 +134,16 @@ class CidrReport:
     @property
     def needs_another_route(self) -> bool:
         """True if there are findings that a route could resolve, but none in the main table does."""
-        mended = self.suggested_routes or self.configured_routes
-        return not mended and any(one.kind not in {"local", "dead-end"} and not one.is_own for one in self.findings)
+        if self.suggested_routes or self.configured_routes:
+            return False
+        return any(one.kind not in {"local", "dead-end"} and not one.is_own for one in self.findings)
 
-    def knowing(self, destinations: Sequence[str]) -> CidrReport:
-        """Return the report without the suggestions that a route of the config already covers."""
-        prefixes = {destination: Prefix.parse(destination) for destination in destinations}
-        covers = {
-            route: [name for name, prefix in prefixes.items() if prefix.covers(Prefix.parse(route.destination))]
-            for route in self.suggested_routes
-        }
+    def under(self, routes: Mapping[tuple[int, int], Sequence[StaticRoute]], name: str | None) -> CidrReport:
+        """Return the report with a name, and without suggestions that the config's routes, by prefix, make needless."""
+        covers = {route: [*route.needless_with(routes)] for route in self.suggested_routes}
         return attrs.evolve(
             self,
+            name=name,
             suggested_routes=tuple(route for route, covering in covers.items() if not covering),
             configured_routes=tuple(dict.fromkeys(name for covering in covers.values() for name in covering)),
         )
@@ -191,16 +195,16 @@ class OverlapReport:
         """The section of the config with every suggested route; a route of the config in the same place goes."""
         new = {route.destination: route.to_config() for route in self.suggested_routes}
         kept = [route for route in self.config.static_routes.routes if route.metric or route.destination not in new]
-        routes = [*(route.to_mapping() for route in kept), *new.values()]
-        return StaticRoutesConfig.from_mapping({"enabled": True, "routes": routes})
+        return StaticRoutesConfig(enabled=True, routes=(*kept, *new.values()))
 
-    def with_names(self, names: Mapping[str, str | None]) -> OverlapReport:
-        """Return the report with the names of its CIDRs."""
-        return attrs.evolve(self, cidrs=tuple(attrs.evolve(one, name=names.get(one.cidr)) for one in self.cidrs))
-
-    def knowing(self, destinations: Sequence[str]) -> OverlapReport:
-        """Return the report for a config with routes to these destinations, which need not be suggested."""
-        return attrs.evolve(self, cidrs=tuple(report.knowing(destinations) for report in self.cidrs))
+    def under(self, config: HostRoutingConfig) -> OverlapReport:
+        """Return the report with the names that a config gives to its CIDRs, and without routes that it has already."""
+        names = config.route_overlap.cidrs
+        routes: defaultdict[tuple[int, int], list[StaticRoute]] = defaultdict(list)
+        for route in config.static_routes.routes:
+            routes[route.prefix].append(route)
+        cidrs = tuple(report.under(routes, names.get(report.cidr)) for report in self.cidrs)
+        return attrs.evolve(self, config=config, cidrs=cidrs)
 
     def to_mapping(self, *, mode: str | None = None) -> dict[str, Any]:
         """Return the output of `check --json`."""
@@ -223,13 +227,15 @@ class OverlapReport:
     @property
     def advice(self) -> str:
         """The steps that resolve the findings; may be empty."""
-        return "\n".join(self._advice())
+        return "" if self.ok else "\n".join(self._advice())
 
     @property
     def allowance(self) -> str:
         """The step that silences findings: to allow their devices; never those of a fabric. May be empty."""
-        found = dict.fromkeys(dev for _, finding in self.findings for dev in finding.to_allow)
-        patterns = [_pattern_for(dev) for dev in found if dev not in self.fabric_devs]
+        found = dict.fromkeys(one.dev for _, one in self.findings if one.kind in {"overlap", "local"})
+        # Of a name that a config takes, each ASCII character stands for itself in a pattern.
+        named = (dev for dev in found if dev and dev.isascii() and _may_be_configured(dev))
+        patterns = [dev for dev in named if dev not in self.fabric_devs]
         if not patterns:
             return ""
         overlap = self.config.route_overlap
@@ -259,22 +265,25 @@ class OverlapReport:
             return
         else:
             unknown = f"the config names no expectedDevs, so it is unknown where {', '.join(cidrs)} should leave"
-            [(_, first), *others] = self.findings
-            is_told = first.kind == "unknown-exit" and not others
-            end = f"; it {first.sentence().partition(': ')[2]}" if is_told else ":"
-            yield f"the node has no IPv4 default route and {unknown}{end}"
-            if is_told:
-                return
+            yield f"the node has no IPv4 default route and {unknown}:"
         for report in bad:
             yield f"  {report.title}"
             for finding in report.findings:
                 yield f"    {finding.sentence()}"
 
     def _advice(self) -> Iterator[str]:
-        if self.ok:
-            return
         if self.lacks_default:
-            yield from self._ways_to_a_default_route()
+            present = [dev for dev in self.expected_devs if dev not in self.absent_devs]
+            if self.absent_devs:
+                yield (
+                    f"The node has no device {' and no device '.join(self.absent_devs)}: "
+                    "correct expectedDevs, or see the driver of the device (ip link show)."
+                )
+            if present or not self.expected_devs:
+                by = f" by {' or '.join(present)}" if present else ""
+                yield (
+                    f"Give the node a default route{by}: see the log of its DHCP client, or its network configuration."
+                )
         if not self.expected_devs:
             return
         configured = dict.fromkeys(name for report in self.cidrs for name in report.configured_routes)
@@ -284,29 +293,14 @@ class OverlapReport:
                 "an apply adds them, or says why they are refused"
             )
         if self.suggested_routes:
-            yield from _paste(self)
+            yield "To fix it, make this section that of hostRouting in the agent's config, and apply it again:"
+            yield _section("staticRoutes", self.mended_routes)
+        for route in self.suggested_routes:
+            if route.takes_from:
+                yield f"  {route.destination} takes addresses from {', '.join(route.takes_from)}"
+            if route.warning:
+                yield f"  WARNING, {route.destination}: {route.warning}"
         yield from _other_steps(self)
-
-    def _ways_to_a_default_route(self) -> Iterator[str]:
-        present = [dev for dev in self.expected_devs if dev not in self.absent_devs]
-        if self.absent_devs:
-            yield (
-                f"The node has no device {' and no device '.join(self.absent_devs)}: "
-                "correct expectedDevs, or see the driver of the device (ip link show)."
-            )
-        if present or not self.expected_devs:
-            by = f" by {' or '.join(present)}" if present else ""
-            yield f"Give the node a default route{by}: see the log of its DHCP client, or its network configuration."
-
-
-def _paste(report: OverlapReport) -> Iterator[str]:
-    yield "To fix it, make this section that of hostRouting in the agent's config, and apply it again:"
-    yield _section("staticRoutes", report.mended_routes)
-    for route in report.suggested_routes:
-        if route.takes_from:
-            yield f"  {route.destination} takes addresses from {', '.join(route.takes_from)}"
-        if route.warning:
-            yield f"  WARNING, {route.destination}: {route.warning}"
 
 
 def _other_steps(report: OverlapReport) -> Iterator[str]:
@@ -341,16 +335,9 @@ def _may_be_configured(dev: str) -> bool:
     return True
 
 
-def _pattern_for(dev: str) -> str:
-    """Return a pattern for a config that matches the device; byte by byte, as patterns are matched."""
-    known = string.ascii_letters + string.digits + "_.@+-"
-    name = dev.encode(errors="surrogateescape").decode("latin-1")
-    plain = "".join(character if character in known else "?" for character in name)
-    return f"?{plain[1:]}" if plain.startswith("-") else plain
-
-
 def _is_told(field: attrs.Attribute[Any], value: object) -> bool:
-    return bool(value) or field.name not in {"warning", "configured_routes", "name", "network", "source", "own"}
+    is_optional = field.name in {"warning", "configured_routes", "name", "network", "source", "own"}
+    return field.name != "offender" and (bool(value) or not is_optional)
 
 
 def _list_for_tuple(_: object, __: object, value: object) -> object:

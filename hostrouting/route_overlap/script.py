@@ -60,24 +60,20 @@ def boot_part(config: HostRoutingConfig) -> BootUnit | Departure:
     return _TEMPLATE.fill(render_script(config)) if config.route_overlap.cidrs else DEPARTURE
 
 
-def _merged(cidrs: Iterable[str]) -> list[tuple[int, int]]:
-    """Return the ranges of the CIDRs as (first, last), sorted; overlapping and adjacent ones are merged."""
-    merged: list[tuple[int, int]] = []
-    for first, last in sorted(map(bounds, cidrs)):
-        if merged and first <= merged[-1][1] + 1:
-            merged[-1] = merged[-1][0], max(last, merged[-1][1])
-        else:
-            merged.append((first, last))
-    return merged
-
-
 def _roots(cidrs: Iterable[str]) -> list[str]:
     """Return a few CIDRs that cover all of these and little else.
 
     >>> _roots(["10.0.0.0/24", "10.0.1.0/24", "10.0.0.4/30", "172.16.0.0/12"])
     ['10.0.0.0/23', '172.16.0.0/12']
     """
-    roots = [_root(first, last) for first, last in _merged(cidrs)]
+    # The ranges, of which overlapping and adjacent ones are one.
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(map(bounds, cidrs)):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = merged[-1][0], max(last, merged[-1][1])
+        else:
+            merged.append((first, last))
+    roots = [_root(*each) for each in merged]
     while len(roots) > _MOST_ROOTS or any(one[1] >= other[0] for one, other in pairwise(roots)):
         joined = [_root(one[0], max(one[1], other[1])) for one, other in pairwise(roots)]
         # Join adjacent ones first, else those that are the smallest together.

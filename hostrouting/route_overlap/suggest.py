@@ -53,12 +53,14 @@ def suggestions(
     """Return routes for the bad parts of each CIDR, by destination; none that the main table cannot resolve."""
     links = node.links()
     way = _find_way(node, allowed, links)
+    if way is None:
+        return [[] for _ in bad]
     # No route without metric is added before the kernel's own one.
     own = (_KERNEL, MAIN_TABLE, 0, 0)
     kept = {route[:2] for route in node.routes if (route.protocol, route.table, route.tos, route.metric) == own}
     kept.add((0, 0))
-    mender = None if way is None else _Mender(node, allowed, links, way, kept)
-    return [mender.suggest(parts) if mender and parts else [] for parts in bad]
+    mender = _Mender(node, allowed, links, way, kept)
+    return [mender.suggest(parts) if parts else [] for parts in bad]
 
 
 def _find_way(node: Node, allowed: AllowedDevices, links: Sequence[Device]) -> _Way | None:
@@ -126,6 +128,7 @@ class _Mender:
             dev=self._way.dev,
             takes_from=takes_from,
             warning=self._warning(network, networks, offender, takes_from),
+            offender=offender,
         )
 
     def _warning(

@@ -15,16 +15,14 @@ import attrs
 from hostrouting.boot import RUNTIME_DIRECTORY, WAIT_SECONDS, WAITED, PairTask, RecordedFiles
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, OverlapMode
 from hostrouting.exceptions import HostFileError, RouteOverlapError
-from hostrouting.fib.tables import is_usable
 from hostrouting.findings import NodeFinding
-from hostrouting.net.routes import OUR_PROTOCOL, ObservedRoute, place
 from hostrouting.route_overlap.fabric import POOL, Fabric, read_fabric
 from hostrouting.route_overlap.proof import prove_egress
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK, MARKERS, TOLD, boot_part
 from phases import Change, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from hostrouting.config import HostRoutingConfig, StaticRoute
+    from hostrouting.config import HostRoutingConfig
     from hostrouting.findings import Severity
     from hostrouting.host import Host
     from hostrouting.host.ports import Routing
@@ -39,7 +37,6 @@ _SECONDS_OF_A_WRITE: Final = 0.1
 #: The kinds of findings that a lease, a driver or a carrier resolves; one of another device only if an expected one is
 #: absent.
 _MAY_HEAL: Final = frozenset({"no-route", "dead-end"})
-_MARKER_MODE: Final = 0o644
 #: A daemon may have filled an expected CIDR with routes; more lines than these help nobody.
 _MOST_LINES: Final = 100
 
@@ -124,7 +121,7 @@ def leave_marker(files: RecordedFiles, report: OverlapReport) -> None:
     marker, other = (MARKER_OK, MARKER_DETECTED) if report.ok else (MARKER_DETECTED, MARKER_OK)
     # The new one first: a run that is killed in between leaves both, and then the bad one counts.
     try:
-        files.write(marker, "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape"), mode=_MARKER_MODE)
+        files.write(marker, "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape"), mode=0o644)
     finally:
         # On a full disk, no marker is better than a wrong one.
         files.remove(other)
@@ -172,36 +169,19 @@ def prove_now(config: HostRoutingConfig, fabric: Fabric, host: Host) -> OverlapR
     report = prove_config(config, fabric, host.routes)
     severity: Severity = "warning" if fabric.awaited and _has_infiniband(host) else "note"
     notes = tuple(NodeFinding("fabric", "routeOverlap", note, severity) for note in fabric.notes)
-    report = attrs.evolve(report, notes=(*notes, *report.notes))
-    routes = config.static_routes.routes
-    if report.ok or not routes:
-        return report
-    networks = {route.prefix for route in routes}
-    # Of hundreds of thousands of routes hardly any matter here.
-    there = reversed([route for route in host.routes.routes() if route[:2] in networks])
-    first = {place(route): route for route in there if is_usable(route)}
-    in_places = [(route, first.get(place(ObservedRoute(*route.prefix, metric=route.metric)))) for route in routes]
-    return report.knowing([route.destination for route, found in in_places if not _is_in_force(route, found)])
+    return attrs.evolve(report, notes=(*notes, *report.notes))
 
 
 def prove_config(config: HostRoutingConfig, fabric: Fabric, routing: Routing) -> OverlapReport:
     """Prove the expected CIDRs of a config, on a machine or a model."""
     section = config.route_overlap
-    report = prove_egress(
+    return prove_egress(
         routing,
         list(section.cidrs),
         allowed_devs=(*DEFAULT_ALLOWED_DEVS, *section.allowed_devs),
         expected_devs=section.expected_devs or None,
         fabric=fabric,
-    )
-    return attrs.evolve(report.with_names(section.cidrs), config=config)
-
-
-def _is_in_force(route: StaticRoute, found: ObservedRoute | None) -> bool:
-    """Return True if the first route in the place of a route of the config is ours, and fits."""
-    if found is None or found.protocol != OUR_PROTOCOL:
-        return False
-    return route.dev in {None, found.dev} and route.gateway in {None, str(found.gateway)}
+    ).under(config)
 
 
 def announced_fabric(ctx: Context, setting: str | tuple[str, ...], host: Host) -> Fabric:
@@ -213,14 +193,7 @@ def announced_fabric(ctx: Context, setting: str | tuple[str, ...], host: Host) -
         with suppress(DeadlineExceededError):
             ctx.sleep(_SECONDS_OF_A_WRITE)
 
-    return read_fabric(host.files, now=ctx.clock.time(), uptime=_uptime(host), pause=pause)
-
-
-def _uptime(host: Host) -> float | None:
-    """Return the seconds since the boot; None if they are unknown."""
-    with suppress(HostFileError, ValueError):
-        return float((host.files.read("/proc/uptime") or b"").partition(b" ")[0])
-    return None
+    return read_fabric(host.files, pause=pause)
 
 
 def _has_infiniband(host: Host) -> bool:

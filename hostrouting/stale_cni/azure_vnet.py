@@ -84,11 +84,8 @@ def _why_configured(files: FileStore, path: str) -> str | None:
         json.loads(content, object_hook=lambda each: kinds.append(each.get("type")))
     except (ValueError, RecursionError):
         return f"{path} is not valid JSON and contains 'azure-vnet'" if _PLUGIN.encode() in content else None
-    return f"{path} names azure-vnet" if any(map(_is_program, kinds)) else None
-
-
-def _is_program(kind: object) -> bool:
-    return isinstance(kind, str) and kind.rstrip("/").rpartition("/")[2].startswith(_PLUGIN)
+    programs = (kind.rstrip("/").rpartition("/")[2] for kind in kinds if isinstance(kind, str))
+    return f"{path} names azure-vnet" if any(program.startswith(_PLUGIN) for program in programs) else None
 
 
 def locked(files: FileStore) -> list[str]:

@@ -23,6 +23,7 @@ from hostrouting.stale_cni.azure_vnet import POD_DEVICE, TUNNEL_MAC
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from hostrouting.host.ports import LinkAddress
     from hostrouting.journal import Restorable
     from hostrouting.net.addresses import Networks
     from hostrouting.net.links import Device, Station
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 OF_NODE: Final = "it serves the node itself, and every pod on the bridge needs it"
 OF_OTHER_NODE: Final = f"ip-masq-agent adds neighbours with {TUNNEL_MAC} for other nodes"
-_FOREIGN: Final = "it is none of the rules that azure-vnet makes for a pod"
-_NOT_ALONE: Final = "another route has the same place"
 
 _KERNEL, _RA = 2, 9
 #: Routes with these protocols are never leftovers.
@@ -76,7 +75,7 @@ class Snapshot:
     #: The pods in azure-vnet's own state.
     endpoints: tuple[Endpoint, ...] = ()
     #: The (device, address) that answered a probe; see `questions`.
-    answered: frozenset[tuple[str, str]] = frozenset()
+    answered: frozenset[LinkAddress] = frozenset()
     #: False if no pod could be probed, for lack of privilege.
     may_ask: bool = True
 
@@ -115,11 +114,22 @@ class Candidate(NamedTuple):
 
 def candidates(snapshot: Snapshot, pods: Networks, bridge: str) -> Iterator[Candidate]:
     """Yield the rules of the nat table, and neighbours and routes for pods on the bridge and on pods' devices."""
-    yield from map(_of_rule, snapshot.rules)
+    for rule in snapshot.rules:
+        if pod := read_pod_rule(rule):
+            yield Candidate(rule, *pod)
+        else:
+            foreign = "it is none of the rules that azure-vnet makes for a pod"
+            yield Candidate(rule, None, oddity=OF_NODE if is_of_node(rule) else foreign)
     for neighbour in snapshot.neighbours:
         if neighbour.permanent and (neighbour.dev == bridge or neighbour.dev.startswith(POD_DEVICE)):
             yield Candidate(neighbour, neighbour.address, neighbour.mac, _oddity_of_neighbour(neighbour))
-    yield from _of_routes(snapshot, pods, bridge)
+    found = [route for route in snapshot.routes if _may_be_for_pod(route, pods, bridge)]
+    networks = {route.network for route in found}
+    # Of hundreds of thousands of routes hardly any share a network with these.
+    places = Counter(place_of(route) for route in snapshot.routes if route.network in networks)
+    for route in found:
+        oddity = _oddity_of_route(route) or ("another route has the same place" if places[place_of(route)] > 1 else "")
+        yield Candidate(route, _host(route), oddity=oddity)
 
 
 def _oddity_of_neighbour(neighbour: Neighbour) -> str:
@@ -131,13 +141,6 @@ def _oddity_of_neighbour(neighbour: Neighbour) -> str:
 
 
 # --- ebtables rules
-
-
-def _of_rule(rule: EbtablesRule) -> Candidate:
-    pod = read_pod_rule(rule)
-    if pod is not None:
-        return Candidate(rule, *pod)
-    return Candidate(rule, None, oddity=OF_NODE if is_of_node(rule) else _FOREIGN)
 
 
 def read_pod_rule(rule: EbtablesRule) -> tuple[str, str] | None:
@@ -153,8 +156,10 @@ def read_pod_rule(rule: EbtablesRule) -> tuple[str, str] | None:
         return None
     address, mac, uplink = values["address"], values["mac"], values.get("uplink")
     # A masked address is a network.
-    is_exact = parse_address(address) is not None and _is_unicast(mac) and (uplink is None or _is_uplink(uplink))
-    return (address, mac) if is_exact else None
+    is_exact = parse_address(address) is not None and _is_unicast(mac)
+    # Not every form has an uplink. A pattern is no uplink, nor is a pod's device.
+    by_uplink = uplink is None or not (uplink == "" or uplink.endswith("+") or uplink.startswith(POD_DEVICE))
+    return (address, mac) if is_exact and by_uplink else None
 
 
 def is_of_node(rule: EbtablesRule) -> bool:
@@ -175,10 +180,6 @@ def _free_values(rule: EbtablesRule, forms: Iterable[tuple[str, dict[str, str]]]
     return None
 
 
-def _is_uplink(device: str) -> bool:
-    return bool(device) and not device.endswith("+") and not device.startswith(POD_DEVICE)
-
-
 def _is_unicast(mac: str) -> bool:
     """Return True if a single device can have it; names (`Broadcast`) and masked addresses are not unicast."""
     # The first byte of a unicast address is even.
@@ -186,16 +187,6 @@ def _is_unicast(mac: str) -> bool:
 
 
 # --- routes
-
-
-def _of_routes(snapshot: Snapshot, pods: Networks, bridge: str) -> Iterator[Candidate]:
-    found = [route for route in snapshot.routes if _may_be_for_pod(route, pods, bridge)]
-    networks = {route.network for route in found}
-    # Of hundreds of thousands of routes hardly any share a network with these.
-    places = Counter(place_of(route) for route in snapshot.routes if route.network in networks)
-    for route in found:
-        oddity = _oddity_of_route(route) or (_NOT_ALONE if places[place_of(route)] > 1 else "")
-        yield Candidate(route, _host(route), oddity=oddity)
 
 
 def _may_be_for_pod(route: ObservedRoute, pods: Networks, bridge: str) -> bool:

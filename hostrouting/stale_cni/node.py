@@ -48,6 +48,11 @@ class Reading(NamedTuple):
         return [verdict for verdict in self.verdicts if verdict.kind == "stale"]
 
     @property
+    def spared(self) -> list[Verdict]:
+        """The verdicts on objects that are left alone."""
+        return [verdict for verdict in self.verdicts if verdict.kind != "stale"]
+
+    @property
     def deaf(self) -> list[str]:
         """The pods' devices on which a probe is not heard, each with the reason."""
         deaf = (device for device in pod_devices(self.snapshot.devices) if not (device.up and device.carrier))
@@ -181,11 +186,7 @@ def by_sort(ctx: Context, host: Host, objects: Iterable[Restorable]) -> list[Sor
             others.append(each)
 
     sorts = [
-        Sort(
-            rules,
-            lambda: host.ebtables.delete(ctx, rules),
-            lambda: host.ebtables.insert(ctx, rules),
-        ),
+        Sort(rules, lambda: host.ebtables.delete(ctx, rules), lambda: host.ebtables.insert(ctx, rules)),
         Sort(others, lambda: host.link_layer.apply(remove=others), lambda: host.link_layer.apply(add=others)),
         Sort(
             routes,

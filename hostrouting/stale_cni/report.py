@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from hostrouting.config import require_config
 from hostrouting.exceptions import ConfigError, InvalidConfigError
-from hostrouting.stale_cni.task import CleanStaleCNI
+from hostrouting.stale_cni.task import CleanStaleCNI, Swept
 from phases import Change, TaskFailedError, run
+from phases import task as part
 
 if TYPE_CHECKING:
     import logging
@@ -107,13 +109,15 @@ def sweep_node(
         raise InvalidConfigError([ConfigError("hostRouting.staleCni.enabled", f"is not true; {step}")])
     task = CleanStaleCNI(config, host=host, logger=logger)
     if dry_run:
-        changes = tuple(Change("-", str(each.object), each.reason) for each in task.foresee(ctx))
+        reading = task.foresee(ctx)
+        changes = tuple(Change("-", str(each.object), each.reason) for each in reading.stale)
         obstacle = task.obstacle() if changes else None
-        return SweepReport(dry_run=True, changes=changes, spared=tuple(task.spared), obstacle=obstacle)
+        return SweepReport(dry_run=True, changes=changes, spared=tuple(reading.spared), obstacle=obstacle)
+    swept = Swept()
     with host.lock.hold(ctx) as held:
-        done = run(task, held, logger=logger)
+        done = run(part(task.name)(partial(task.sweep, swept=swept)), held, logger=logger)
     if done.error is not None and not isinstance(done.error, TaskFailedError):
         raise done.error
     return SweepReport(
-        dry_run=False, changes=done.changes, spared=tuple(task.spared), record=task.record, error=done.error
+        dry_run=False, changes=done.changes, spared=tuple(swept.spared), record=swept.record, error=done.error
     )

@@ -8,18 +8,15 @@ from contextlib import suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from hostrouting.boot import NodeTask
 from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError, StaleCNIError
 from hostrouting.findings import APPLY, NodeFinding, refused
 from hostrouting.journal import Sweeps, set_aside
 from hostrouting.stale_cni import azure_vnet
 from hostrouting.stale_cni.leftovers import compare, identity
-from hostrouting.stale_cni.node import (
-    Observer,
-    by_sort,
-    observe,
-    wrong_bridge,
-)
+from hostrouting.stale_cni.node import Observer, by_sort, observe, wrong_bridge
 from hostrouting.stale_cni.verdicts import agree
 from phases import Change
 from phases.exceptions import CONTEXT_OVER
@@ -40,12 +37,16 @@ SECONDS_BETWEEN_READINGS: Final = 1.0
 READINGS_FOR_THE_DEAF: Final = 5
 #: For restoring the objects that a cancelled run, or one that is out of time, has removed.
 _SECONDS_TO_RESTORE: Final = 60.0
-_RESTORED: Final = "restored"
-_OUTLIVED: Final = "%s is of %s, before this machine was restarted: nothing in it can be restored, so it is removed"
-_CANNOT_TELL: Final = (
-    "cannot tell if a removed CNI left anything without root (CAP_NET_ADMIN to read ebtables rules, "
-    "CAP_NET_RAW to ask pods that have been silent for long); nothing was found in the rest"
-)
+
+
+@attrs.define(eq=False)
+class Swept:
+    """What one sweep learns and does."""
+
+    #: The verdicts of the last reading on objects that are left alone.
+    spared: Sequence[Verdict] = ()
+    #: The path of its record; None if it removed nothing.
+    record: str | None = None
 
 
 class CleanStaleCNI(NodeTask):
@@ -57,11 +58,6 @@ class CleanStaleCNI(NodeTask):
     """
 
     name = "clean-stale-cni"
-
-    #: The verdicts of the last reading on objects that are left alone.
-    spared: Sequence[Verdict] = ()
-    #: The path of the last sweep's record; None if it removed nothing.
-    record: str | None = None
 
     @property
     def _section(self) -> StaleCNIConfig:
@@ -78,14 +74,14 @@ class CleanStaleCNI(NodeTask):
 
     def do(self, ctx: Context) -> None:
         """Read until readings agree, remove the objects that are stale in all of them, and read once more."""
-        self.spared, self.record = (), None
         if not self._section.enabled or not self._host.is_live:
             return
         with self._host.lock.hold(ctx) as held:
-            self._do(held)
+            self.sweep(held, Swept())
 
-    def _do(self, ctx: Context) -> None:
-        stale, unsteady, reading = self._confirmed(ctx)
+    def sweep(self, ctx: Context, swept: Swept) -> None:
+        """Do as `do`, under the run lock, and tell it in `swept`."""
+        stale, unsteady, reading = self._confirmed(ctx, swept)
         for verdict in unsteady:
             changed = verdict._replace(kind="unknown", reason="it changed between readings")
             self._logger.warning(
@@ -93,7 +89,7 @@ class CleanStaleCNI(NodeTask):
                 verdict.object,
                 extra=changed.to_mapping(),
             )
-            self.spared = [*self.spared, changed]
+            swept.spared = [*swept.spared, changed]
         if not stale:
             self._logger.info("nothing stale of azure-vnet was found", extra={"removed": 0})
             return
@@ -104,8 +100,7 @@ class CleanStaleCNI(NodeTask):
             record = self._sweeps.add(objects, texts=reading.texts, now=ctx.clock.time())
         except HostFileError as error:
             raise StaleCNIError(f"nothing was changed: {_no_record(error)}") from error
-        self.record = record.path
-        self._sweep(ctx, record, stale)
+        self._sweep(ctx, record, stale, swept)
         self._logger.info(
             "stale objects of azure-vnet removed: %d, recorded in %s",
             len(record.objects),
@@ -121,7 +116,7 @@ class CleanStaleCNI(NodeTask):
         obstacle = self.obstacle()
         return [
             Change("-", str(verdict.object), self._foreseen(verdict.reason, obstacle))
-            for verdict in self._read(ctx, may_guess=True).stale
+            for verdict in self._observer.read(ctx, self._host, may_guess=True).stale
         ]
 
     def _foreseen(self, reason: str, obstacle: str | None) -> str:
@@ -142,7 +137,12 @@ class CleanStaleCNI(NodeTask):
             if not recorded.current and not recorded.damaged:
                 self._logger.info("no sweep since this machine was started is recorded in %s", self._section.backup_dir)
             for record in recorded.outlived:
-                self._logger.info(_OUTLIVED, record.path, record.time, extra={"backup": record.path})
+                self._logger.info(
+                    "%s is of %s, before this machine was restarted: nothing in it can be restored, so it is removed",
+                    record.path,
+                    record.time,
+                    extra={"backup": record.path},
+                )
                 self._sweeps.remove(record)
                 held.record(_removal(record))
             for record in recorded.damaged:
@@ -167,30 +167,34 @@ class CleanStaleCNI(NodeTask):
                 missing |= Counter(map(identity, compare(record.objects, snapshot).missing))
         return [*map(_removal, recorded.outlived), *map(_addition, missing.elements())]
 
-    def foresee(self, ctx: Context) -> list[Verdict]:
-        """Return the verdicts on stale objects by one reading.
+    def foresee(self, ctx: Context) -> Reading:
+        """Return one reading.
 
         Raise PermissionDeniedError if nothing stale was seen, but a lack of privilege may have hidden it.
         """
-        reading = self._read(ctx, may_guess=True)
+        reading = self._observer.read(ctx, self._host, may_guess=True)
         if not reading.stale and (reading.ebtables.denied or not reading.snapshot.may_ask):
-            raise PermissionDeniedError(_CANNOT_TELL)
-        return reading.stale
+            raise PermissionDeniedError(
+                "cannot tell if a removed CNI left anything without root (CAP_NET_ADMIN to read ebtables rules, "
+                "CAP_NET_RAW to ask pods that have been silent for long); nothing was found in the rest"
+            )
+        return reading
 
     def suspects(self, ctx: Context) -> list[Verdict]:
         """Return the verdicts on stale objects by one reading that asks no pod if it lives, and so takes no time."""
         return self._observer.read(ctx, self._host, may_guess=True, asks=False).stale
 
-    def findings(self, ctx: Context) -> list[NodeFinding]:
-        """Return a finding for each object that is stale by one reading; none if the config does not ask for a sweep.
+    def findings(self, ctx: Context) -> tuple[list[NodeFinding], list[Verdict]]:
+        """Return a finding for each object that is stale by one reading, and the verdicts on the others.
 
-        Raise PermissionDeniedError as `foresee` does. Afterwards `spared` has the verdicts on the other objects.
+        There are none if the config does not ask for a sweep. Raise PermissionDeniedError as `foresee` does.
         """
         if not self._section.enabled or not self._host.is_live:
-            return []
-        stale, obstacle = self.foresee(ctx), self.obstacle()
+            return [], []
+        reading, obstacle = self.foresee(ctx), self.obstacle()
         step = f"cannot be removed now: {obstacle}" if obstacle else APPLY
-        return [NodeFinding("stale-cni", str(each.object), f"{each.reason}; {step}") for each in stale]
+        found = [NodeFinding("stale-cni", str(each.object), f"{each.reason}; {step}") for each in reading.stale]
+        return found, reading.spared
 
     def obstacle(self) -> str | None:
         """Return why `do` would be refused now; None if it would not."""
@@ -208,12 +212,7 @@ class CleanStaleCNI(NodeTask):
 
     # --- reading
 
-    def _read(self, ctx: Context, *, may_guess: bool = False) -> Reading:
-        reading = self._observer.read(ctx, self._host, may_guess=may_guess)
-        self.spared = [verdict for verdict in reading.verdicts if verdict.kind != "stale"]
-        return reading
-
-    def _confirmed(self, ctx: Context) -> tuple[list[Verdict], list[Verdict], EbtablesReading]:
+    def _confirmed(self, ctx: Context, swept: Swept) -> tuple[list[Verdict], list[Verdict], EbtablesReading]:
         """Read as often as the config asks for; return the stale objects, the changed ones, and the last reading.
 
         Raise if something is stale while azure-vnet may be at work.
@@ -223,7 +222,8 @@ class CleanStaleCNI(NodeTask):
         while True:
             # Before and after the reading: a new pod has rules before anything else tells of it.
             in_use = self._in_use()
-            found = self._read(ctx)
+            found = self._observer.read(ctx, self._host)
+            swept.spared = found.spared
             if found.ebtables.denied:
                 raise PermissionDeniedError(
                     f"removing the leftovers of a CNI needs root (CAP_NET_ADMIN); nothing was changed: "
@@ -257,7 +257,8 @@ class CleanStaleCNI(NodeTask):
 
     # --- removing
 
-    def _sweep(self, ctx: Context, record: Record, stale: Sequence[Verdict]) -> None:
+    def _sweep(self, ctx: Context, record: Record, stale: Sequence[Verdict], swept: Swept) -> None:
+        swept.record = record.path
         gone: list[Restorable] = []
         try:
             for sort in by_sort(ctx, self._host, record.objects):
@@ -273,7 +274,7 @@ class CleanStaleCNI(NodeTask):
                     f"all of it is recorded in {record.path}; {self._reset} restores it"
                 ) from error
             self._sweeps.remove(record)
-            self.record = None
+            swept.record = None
             if isinstance(error, CONTEXT_OVER):
                 self._logger.warning("the sweep was stopped (%s); all the objects that it had removed are back", error)
             if was_begun and isinstance(error, HostRoutingError):
@@ -378,4 +379,4 @@ def _removal(record: Record) -> Change:
 
 
 def _addition(restored: Restorable) -> Change:
-    return Change("+", str(restored), _RESTORED)
+    return Change("+", str(restored), "restored")

@@ -23,6 +23,7 @@ from hostrouting.stale_cni.leftovers import OF_NODE, OF_OTHER_NODE, candidates, 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from hostrouting.host.ports import LinkAddress
     from hostrouting.journal import Restorable
     from hostrouting.net.links import Station
     from hostrouting.stale_cni.azure_vnet import Endpoint
@@ -87,7 +88,7 @@ def _owned(candidate: Candidate, address: str, node: _Node, life: _Life) -> tupl
     return "stale", life.gone.get(address) or f"no live endpoint of azure-vnet has {address}"
 
 
-def questions(snapshot: Snapshot, verdicts: Sequence[Verdict], *, bridge: str) -> list[tuple[str, str]]:
+def questions(snapshot: Snapshot, verdicts: Sequence[Verdict], *, bridge: str) -> list[LinkAddress]:
     """Return the (device, address) to probe before anything is taken for stale, each once.
 
     Only pods' devices that are up with a carrier are probed; on the bridge, Azure's fabric would answer for every
@@ -95,18 +96,15 @@ def questions(snapshot: Snapshot, verdicts: Sequence[Verdict], *, bridge: str) -
     are recorded pods without a known hardware address, and all pods that are recorded for one device.
     """
     up = [device.name for device in pod_devices(snapshot.devices) if device.up and device.carrier]
-    pairs = (*_of_stale_objects(verdicts, up, bridge), *_of_records(snapshot, verdicts, up))
-    return list(dict.fromkeys(pairs))
-
-
-def _of_stale_objects(verdicts: Iterable[Verdict], up: Sequence[str], bridge: str) -> Iterator[tuple[str, str]]:
+    asked: list[LinkAddress] = []
     for found, kind, address, _ in verdicts:
         if kind == "stale" and address is not None:
             dev = None if isinstance(found, EbtablesRule) else found.dev
-            yield from ((device, address) for device in up if dev in (None, bridge, device))
+            asked += ((device, address) for device in up if dev in (None, bridge, device))
+    return list(dict.fromkeys((*asked, *_of_records(snapshot, verdicts, up))))
 
 
-def _of_records(snapshot: Snapshot, verdicts: Iterable[Verdict], up: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _of_records(snapshot: Snapshot, verdicts: Iterable[Verdict], up: Sequence[str]) -> Iterator[LinkAddress]:
     live = {verdict.address for verdict in verdicts if verdict.kind == "live"}
     heard = {station.dev for station in snapshot.stations if not station.permanent}
     for device, pods in pods_by_device(snapshot.endpoints).items():
@@ -203,7 +201,9 @@ class _Life:
         """Collect the signs, from the weakest to the strongest: the last one is told."""
         for station in stations:
             held = self._addresses.get(station.mac, ())
-            if _is_of_one_pod(held):
+            families = [":" in address for address in held]
+            # One pod has at most one address of each family.
+            if len(families) == len(set(families)):
                 sign = f"{station.mac}, its hardware address, is learned on {station.dev}"
                 self._believe(held, sign, {station.mac})
         for endpoint in self._endpoints:
@@ -250,8 +250,13 @@ class _Life:
             reason = "which is gone"
             if not device or device in self._devices:
                 # A device leads to one pod. If it is known which one, the records of others are dead.
-                known = [pod for pod in pods if self._is_heard(device, pod)]
-                known = known or [pod for pod in pods if _answers(snapshot, device, pod)] or pods
+                known = [pod for pod in pods if any(each.own_macs & self._learned[device] for each in pod)]
+                known = known or [
+                    pod
+                    for pod in pods
+                    if any((device, address) in snapshot.answered for each in pod for address in each.addresses)
+                ]
+                known = known or pods
                 reason = "which is another pod's now"
             for pod in pods:
                 if pod in known:
@@ -260,21 +265,8 @@ class _Life:
                     self.gone |= {a: f"{_recorded(each)}, {reason}" for each in pod for a in each.addresses}
         return living
 
-    def _is_heard(self, device: str, pod: Sequence[Endpoint]) -> bool:
-        return any(endpoint.own_macs & self._learned[device] for endpoint in pod)
-
     def _macs_of(self, endpoint: Endpoint) -> set[str]:
         return endpoint.own_macs | self._learned[endpoint.host_device]
-
-
-def _answers(snapshot: Snapshot, device: str, pod: Sequence[Endpoint]) -> bool:
-    return any((device, address) in snapshot.answered for endpoint in pod for address in endpoint.addresses)
-
-
-def _is_of_one_pod(addresses: Iterable[str]) -> bool:
-    """Return True if there is at most one address of each family."""
-    families = [":" in address for address in addresses]
-    return len(families) == len(set(families))
 
 
 def _recorded(endpoint: Endpoint) -> str:

@@ -132,9 +132,9 @@ def forecast(
     details = _foreseen(outcome.changes, devices, observed)
     details |= {change: refused(_never_overwritten(own)) for change, own in outcome.in_the_way.items()}
     unresolved = [
-        Change("+", str(route), f"{_AWAITED[0]}{reason}")
-        if route.dev is None or route.dev in devices
-        else Change("+", str(route), refused(_no_device(route.dev)))
+        Change(
+            "+", str(route), f"{_AWAITED[0]}{reason}" if route.dev in {None, *devices} else refused(_no_device(route))
+        )
         for route, reason in missing
     ]
     told = ((change, _told(change, outcome.hidden)) for change in outcome.changes)
@@ -163,14 +163,14 @@ def _foreseen(
     """Return the foreseen refusals: the device of a route, or the gateway on it, is missing."""
     foreseen = {change: refused(reason) for change, reason in _without_gateway(changes, observed).items()}
     for change in changes:
-        dev = None if change.after is None else change.after.dev
-        if dev is None:
+        if change.after is None or change.after.dev is None:
             continue
-        if dev not in devices:
-            foreseen[change] = refused(_no_device(dev))
-        elif not _is_usable(devices[dev]):
-            lack = "has no IPv4 address" if devices[dev].up else "is down"
-            foreseen[change] = f"{_AWAITED[1]}{dev} {lack}"
+        device = devices.get(change.after.dev)
+        if device is None:
+            foreseen[change] = refused(_no_device(change.after))
+        elif not _is_usable(device):
+            lack = "has no IPv4 address" if device.up else "is down"
+            foreseen[change] = f"{_AWAITED[1]}{device.name} {lack}"
     return foreseen
 
 
@@ -209,18 +209,17 @@ def _may_heal(refusals: Iterable[Refusal], changes: Iterable[RouteChange], links
 
 def _without_gateway(changes: Iterable[RouteChange], observed: Routes) -> dict[RouteChange, str]:
     """Return the routes whose gateway is not on the link of their device: the kernel refuses all of them."""
-    reached: dict[tuple[Address, str], bool] = {}
-    lost: dict[RouteChange, str] = {}
-    for change in changes:
-        route = change.after
-        if route is None or route.gateway is None or route.dev is None or route.onlink:
-            continue
-        hop = route.gateway, route.dev
-        if hop not in reached:
-            reached[hop] = _is_on_link(*hop, observed)
-        if not reached[hop]:
-            lost[change] = f"no network of {route.dev} has the gateway {route.gateway}; correct its 'gateway' or 'dev'"
-    return lost
+    hops = {
+        change: (route.gateway, route.dev)
+        for change in changes
+        if (route := change.after) and route.gateway and route.dev and not route.onlink
+    }
+    reached = {hop for hop in set(hops.values()) if _is_on_link(*hop, observed)}
+    return {
+        change: f"no network of {dev} has the gateway {gateway}; correct its 'gateway' or 'dev'"
+        for change, (gateway, dev) in hops.items()
+        if (gateway, dev) not in reached
+    }
 
 
 def _is_on_link(gateway: Address, dev: str, observed: Iterable[ObservedRoute]) -> bool:
@@ -237,8 +236,8 @@ def _is_usable(link: Device) -> bool:
     return link.up and bool(link.addresses)
 
 
-def _no_device(dev: str) -> str:
-    return f"there is no network device {dev}; correct its 'dev'"
+def _no_device(route: Route | StaticRoute) -> str:
+    return f"there is no network device {route.dev}; correct its 'dev'"
 
 
 def _never_overwritten(own: ObservedRoute) -> str:

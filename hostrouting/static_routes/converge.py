@@ -19,15 +19,15 @@ from hostrouting.exceptions import BackendError, LinkNotFoundError, Refusal, Rou
 from hostrouting.net.default_route import default_routes
 from hostrouting.net.routes import place
 from hostrouting.static_routes.account import RouteAccount, explain, forecast, with_routes
-from hostrouting.static_routes.reconcile import Reconciliation, place_of, reconcile, resolve
+from hostrouting.static_routes.reconcile import Reconciliation, reconcile, resolve
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Container, Mapping, Sequence
 
     from hostrouting.config import StaticRoute
     from hostrouting.host import Host, Route
-    from hostrouting.net.routes import ObservedRoute, Place
+    from hostrouting.net.routes import Place
     from hostrouting.static_routes.reconcile import Resolution, Routes
     from phases import Change, Context
 
@@ -40,7 +40,7 @@ _READINGS: Final = 24
 def foresee(host: Host, resolution: Resolution) -> tuple[list[Change], Reconciliation]:
     """Return the changes of a convergence, once every missing value can be looked up, in words and as they are."""
     observed, links = host.routes.routes(), host.routes.links()
-    undecided = {place_of(route) for route, _ in resolution.missing}
+    undecided = {route.place for route, _ in resolution.missing}
     outcome = reconcile(resolution.routes, observed, undecided=undecided)
     return forecast(outcome, resolution.missing, links, observed), outcome
 
@@ -154,7 +154,7 @@ def repair(
     observed = host.routes.routes()
     resolution = resolve(routes, observed)
     wanted = {place(route): route for route in resolution.routes}
-    waiting = {place_of(route): (str(route), reason) for route, reason in resolution.missing}
+    waiting = {route.place: (str(route), reason) for route, reason in resolution.missing}
     while True:
         desired = [route for spot, route in wanted.items() if spot not in waiting and spot not in leave]
         try:
@@ -164,7 +164,9 @@ def repair(
             if not refused:
                 raise
         else:
-            return Repair(wanted=wanted, waiting=dict(waiting.values()), completed_by=_completed_by(routes, observed))
+            is_whole = all(route.dev and route.gateway for route in routes)
+            completed_by = () if is_whole else (hop.dev for route in default_routes(observed) for hop in route.hops)
+            return Repair(wanted=wanted, waiting=dict(waiting.values()), completed_by=frozenset(completed_by))
         waiting |= {spot: (str(wanted[spot]), reason) for spot, reason in refused.items()}
 
 
@@ -202,12 +204,6 @@ class _Outside:
 
     def __contains__(self, spot: object) -> bool:
         return spot not in self._places or spot in self._but
-
-
-def _completed_by(routes: Iterable[StaticRoute], observed: Iterable[ObservedRoute]) -> frozenset[str]:
-    if all(route.dev and route.gateway for route in routes):
-        return frozenset()
-    return frozenset(hop.dev for route in default_routes(observed) for hop in route.hops)
 
 
 def _refused(error: LinkNotFoundError | RouteRejectedError, desired: Sequence[Route]) -> dict[Place, str]:

@@ -42,8 +42,6 @@ class Resolution:
 
     routes: tuple[Route, ...]
     missing: tuple[Unresolved, ...]
-    #: The values that were taken from the default route, in words, each once.
-    looked_up: tuple[str, ...]
 
     @property
     def reasons(self) -> str:
@@ -51,33 +49,29 @@ class Resolution:
         return "; ".join(dict.fromkeys(reason for _, reason in self.missing))
 
 
-def resolve(routes: Sequence[StaticRoute], observed: Iterable[ObservedRoute]) -> Resolution:
+def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
     """Complete the routes of a config from the default routes in `observed`, which are in the kernel's order.
 
     A route without `dev` gets the device of the first next hop that is not dead. A route without `gateway` gets the
     gateway of the first next hop on its device, dead or not: the kernel decides about routes over a device that is
     down. If that next hop has no gateway (`default dev ppp0`), the route has none: every address is on such a link.
+
+    Where no default route completes a route, ours that stands in its place stays if it has what the config names.
     """
     hops = [hop for route in default_routes(observed) for hop in route.hops]
     alive = next((hop.dev for hop in hops if not hop.dead), None)
+    on_device = {hop.dev: hop for hop in reversed(hops) if hop.gateway is None or hop.gateway.family == IPV4}
     found: list[Route] = []
     missing: list[Unresolved] = []
-    looked_up: dict[str, None] = {}
     for route in routes:
         dev = route.dev or alive
         if dev is None:
             missing.append(Unresolved(route, "table main has no IPv4 default route"))
             continue
-        if route.gateway is not None:
-            hop = _named_hop(route.gateway, dev)
-        else:
-            on_device = [hop for hop in hops if hop.dev == dev and (hop.gateway is None or hop.gateway.family == IPV4)]
-            if not on_device:
-                missing.append(Unresolved(route, f"no IPv4 default route leaves by {dev}, so it has no gateway there"))
-                continue
-            hop = on_device[0]
-        if route.dev is None or route.gateway is None:
-            looked_up[_in_words(route, hop, several=len(hops) > 1)] = None
+        hop = _named_hop(route.gateway, dev) if route.gateway else on_device.get(dev)
+        if hop is None:
+            missing.append(Unresolved(route, f"no IPv4 default route leaves by {dev}, so it has no gateway there"))
+            continue
         network, prefix_length = route.prefix
         found.append(
             Route(
@@ -89,25 +83,22 @@ def resolve(routes: Sequence[StaticRoute], observed: Iterable[ObservedRoute]) ->
                 onlink=hop.onlink,
             )
         )
-    return Resolution(routes=tuple(found), missing=tuple(missing), looked_up=tuple(looked_up))
-
-
-def place_of(route: StaticRoute) -> Place:
-    """Return the place of a route of the config, which it has before it is complete."""
-    return place(ObservedRoute(*route.prefix, metric=route.metric))
+    # Of hundreds of thousands of routes hardly any matter here.
+    ours = [route for route in observed if route.protocol == OUR_PROTOCOL] if missing else []
+    first = {place(route): route for route in reversed(ours)}
+    kept = {
+        route: standing for route, _ in missing if (standing := first.get(route.place)) and route.is_met_by(standing)
+    }
+    return Resolution(
+        routes=(*found, *(standing.to_route() for standing in kept.values())),
+        missing=tuple(each for each in missing if each.route not in kept),
+    )
 
 
 # Thousands of routes name the same few next hops.
 @lru_cache(64)
 def _named_hop(gateway: str, dev: str) -> NextHop:
     return NextHop(Address.parse(gateway), dev)
-
-
-def _in_words(route: StaticRoute, hop: NextHop, *, several: bool) -> str:
-    gateway = "no gateway" if hop.gateway is None else f"gateway {hop.gateway}"
-    taken = [f"dev {hop.dev}"] if route.dev is None else []
-    taken += [gateway if route.dev is None else f"{gateway} for dev {hop.dev}"] if route.gateway is None else []
-    return " and ".join(taken) + (" (the first of several next hops)" if several else "")
 
 
 _KERNEL: Final = 2
@@ -176,7 +167,8 @@ def reconcile(desired: Sequence[Route], observed: Routes, *, undecided: Containe
     ['+ 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142']
     """
     made = Reconciliation()
-    wanted = {place(route): route for route in sorted(desired, key=_nearest_first)}
+    # By scope: local addresses, then routes on a link, then routes via a gateway on a link.
+    wanted = {place(route): route for route in sorted(desired, key=attrgetter("scope"), reverse=True)}
     held = held_in(observed, wanted)
     surplus: list[ObservedRoute] = []
     for spot, route in wanted.items():
@@ -187,11 +179,6 @@ def reconcile(desired: Sequence[Route], observed: Routes, *, undecided: Containe
     # In the reverse order: a rollback goes backwards, and then each route finds its gateway.
     made.changes.extend(map(RouteChange.remove, sorted(surplus, key=attrgetter("scope"))))
     return made
-
-
-def _nearest_first(route: Route) -> int:
-    """Return the sort key by scope: local addresses, then routes on a link, then routes via a gateway on a link."""
-    return -route.scope
 
 
 def held_in(observed: Routes, places: Iterable[Place]) -> dict[Place, list[ObservedRoute]]:

@@ -19,7 +19,8 @@ RUN_FILES: Final = (WAITED, f"{RUNTIME_DIRECTORY}/static-routes.told")
 
 def render_script(config: HostRoutingConfig) -> bytes:
     """Return the boot script; the same config gives the same bytes. Without routes it removes those of hostrouting."""
-    routes = sorted(config.static_routes.routes, key=_kernels_order)
+    # In the kernel's order, so that the script can compare all routes at once.
+    routes = sorted(config.static_routes.routes, key=lambda one: (one.prefix[0], -one.prefix[1], one.metric))
     text = _TEMPLATE.read_script().replace("@COUNT@", str(len(routes)))
     return text.replace("@ROUTES@", "".join(map(_line, routes))).encode()
 
@@ -27,12 +28,6 @@ def render_script(config: HostRoutingConfig) -> bytes:
 def boot_part(config: HostRoutingConfig) -> BootUnit | Departure:
     """Return the unit and the script to install for this config; their removal if it has no routes."""
     return _TEMPLATE.fill(render_script(config)) if config.static_routes.routes else DEPARTURE
-
-
-def _kernels_order(route: StaticRoute) -> tuple[int, int, int]:
-    """Return the sort key of the kernel's listing, so that the script can compare all routes at once."""
-    network, prefix_length = route.prefix
-    return network, -prefix_length, route.metric
 
 
 def _line(route: StaticRoute) -> str:

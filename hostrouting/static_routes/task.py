@@ -102,17 +102,18 @@ class ConfigureStaticRoutes(PairTask):
             try:
                 self._converge(ctx, self._complete(resolution, seconds))
             except BackendError as error:
-                if not _is_worth_waiting_for(error) or ctx.clock.monotonic() >= until:
+                # A device may appear later, but one with a misspelt name never does: report it at once.
+                is_final = not error.may_heal or isinstance(error, LinkNotFoundError)
+                if is_final or ctx.clock.monotonic() >= until:
                     raise
                 if not told:
-                    self._logger.info("waiting up to %s s: %s", _told(seconds), _reason(error, resolution))
+                    refusals = "; ".join(map(str, error.refusals)) if isinstance(error, RouteRejectedError) else ""
+                    self._logger.info("waiting up to %g s: %s", round(seconds, 1), refusals or resolution.reasons)
                     told = True
             else:
-                break
+                return
             # No longer: the rest of the caller's time is for other tasks.
             ctx.sleep(min(1, until - ctx.clock.monotonic()))
-        for words in resolution.looked_up:
-            self._logger.info("the default route gave %s", words)
 
     @property
     def _resolution(self) -> Resolution:
@@ -134,7 +135,7 @@ class ConfigureStaticRoutes(PairTask):
                 )
                 raise with_routes(error, self._config.static_routes.routes)
         raise BackendError(
-            f"static routes cannot be completed: {resolution.reasons}, also not after {_told(seconds)} s. "
+            f"static routes cannot be completed: {resolution.reasons}, also not after {round(seconds, 1):g} s. "
             f"No route was changed. See the log of the DHCP client, or give 'dev' and "
             f"'gateway' of: {', '.join(str(route) for route, _ in resolution.missing)}",
             may_heal=True,
@@ -145,18 +146,3 @@ class ConfigureStaticRoutes(PairTask):
 @lru_cache(maxsize=1)
 def _resolved(routes: Sequence[StaticRoute]) -> Resolution:
     return resolve(routes, ())
-
-
-def _is_worth_waiting_for(error: BackendError) -> bool:
-    # A device may appear later, but one with a misspelt name never does: report it at once.
-    return error.may_heal and not isinstance(error, LinkNotFoundError)
-
-
-def _told(seconds: float) -> str:
-    return f"{round(seconds, 1):g}"
-
-
-def _reason(error: BackendError, resolution: Resolution) -> str:
-    if isinstance(error, RouteRejectedError):
-        return "; ".join(map(str, error.refusals))
-    return resolution.reasons

@@ -6,23 +6,13 @@ import errno
 import struct
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from hostrouting.fib.model import Decision, resting
 from hostrouting.fib.rules import Packet
 from hostrouting.fib.tables import deleted, inserted, key_of
 from hostrouting.host.netlink.frames import attribute, attributes
-from hostrouting.net.routes import (
-    DEVICELESS_KINDS,
-    LOCAL_TABLE,
-    MAIN_TABLE,
-    SCOPE_HOST,
-    SCOPE_LINK,
-    NextHop,
-    signature,
-)
+from hostrouting.net.routes import DEVICELESS_KINDS, LOCAL_TABLE, MAIN_TABLE, SCOPE_HOST, SCOPE_LINK, NextHop, signature
 from hostrouting.net.rules import Rule
-from hostrouting.testing.consequences import with_state
+from hostrouting.testing.consequences import with_bucket, with_state
 from hostrouting.testing.faults import Refused
 
 if TYPE_CHECKING:
@@ -31,7 +21,7 @@ if TYPE_CHECKING:
     from hostrouting.fib import Fib
     from hostrouting.net.addresses import Address
     from hostrouting.net.links import Device
-    from hostrouting.net.routes import ObservedRoute, Route
+    from hostrouting.net.routes import Extra, ObservedRoute, Route
 
 #: The mark of a next hop whose gateway was an address of the node's own when the route came. The kernel takes such a
 #: route for another one than the same route by a neighbour, and sends no packet to the gateway.
@@ -43,8 +33,9 @@ _MOST: Final = {2: 65520, 8: 65495, 10: 255}
 
 #: The fields by which the kernel compares rules; the loose ones only if the new rule has them.
 _LOOSE: Final = ("source", "destination", "tos")
-_IGNORED: Final = frozenset({*_LOOSE, "inverted", "goto", "unknown", "family"})
-_COMPARED: Final = tuple(name for name in Rule._fields if name not in _IGNORED)
+_COMPARED: Final = tuple(
+    name for name in Rule._fields if name not in {*_LOOSE, "inverted", "goto", "unknown", "family"}
+)
 
 
 def admitted(fib: Fib, route: Route | ObservedRoute, verb: str) -> Fib:
@@ -61,7 +52,7 @@ def admitted(fib: Fib, route: Route | ObservedRoute, verb: str) -> Fib:
         changed = tuple(new if other is same_place[0] else other for other in bucket)
     else:
         changed = inserted(bucket, new, last=verb == "append")
-    return attrs.evolve(fib, tables=fib.tables.with_buckets({key_of(route): changed}))
+    return with_bucket(fib, key_of(route), changed)
 
 
 def removed(fib: Fib, route: Route | ObservedRoute) -> Fib:
@@ -70,7 +61,7 @@ def removed(fib: Fib, route: Route | ObservedRoute) -> Fib:
     smaller = deleted(bucket, route)
     if smaller is bucket:
         raise Refused(errno.ESRCH)
-    return attrs.evolve(fib, tables=fib.tables.with_buckets({key_of(route): smaller}))
+    return with_bucket(fib, key_of(route), smaller)
 
 
 def shown(route: ObservedRoute) -> ObservedRoute:
@@ -104,7 +95,7 @@ def _fits(named: Rule, standing: Rule, fields: Iterable[str]) -> bool:
     return all(getattr(named, name) == getattr(standing, name) for name in given)
 
 
-def _unmarked(extra: tuple[tuple[int, bytes], ...]) -> tuple[tuple[int, bytes], ...]:
+def _unmarked(extra: Extra) -> Extra:
     return tuple(one for one in extra if one != _OWN_GATEWAY)
 
 

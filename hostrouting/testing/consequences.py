@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from hostrouting.fib.tables import deleted, inserted, key_of
+from hostrouting.fib.tables import Tables, deleted, inserted, key_of
 from hostrouting.net.addresses import netmask
 from hostrouting.net.routes import (
     FLAG_DEAD,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hostrouting.fib.model import Fib
+    from hostrouting.fib.tables import Bucket, Key
     from hostrouting.net.links import Device, DeviceAddress
 
 _KERNEL: Final = 2
@@ -38,6 +39,11 @@ _LOOPBACKS_FIRST: Final = LOCAL_TABLE, 127 << 24, 32
 def with_device(fib: Fib, device: Device) -> Fib:
     """Return the model with a device as it is now; its routes stay as they are."""
     return attrs.evolve(fib, devices={**fib.devices, device.name: device})
+
+
+def with_bucket(fib: Fib, key: Key, bucket: Bucket) -> Fib:
+    """Return the model with these routes to one destination."""
+    return attrs.evolve(fib, tables=fib.tables.with_buckets({key: bucket}))
 
 
 def device_down(fib: Fib, name: str) -> Fib:
@@ -117,17 +123,12 @@ def with_own_routes(fib: Fib, name: str, address: DeviceAddress) -> Fib:
         # The kernel refuses a source that is not local. If the local route of a primary address was deleted, its
         # secondary addresses get no routes.
         if (route.kind == "local" and route.source == route.network) or fib.is_local(route.source or 0):
-            fib = with_route(fib, with_state(route, device))
+            key = key_of(route)
+            bucket = fib.tables.bucket(key)
+            # The last of its place, unless it is there already.
+            if signature(route) not in map(signature, bucket):
+                fib = with_bucket(fib, key, inserted(bucket, with_state(route, device), last=True))
     return fib
-
-
-def with_route(fib: Fib, route: ObservedRoute) -> Fib:
-    """Return the model with a route of the kernel's: the last of its place, unless it is there already."""
-    key = key_of(route)
-    bucket = fib.tables.bucket(key)
-    if signature(route) in map(signature, bucket):
-        return fib
-    return attrs.evolve(fib, tables=fib.tables.with_buckets({key: inserted(bucket, route, last=True)}))
 
 
 def with_state(route: ObservedRoute, device: Device) -> ObservedRoute:
@@ -150,21 +151,14 @@ def _forgotten(fib: Fib, name: str, address: DeviceAddress) -> Fib:
     needed = {route for other in remaining.addresses for route in own_routes(fib, remaining, other)}
     for route in own_routes(fib, device, address):
         if route not in needed:
-            fib = _deleted(fib, route)
-    return _without_source(with_device(fib, remaining), address.local)
-
-
-def _without_source(fib: Fib, local: int) -> Fib:
-    """Remove the routes of the main table that send from an address, unless it is still one of the node's."""
-    if fib.is_local(local):
+            key = key_of(route)
+            fib = with_bucket(fib, key, deleted(fib.tables.bucket(key), route))
+    fib = with_device(fib, remaining)
+    if fib.is_local(address.local):
         return fib
-    return _mapped(fib, lambda route: None if route.source == local and route.table == MAIN_TABLE else route)
 
-
-def _deleted(fib: Fib, route: ObservedRoute) -> Fib:
-    """Remove a route of the kernel's, if it is still there."""
-    key = key_of(route)
-    return attrs.evolve(fib, tables=fib.tables.with_buckets({key: deleted(fib.tables.bucket(key), route)}))
+    sends = address.local, MAIN_TABLE
+    return _mapped(fib, lambda route: None if (route.source, route.table) == sends else route)
 
 
 def _with_hops(fib: Fib, name: str, *, dead: bool, spare_local: bool = False) -> Fib:
@@ -182,4 +176,4 @@ def _with_hops(fib: Fib, name: str, *, dead: bool, spare_local: bool = False) ->
 
 
 def _mapped(fib: Fib, change: Callable[[ObservedRoute], ObservedRoute | None]) -> Fib:
-    return attrs.evolve(fib, tables=fib.tables.mapped(change))
+    return attrs.evolve(fib, tables=Tables.of(filter(None, map(change, fib.tables))))

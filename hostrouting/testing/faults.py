@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from hostrouting.host.netlink.commit import Failure, Thing, Transport
+from hostrouting.exceptions import BackendError
+from hostrouting.host.netlink.commit import Failure, Failures, Steps, Thing, Transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -22,6 +23,10 @@ class Refused(Exception):  # noqa: N818 - it is the kernel's answer, not our err
         self.errno = number
         self.reason: str = f"{sentence} ({os.strerror(number)})" if sentence else os.strerror(number)
         super().__init__(self.reason)
+
+    def of(self, what: str) -> BackendError:
+        """Return the error for the caller of a handle: the refusal of `what`."""
+        return BackendError(f"{what}: {self.reason}", errno=self.errno)
 
 
 class Operations:
@@ -73,7 +78,7 @@ class OneByOne(Transport[Thing]):
     take: Callable[[str, Thing], None]
     standing: Callable[[], Iterable[Thing]]
 
-    def send(self, steps: Iterable[tuple[str, Thing, int]]) -> dict[int, Failure]:
+    def send(self, steps: Steps[Thing]) -> Failures:
         """Do all the steps and return the refusals by the step's number."""
         failures = {}
         for number, (verb, thing, _) in enumerate(steps):

@@ -42,16 +42,16 @@ class MemoryMetadata(Faulty):
     It implements `InstanceMetadata`.
 
     >>> from phases import Context
-    >>> MemoryMetadata([]).network_interfaces(Context())
+    >>> metadata = MemoryMetadata()
+    >>> metadata.document = []
+    >>> metadata.network_interfaces(Context())
     []
     """
 
-    def __init__(self, document: object = None) -> None:
+    def __init__(self) -> None:
         super().__init__(BackendError("the instance metadata service gave no answer"))
         #: The answer; any JSON value.
-        self.document: Any = document
-        if document is None:
-            self.document = [{"ipv6": {"ipAddress": [{"privateIpAddress": "fd00:10:224::4"}]}}]
+        self.document: Any = [{"ipv6": {"ipAddress": [{"privateIpAddress": "fd00:10:224::4"}]}}]
         #: The error to raise instead of every answer.
         self.error: BackendError | None = None
 

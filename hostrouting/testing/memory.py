@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import errno
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import attrs
 
-from hostrouting.exceptions import BackendError, LinkNotFoundError
+from hostrouting.exceptions import LinkNotFoundError
 from hostrouting.fib import Fib
 from hostrouting.fib.rules import Policy
 from hostrouting.fib.tables import key_of
 from hostrouting.host.netlink.batches import commit_routes
-from hostrouting.net.addresses import format_ipv4, parse_cidr, parse_ipv4
+from hostrouting.net.addresses import format_ipv4, parse_ipv4
 from hostrouting.net.events import AddressEvent, DeviceEvent, NeighbourEvent, RouteEvent, RuleEvent
 from hostrouting.net.links import Device, DeviceAddress, Neighbour
-from hostrouting.net.routes import SCOPE_HOST, ObservedRoute, Route, place
+from hostrouting.net.routes import SCOPE_HOST, place
 from hostrouting.testing import consequences
 from hostrouting.testing.admission import admitted, check_rule, is_named_by, removed, shown, shown_path
 from hostrouting.testing.faults import OneByOne, Operations, Refused
-from hostrouting.testing.memory_events import Indexes, MemoryEvents
+from hostrouting.testing.memory_events import MemoryEvents, new_indexes
 from hostrouting.testing.node import Node
 
 if TYPE_CHECKING:
@@ -29,186 +29,11 @@ if TYPE_CHECKING:
     from hostrouting.fib.tables import Bucket
     from hostrouting.host.netlink.commit import AnyRoute
     from hostrouting.net.changes import RouteChange
-    from hostrouting.net.routes import Lookup, ObservedRoute
+    from hostrouting.net.routes import Lookup, ObservedRoute, Route
     from hostrouting.net.rules import Rule
 
-_MAC: Final = "02:00:00:00:00:01"
 
-
-class MemoryNode(Node):
-    """The handles of `Node` on `fib`, which is the node as it is now.
-
-    `events` announces their changes, but not the routes that come and go with a device or an address, of which the
-    kernel announces some.
-    """
-
-    def __init__(self) -> None:
-        self.events: MemoryEvents = MemoryEvents()
-        self.indexes: Indexes = Indexes()
-        self.fib: Fib = attrs.evolve(Fib.of([], []), merged=True)
-        self._unplugged: set[str] = set()
-        own = parse_ipv4("127.0.0.1")
-        self._add_device("lo", loopback=True, addresses=(DeviceAddress(own, 8, own, scope=SCOPE_HOST),))
-        self.set_up("lo")
-
-    def add_link(self, name: str, *, up: bool = True, carrier: bool = True) -> None:
-        """See `Node.add_link`."""
-        if name in self.fib.devices:
-            raise _refusal(f"link {name}", Refused(errno.EEXIST))
-        self._add_device(name)
-        if not carrier:
-            self._unplugged.add(name)
-        if up:
-            self.set_up(name)
-
-    def remove_link(self, name: str) -> None:
-        """See `Node.remove_link`."""
-        self.set_up(name, up=False)
-        device = self.fib.devices[name]
-        self.fib = consequences.device_removed(self.fib, name)
-        self.events.announce(*(AddressEvent("remove", name, address) for address in device.addresses))
-        self.events.announce(DeviceEvent("remove", _bare(device)))
-        self._unplugged.discard(name)
-        del self.indexes[name]
-
-    def set_up(self, name: str, *, up: bool = True) -> None:
-        """See `Node.set_up`."""
-        device = self._device(name)
-        if device.up == up:
-            return
-        if not up:
-            self.fib = consequences.device_down(self.fib, name)
-            self._announce_device(name)
-            for number in device.neighbours:
-                self.events.announce(NeighbourEvent("remove", _neighbour(name, number)))
-            return
-        self.fib = consequences.device_up(self.fib, name, carrier=name not in self._unplugged)
-        self._announce_device(name)
-        for address in self.fib.devices[name].addresses:
-            self.fib = consequences.with_own_routes(self.fib, name, address)
-
-    def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
-        """See `Node.add_address`; the address gets no broadcast address."""
-        device = self._device(dev)
-        new = _address(address, peer)
-        same = [other for other in device.addresses if consequences.same_subnet(new, other)]
-        if any(other.local == new.local for other in same):
-            raise _refusal(f"address {address} on {dev}", Refused(errno.EEXIST, "Address already assigned"))
-        self.fib = consequences.address_added(self.fib, dev, new)
-        new = next(own for own in self.fib.devices[dev].addresses if own[:3] == new[:3])
-        self.events.announce(AddressEvent("set", dev, new))
-
-    def remove_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
-        """See `Node.remove_address`."""
-        wanted = _address(address, peer)
-        device = self._device(dev)
-        gone = next((own for own in device.addresses if own[:3] == wanted[:3]), None)
-        if gone is None:
-            raise _refusal(f"address {address} on {dev}", Refused(errno.EADDRNOTAVAIL, "Address not found"))
-        self.fib = consequences.address_removed(self.fib, dev, gone)
-        together = [own for own in device.addresses if own not in self.fib.devices[dev].addresses]
-        # The primary one goes last.
-        together.sort(key=attrgetter("secondary"), reverse=True)
-        self.events.announce(*(AddressEvent("remove", dev, own) for own in together))
-
-    def add_neighbour(self, dev: str, address: str) -> None:
-        """See `Node.add_neighbour`."""
-        device = self._device(dev)
-        number = parse_ipv4(address)
-        self._keep(device._replace(neighbours=tuple(sorted({*device.neighbours, number}))))
-        self.events.announce(NeighbourEvent("set", _neighbour(dev, number)))
-
-    def insert_route(self, route: Route, *, verb: str = "add") -> None:
-        """See `Node.insert_route`."""
-        try:
-            self.take(verb, route)
-        except Refused as refused:
-            raise _refusal(f"route {route}", refused) from None
-
-    def delete_route(self, route: Route | ObservedRoute) -> None:
-        """See `Node.delete_route`."""
-        try:
-            self.take("remove", route)
-        except Refused as refused:
-            raise _refusal(f"route {route}", refused) from None
-
-    def take(self, verb: str, route: Route | ObservedRoute) -> None:
-        """Make one change, or raise `Refused`; `remove` takes the first route that fits."""
-        before, self.fib = self.fib, removed(self.fib, route) if verb == "remove" else admitted(self.fib, route, verb)
-        buckets = [fib.tables.bucket(key_of(route)) for fib in (before, self.fib)]
-        self.events.announce(*change_of_a_route(verb, *buckets))
-
-    def add_rule(self, rule: Rule) -> None:
-        """See `Node.add_rule`; the first change of the rules parts the local table from main, for good."""
-        policy = self.fib.policy.rules
-        try:
-            check_rule(policy, rule)
-        except Refused as refused:
-            raise _refusal(f"rule {rule.priority}", refused) from None
-        self._set_policy(sorted((*policy, rule), key=attrgetter("priority")))
-        self.events.announce(RuleEvent("add", rule))
-
-    def remove_rule(self, rule: Rule) -> None:
-        """See `Node.remove_rule`."""
-        policy = self.fib.policy.rules
-        gone = next((other for other in policy if is_named_by(rule, other)), None)
-        if gone is None:
-            raise _refusal(f"rule {rule.priority}", Refused(errno.ENOENT))
-        self._set_policy(other for other in policy if other is not gone)
-        self.events.announce(RuleEvent("remove", gone))
-
-    def _set_policy(self, policy: Iterable[Rule]) -> None:
-        self.fib = attrs.evolve(self.fib, policy=Policy(policy), merged=False)
-
-    def _add_device(self, name: str, **fields: Any) -> None:
-        self._keep(Device(name, self.indexes[name], up=False, carrier=False, **fields))
-        self._announce_device(name)
-
-    def _device(self, name: str) -> Device:
-        try:
-            return self.fib.devices[name]
-        except KeyError:
-            raise LinkNotFoundError(f"no such device: {name}", dev=name, errno=errno.ENODEV) from None
-
-    def _keep(self, device: Device) -> None:
-        self.fib = consequences.with_device(self.fib, device)
-
-    def _announce_device(self, name: str) -> None:
-        self.events.announce(DeviceEvent("set", _bare(self.fib.devices[name])))
-
-
-def _address(text: str, peer: str | None) -> DeviceAddress:
-    local, length = parse_cidr(text)
-    return DeviceAddress(local, length, local if peer is None else parse_ipv4(peer))
-
-
-def _refusal(what: str, refused: Refused) -> BackendError:
-    return BackendError(f"{what}: {refused.reason}", errno=refused.errno)
-
-
-def _bare(device: Device) -> Device:
-    return device._replace(addresses=(), neighbours=())
-
-
-def _neighbour(dev: str, number: int) -> Neighbour:
-    return Neighbour(format_ipv4(number), dev, _MAC, permanent=True)
-
-
-def change_of_a_route(verb: str, before: Bucket, after: Bucket) -> Iterator[RouteEvent]:
-    """Yield the event of one change, if it changed anything; `verb` is the one that was asked for."""
-    if verb == "remove":
-        yield from (RouteEvent("remove", shown(route)) for route in before if route not in after)
-    else:
-        yield from (RouteEvent(_placed(verb, route, before), shown(route)) for route in after if route not in before)
-
-
-def _placed(verb: str, route: ObservedRoute, before: Bucket) -> Literal["add", "prepend", "append", "replace"]:
-    if place(route) not in map(place, before):
-        return "add"
-    return cast("Literal['prepend', 'append', 'replace']", verb)
-
-
-class MemoryBackend(MemoryNode):
+class MemoryBackend(Node):
     """A `RouteBackend` without a kernel, with the node's links, addresses, foreign routes and rules in your hands.
 
     >>> node = MemoryBackend()
@@ -222,14 +47,21 @@ class MemoryBackend(MemoryNode):
     10.224.0.0/16 dev eth0 proto kernel scope link src 10.224.0.4
 
     It refuses each change that the kernel refuses, with the kernel's errno and words. `fail_at` lets a change fail, and
-    `steps.plan` lets another program act within a batch. `events` announces their changes. A feature that it does not
-    model (nexthop objects, for example) raises ValueError.
+    `steps.plan` lets another program act within a batch. `fib` is the node as it is now. `events` announces the changes
+    of the handles, but not the routes that come and go with a device or an address, of which the kernel announces some.
+    A feature that it does not model (nexthop objects, for example) raises ValueError.
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        self.events: MemoryEvents = MemoryEvents()
+        self.indexes: dict[str, int] = new_indexes()
+        self.fib: Fib = attrs.evolve(Fib.of([], []), merged=True)
         #: The steps of batches, those of rollbacks counted in.
         self.steps: Operations = Operations()
+        self._unplugged: set[str] = set()
+        own = DeviceAddress.parse("127.0.0.1/8")._replace(scope=SCOPE_HOST)
+        self._add_device("lo", loopback=True, addresses=(own,))
+        self.set_up("lo")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self.fib.devices)})"
@@ -272,3 +104,151 @@ class MemoryBackend(MemoryNode):
     def fail_at(self, step: int, *, number: int = errno.ENOBUFS) -> None:
         """Refuse the `step`-th change from now (1 is the next), those of a rollback counted in."""
         self.steps.fail(step, Refused(number, "injected fault"))
+
+    def add_link(self, name: str, *, up: bool = True, carrier: bool = True) -> None:
+        """See `Node.add_link`."""
+        if name in self.fib.devices:
+            raise Refused(errno.EEXIST).of(f"link {name}")
+        self._add_device(name)
+        if not carrier:
+            self._unplugged.add(name)
+        if up:
+            self.set_up(name)
+
+    def remove_link(self, name: str) -> None:
+        """See `Node.remove_link`."""
+        self.set_up(name, up=False)
+        device = self.fib.devices[name]
+        self.fib = consequences.device_removed(self.fib, name)
+        self.events.announce(*(AddressEvent("remove", name, address) for address in device.addresses))
+        self.events.announce(DeviceEvent("remove", _bare(device)))
+        self._unplugged.discard(name)
+        del self.indexes[name]
+
+    def set_up(self, name: str, *, up: bool = True) -> None:
+        """See `Node.set_up`."""
+        device = self._device(name)
+        if device.up == up:
+            return
+        if not up:
+            self.fib = consequences.device_down(self.fib, name)
+            self._announce_device(name)
+            for number in device.neighbours:
+                self.events.announce(NeighbourEvent("remove", _neighbour(name, number)))
+            return
+        self.fib = consequences.device_up(self.fib, name, carrier=name not in self._unplugged)
+        self._announce_device(name)
+        for address in self.fib.devices[name].addresses:
+            self.fib = consequences.with_own_routes(self.fib, name, address)
+
+    def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
+        """See `Node.add_address`; the address gets no broadcast address."""
+        device = self._device(dev)
+        new = _address(address, peer)
+        same = [other for other in device.addresses if consequences.same_subnet(new, other)]
+        if any(other.local == new.local for other in same):
+            raise Refused(errno.EEXIST, "Address already assigned").of(f"address {address} on {dev}")
+        self.fib = consequences.address_added(self.fib, dev, new)
+        new = next(own for own in self.fib.devices[dev].addresses if own[:3] == new[:3])
+        self.events.announce(AddressEvent("set", dev, new))
+
+    def remove_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
+        """See `Node.remove_address`."""
+        wanted = _address(address, peer)
+        device = self._device(dev)
+        gone = next((own for own in device.addresses if own[:3] == wanted[:3]), None)
+        if gone is None:
+            raise Refused(errno.EADDRNOTAVAIL, "Address not found").of(f"address {address} on {dev}")
+        self.fib = consequences.address_removed(self.fib, dev, gone)
+        together = [own for own in device.addresses if own not in self.fib.devices[dev].addresses]
+        # The primary one goes last.
+        together.sort(key=attrgetter("secondary"), reverse=True)
+        self.events.announce(*(AddressEvent("remove", dev, own) for own in together))
+
+    def add_neighbour(self, dev: str, address: str) -> None:
+        """See `Node.add_neighbour`."""
+        device = self._device(dev)
+        number = parse_ipv4(address)
+        known = device._replace(neighbours=tuple(sorted({*device.neighbours, number})))
+        self.fib = consequences.with_device(self.fib, known)
+        self.events.announce(NeighbourEvent("set", _neighbour(dev, number)))
+
+    def insert_route(self, route: Route, *, verb: str = "add") -> None:
+        """See `Node.insert_route`."""
+        try:
+            self.take(verb, route)
+        except Refused as refused:
+            raise refused.of(f"route {route}") from None
+
+    def delete_route(self, route: AnyRoute) -> None:
+        """See `Node.delete_route`."""
+        try:
+            self.take("remove", route)
+        except Refused as refused:
+            raise refused.of(f"route {route}") from None
+
+    def take(self, verb: str, route: AnyRoute) -> None:
+        """Make one change, or raise `Refused`; `remove` takes the first route that fits."""
+        before, self.fib = self.fib, removed(self.fib, route) if verb == "remove" else admitted(self.fib, route, verb)
+        buckets = [fib.tables.bucket(key_of(route)) for fib in (before, self.fib)]
+        self.events.announce(*_events_of(verb, *buckets))
+
+    def add_rule(self, rule: Rule) -> None:
+        """See `Node.add_rule`; the first change of the rules parts the local table from main, for good."""
+        policy = self.fib.policy.rules
+        try:
+            check_rule(policy, rule)
+        except Refused as refused:
+            raise refused.of(f"rule {rule.priority}") from None
+        self._set_policy(sorted((*policy, rule), key=attrgetter("priority")))
+        self.events.announce(RuleEvent("add", rule))
+
+    def remove_rule(self, rule: Rule) -> None:
+        """See `Node.remove_rule`."""
+        policy = self.fib.policy.rules
+        gone = next((other for other in policy if is_named_by(rule, other)), None)
+        if gone is None:
+            raise Refused(errno.ENOENT).of(f"rule {rule.priority}")
+        self._set_policy(other for other in policy if other is not gone)
+        self.events.announce(RuleEvent("remove", gone))
+
+    def _set_policy(self, policy: Iterable[Rule]) -> None:
+        self.fib = attrs.evolve(self.fib, policy=Policy(policy), merged=False)
+
+    def _add_device(self, name: str, **fields: Any) -> None:
+        self.fib = consequences.with_device(
+            self.fib, Device(name, self.indexes[name], up=False, carrier=False, **fields)
+        )
+        self._announce_device(name)
+
+    def _device(self, name: str) -> Device:
+        try:
+            return self.fib.devices[name]
+        except KeyError:
+            raise LinkNotFoundError(f"no such device: {name}", dev=name, errno=errno.ENODEV) from None
+
+    def _announce_device(self, name: str) -> None:
+        self.events.announce(DeviceEvent("set", _bare(self.fib.devices[name])))
+
+
+def _address(text: str, peer: str | None) -> DeviceAddress:
+    own = DeviceAddress.parse(text)
+    return own if peer is None else own._replace(peer=parse_ipv4(peer))
+
+
+def _bare(device: Device) -> Device:
+    return device._replace(addresses=(), neighbours=())
+
+
+def _neighbour(dev: str, number: int) -> Neighbour:
+    return Neighbour(format_ipv4(number), dev, "02:00:00:00:00:01", permanent=True)
+
+
+def _events_of(verb: str, before: Bucket, after: Bucket) -> Iterator[RouteEvent]:
+    """Yield the event of one change, if it changed anything; `verb` is the one that was asked for."""
+    places = set(map(place, before))
+    old, new = (after, before) if verb == "remove" else (before, after)
+    for route in new:
+        if route not in old:
+            told = verb if place(route) in places else "add"
+            yield RouteEvent(cast("Literal['add', 'prepend', 'append', 'replace', 'remove']", told), shown(route))

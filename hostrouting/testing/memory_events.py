@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import itertools
-from collections import deque
+from collections import defaultdict, deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+import attrs
 
 from hostrouting.exceptions import BackendError, EventsLostError
 from hostrouting.testing.faults import Faulty
@@ -18,16 +20,9 @@ if TYPE_CHECKING:
     from phases import Context
 
 
-class Indexes(dict[str, int]):
-    """The interface indexes of a machine by device name; a new name gets the next one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._numbers = itertools.count(1)
-
-    def __missing__(self, name: str) -> int:
-        self[name] = next(self._numbers)
-        return self[name]
+def new_indexes() -> dict[str, int]:
+    """Return the interface indexes of a machine by device name; a new name gets the next one."""
+    return defaultdict(itertools.count(1).__next__)
 
 
 class MemoryEvents(Faulty):
@@ -72,14 +67,14 @@ class MemoryEvents(Faulty):
         return listener in self._listeners
 
 
+@attrs.define(eq=False)
 class MemoryListener:
     """See `Listener`."""
 
-    def __init__(self, source: MemoryEvents, notify: Callable[[], None]) -> None:
-        self._source = source
-        self._notify = notify
-        self._stored: deque[NetworkEvent] = deque()
-        self._has_lost = False
+    _source: MemoryEvents
+    _notify: Callable[[], None]
+    _stored: deque[NetworkEvent] = attrs.field(factory=deque)
+    _has_lost: bool = False
 
     @property
     def has_news(self) -> bool:

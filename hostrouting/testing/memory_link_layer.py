@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError
@@ -15,12 +14,13 @@ from hostrouting.net.events import DeviceEvent, NeighbourEvent
 from hostrouting.net.links import Device, DeviceAddress, Neighbour, Station, neighbour_order
 from hostrouting.net.routes import MAIN_TABLE, NextHop, ObservedRoute, route_order
 from hostrouting.testing.faults import Faulty, OneByOne, Operations, Refused
-from hostrouting.testing.memory_events import Indexes, MemoryEvents
+from hostrouting.testing.memory_events import MemoryEvents, new_indexes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hostrouting.host.netlink.commit import LinkThing
+    from hostrouting.host.ports import LinkAddress
     from phases import Context
 
 #: RTPROT_KERNEL: the owner of a connected route.
@@ -42,14 +42,14 @@ class MemoryLinkLayer(Faulty):
     ([], ('azure0',))
     """
 
-    def __init__(self, *, events: MemoryEvents | None = None, indexes: Indexes | None = None) -> None:
-        super().__init__(_refused(errno.EPERM, "rtnetlink"))
+    def __init__(self, *, events: MemoryEvents | None = None, indexes: dict[str, int] | None = None) -> None:
+        super().__init__(Refused(errno.EPERM).of("rtnetlink"))
         self.events: MemoryEvents = events or MemoryEvents()
-        self._indexes = Indexes() if indexes is None else indexes
+        self._indexes = new_indexes() if indexes is None else indexes
         #: The (device, address) pairs that answer, while the device exists and is up.
-        self.alive: set[tuple[str, str]] = set()
+        self.alive: set[LinkAddress] = set()
         #: The (device, IPv4 address) pairs from which the kernel gets no answer, though the device has carrier.
-        self.mute: set[tuple[str, str]] = set()
+        self.mute: set[LinkAddress] = set()
         #: True if the process has the privilege to ask on the link.
         self.may_probe = True
         #: The seconds since an IPv6 address was added to each device that has one.
@@ -81,9 +81,9 @@ class MemoryLinkLayer(Faulty):
         One that is down has no carrier, whatever is asked for.
         """
         if name in self._devices:
-            raise _refused(errno.EEXIST, f"add device {name}")
+            raise Refused(errno.EEXIST).of(f"add device {name}")
         if master is not None and master not in self._devices:
-            raise _refused(errno.ENODEV, f"add device {name} to {master}")
+            raise Refused(errno.ENODEV).of(f"add device {name} to {master}")
         wire, index = up and carrier, self._indexes[name]
         device = Device(name, index, up, mac.lower(), kind, master, carrier=wire, loopback=name == "lo")
         self._devices[name] = device
@@ -120,8 +120,9 @@ class MemoryLinkLayer(Faulty):
         """The device goes, and its neighbours, routes and stations with it."""
         device = self._devices.pop(name)
         self._indexes.pop(name, None)
-        for thing in (thing for thing in self._places if thing.dev == name):
-            self._announce("remove", thing)
+        for thing in self._places:
+            if thing.dev == name:
+                self._announce("remove", thing)
         self.events.announce(DeviceEvent("remove", device._replace(addresses=())))
         self._places = Places(thing for thing in self._places if thing.dev != name)
         self._stations = {key: one for key, one in self._stations.items() if name not in {key[0], one.dev}}
@@ -146,15 +147,15 @@ class MemoryLinkLayer(Faulty):
         table: int = MAIN_TABLE,
     ) -> None:
         """`ip -6 route add`, with a next hop by each device; without any it blocks."""
-        via = None if gateway is None else Address.parse(gateway)
-        route = ObservedRoute.parse(destination, metric=metric, table=table, protocol=protocol)
+        route = ObservedRoute.parse(destination, None, gateway, metric=metric, table=table, protocol=protocol)
         match devs:
             case []:
-                self._insist(route._replace(kind="blackhole"))
+                route = route._replace(kind="blackhole")
             case [dev]:
-                self._insist(route._replace(dev=dev, gateway=via))
+                route = route._replace(dev=dev)
             case _:
-                self._insist(route._replace(nexthops=tuple(NextHop(via, dev) for dev in devs)))
+                route = route._replace(gateway=None, nexthops=tuple(NextHop(route.gateway, dev) for dev in devs))
+        self._insist(route)
 
     def attach(self, dev: str, direction: str, program: str) -> None:
         """Attach a BPF program of that name for the packets `in` or `out`."""
@@ -189,7 +190,7 @@ class MemoryLinkLayer(Faulty):
         self.operations.record("stations", bridge)
         return sorted(station for (name, _), station in self._stations.items() if name == bridge)
 
-    def answering(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    def answering(self, ctx: Context, asked: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
         """See `LinkLayer.answering`; it never waits."""
         self._begin(ctx, "answering", *(f"{address} dev {dev}" for dev, address in asked))
         places = {(dev, address): (dev, pack_address(address)) for dev, address in asked}
@@ -201,7 +202,7 @@ class MemoryLinkLayer(Faulty):
         alive = {(dev, pack_address(address)) for dev, address in self.alive if dev in up}
         return frozenset(pair for pair, place in places.items() if place in alive)
 
-    def silent(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    def silent(self, ctx: Context, asked: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
         """See `LinkLayer.silent`; it never waits."""
         self._begin(ctx, "silent", *(f"{address} dev {dev}" for dev, address in asked))
         known = {(thing.dev, thing.address) for thing in self._places if isinstance(thing, Neighbour)}
@@ -256,7 +257,7 @@ class MemoryLinkLayer(Faulty):
         try:
             self.take("add", thing)
         except Refused as refused:
-            raise _refused(refused.errno, f"+ {thing}") from None
+            raise refused.of(f"+ {thing}") from None
 
     def _check_reachable(self, gateway: Address | None, device: Device) -> None:
         if not device.up:
@@ -273,7 +274,3 @@ class MemoryLinkLayer(Faulty):
 
 def _connected(dev: str, address: str) -> ObservedRoute:
     return ObservedRoute.parse(str(Prefix.parse(address).masked), dev, metric=256, protocol=_KERNEL)
-
-
-def _refused(number: int, what: str) -> BackendError:
-    return BackendError(f"{what}: {os.strerror(number)}", errno=number)

@@ -19,7 +19,6 @@ from hostrouting.host.packets.ebtables_rules import (
     EbtablesRule,
     matches,
     parse_save,
-    titles,
     why_unsafe,
 )
 from hostrouting.host.packets.nft import check_table_name
@@ -28,6 +27,7 @@ from hostrouting.testing.faults import Faulty
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from hostrouting.host.packets.nft import Listing
     from phases import Context
 
 #: A comment, the end of a block, or a statement of strings, sets and words; the head of a block ends in its bracket.
@@ -35,7 +35,6 @@ _STATEMENT: Final = re.compile(r'#.*|\}|(?:"[^"\n]*"|(?<=type )\{[^{}\n]*\}|[^{}
 _WORD: Final = re.compile(r'"[^"]*"|\{ [^}]+ \}|\S+')
 
 _Table = tuple[str, str]
-_Listing = list[dict[str, Any]]
 
 
 class MemoryNftables(Faulty):
@@ -57,9 +56,9 @@ class MemoryNftables(Faulty):
         #: If the process may read and change the ruleset.
         self.may_read = True
         #: The listing of every table by family and name. To read it is no operation.
-        self.tables: dict[_Table, _Listing] = {}
+        self.tables: dict[_Table, Listing] = {}
 
-    def table(self, ctx: Context, family: str, name: str) -> list[dict[str, Any]] | None:
+    def table(self, ctx: Context, family: str, name: str) -> Listing | None:
         """See `Nftables.table`."""
         self._begin(ctx, "table", family, name)
         check_table_name(family, name)
@@ -83,7 +82,7 @@ class MemoryNftables(Faulty):
             raise PermissionDeniedError(f"cannot {call[0]}: Operation not permitted (you must be root)")
 
 
-def _loaded(tables: Mapping[_Table, _Listing], script: str) -> dict[_Table, _Listing]:
+def _loaded(tables: Mapping[_Table, Listing], script: str) -> dict[_Table, Listing]:
     """Return the tables as a script leaves them."""
     after = dict(tables)
     found = map(str.strip, _STATEMENT.findall(script))
@@ -104,7 +103,7 @@ def _loaded(tables: Mapping[_Table, _Listing], script: str) -> dict[_Table, _Lis
     return after
 
 
-def _defined(listing: _Listing, statements: Iterator[str]) -> _Listing:
+def _defined(listing: Listing, statements: Iterator[str]) -> Listing:
     """Return the listing with the chains and rules of a block added, in nft's order; it shows only rules' comments."""
     table = listing[0]["table"]
     place = {"family": table["family"], "table": table["name"]}
@@ -124,10 +123,10 @@ def _defined(listing: _Listing, statements: Iterator[str]) -> _Listing:
     return [listing[0], *chains.values(), *sorted(rules, key=lambda entry: order.index(entry["rule"]["chain"]))]
 
 
-def _chain(statements: Iterator[str]) -> tuple[dict[str, Any], _Listing]:
+def _chain(statements: Iterator[str]) -> tuple[dict[str, Any], Listing]:
     """Return the hook and the rules of a block."""
     hook: dict[str, Any] = {}
-    rules: _Listing = []
+    rules: Listing = []
     for statement in _block(statements):
         match _WORD.findall(statement):
             case ["type", "filter", "hook", name, "priority", priority]:
@@ -219,16 +218,13 @@ class MemoryEbtables(Faulty):
         self._begin(ctx, "read")
         if not self.may_read:
             return EbtablesReading((), (*self.notes, _DENIED), denied=True)
-        texts = ((backend, self._text(backend)) for backend in BACKENDS)
-        return EbtablesReading(tuple(self._rules()), tuple(self.notes), texts=tuple(texts))
+        texts = tuple((backend, self._text(backend)) for backend in BACKENDS)
+        return EbtablesReading(tuple(self._rules()), tuple(self.notes), texts=texts)
 
     def delete(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """See `Ebtables.delete`."""
         self._begin_change(ctx, "delete", rules)
-        found, absent = matches(self._rules(), rules)
-        if absent:
-            raise BackendError(f"nothing was deleted: {titles(absent)} is not there (any more)")
-        for rule in reversed(found):
+        for rule in reversed(matches(self._rules(), rules)):
             del self._chains[rule.backend][rule.chain][rule.position - 1]
 
     def insert(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:

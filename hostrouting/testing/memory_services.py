@@ -10,13 +10,7 @@ import attrs
 from hostrouting.exceptions import UnitError
 from hostrouting.host.systemd.systemctl import journal_advice, unit_error
 from hostrouting.host.systemd.unit_files import UNIT_FOLDERS, UnitFiles
-from hostrouting.host.units import (
-    UnitState,
-    instance_of,
-    settings,
-    template_of,
-    words,
-)
+from hostrouting.host.units import UnitState, instance_of, settings, template_of, words
 from hostrouting.testing.faults import Faulty
 from phases import CommandFailedError
 
@@ -24,8 +18,6 @@ if TYPE_CHECKING:
     from hostrouting.testing.memory_files import MemoryTree
     from phases import Context
 
-#: The beginnings of systemd's words about a job that failed.
-_JOBS: Final = ("Job for", "A dependency job for")
 _NOBODYS_INSTANCE: Final = "hostrouting-asks"
 
 
@@ -77,8 +69,8 @@ class MemoryServices(Faulty):
         try:
             self._start(unit)
         except UnitError as error:
-            # systemctl does not hear of the end of a job.
-            if wait or not any(job in str(error) for job in _JOBS):
+            # systemctl does not hear of the end of a job, of which these are systemd's words.
+            if wait or not any(job in str(error) for job in ("Job for", "A dependency job for")):
                 raise
 
     def stop(self, ctx: Context, unit: str) -> None:

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from hostrouting.exceptions import BackendError
-from hostrouting.net.addresses import format_cidr
 from hostrouting.net.routes import MAIN_TABLE, Route
 from phases import CommandFailedError, Context, run_command
 
@@ -184,21 +183,14 @@ def _address_words(address: str, peer: str | None) -> list[str]:
 
 
 def _rule_words(rule: Rule) -> list[str]:
-    words = ["not"] if rule.inverted else []
-    words += ["priority", str(rule.priority), "from", format_cidr(*rule.source)]
-    words += ["to", format_cidr(*rule.destination)] if rule.destination[1] else []
-    for name, value in rule.selectors.items():
-        words += [name] if name == "l3mdev" else [name, value]
+    _, *words = str(rule).split()
+    if rule.l3mdev:
+        words = [*words[:-2], "l3mdev"]
     # A deletion takes a rule of any mask unless it names one.
     words += ["fwmark", f"{rule.mark}/{rule.mark_mask}"] if rule.mark_mask else []
-    if rule.action != "lookup":
-        return [*words, *(["goto", str(rule.goto)] if rule.action == "goto" else ["type", rule.action])]
-    last = {
-        "lookup": rule.table or None,
-        "suppress_prefixlength": rule.suppress_prefix_length,
-        "suppress_ifgroup": rule.suppress_group,
-    }
-    return words + [str(word) for item in last.items() if item[1] is not None for word in item]
+    suppressors = {"suppress_prefixlength": rule.suppress_prefix_length, "suppress_ifgroup": rule.suppress_group}
+    words += (word for name, value in suppressors.items() if value is not None for word in (name, str(value)))
+    return ["priority", str(rule.priority), *words]
 
 
 def _route_words(route: Route | ObservedRoute) -> list[str]:

@@ -17,6 +17,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
@@ -33,7 +34,6 @@ from hostrouting.config import (
     StaticRoute,
     StaticRoutesConfig,
     WatchConfig,
-    WatchMode,
     rules,
 )
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits, check_device_name, format_ipv4
@@ -68,9 +68,9 @@ def ipv4_addresses() -> SearchStrategy[str]:
     return st.integers(0, 0xFFFFFFFF).map(format_ipv4)
 
 
-def cidrs(min_length: int = 0, max_length: int = 32) -> SearchStrategy[str]:
+def cidrs(min_length: int = 0) -> SearchStrategy[str]:
     """IPv4 networks without host bits, as text."""
-    return _networks(IPV4, min_length, max_length)
+    return _networks(IPV4, min_length)
 
 
 def destinations() -> SearchStrategy[str]:
@@ -147,7 +147,7 @@ def probe_snat_configs() -> SearchStrategy[ProbeSNATConfig]:
 
 def stale_cni_configs() -> SearchStrategy[StaleCNIConfig]:
     """Sections of `staleCni`, with pod networks of both families."""
-    pod_cidrs = st.lists(cidrs(min_length=1) | _networks(IPV6, 1, 128), min_size=1, max_size=3).map(tuple)
+    pod_cidrs = st.lists(cidrs(min_length=1) | _networks(IPV6, 1), min_size=1, max_size=3).map(tuple)
     return st.just(StaleCNIConfig()) | st.builds(
         StaleCNIConfig,
         enabled=st.booleans(),
@@ -163,19 +163,15 @@ def stale_cni_configs() -> SearchStrategy[StaleCNIConfig]:
 
 def watch_configs() -> SearchStrategy[WatchConfig]:
     """Sections of `watch`."""
-    switches = st.sampled_from([(False, False), (True, False), (True, True)])
-    return switches.flatmap(lambda chosen: _watch_configs(*chosen))
-
-
-def _watch_configs(enabled: bool, keep_foreign_routes: bool) -> SearchStrategy[WatchConfig]:
-    return st.builds(
+    sections = partial(
+        st.builds,
         WatchConfig,
-        enabled=st.just(enabled),
-        mode=st.sampled_from(WatchMode),
+        mode=st.sampled_from(["timer", "service"]),
         interval=st.integers(1, 86_400) | st.floats(1, 86_400),
         readings=st.integers(1, 10),
-        keep_foreign_routes=st.just(keep_foreign_routes),
     )
+    keeping = sections(enabled=st.just(True), keep_foreign_routes=st.just(True))
+    return sections(enabled=st.booleans()) | keeping
 
 
 def configs() -> SearchStrategy[HostRoutingConfig]:
@@ -191,10 +187,9 @@ def configs() -> SearchStrategy[HostRoutingConfig]:
     )
 
 
-def _networks(family: int, min_length: int, max_length: int) -> SearchStrategy[str]:
-    prefixes = st.builds(
-        Prefix, st.just(family), st.integers(0, (1 << address_bits(family)) - 1), st.integers(min_length, max_length)
-    )
+def _networks(family: int, min_length: int) -> SearchStrategy[str]:
+    bits = address_bits(family)
+    prefixes = st.builds(Prefix, st.just(family), st.integers(0, (1 << bits) - 1), st.integers(min_length, bits))
     return prefixes.map(lambda prefix: str(prefix.masked))
 
 

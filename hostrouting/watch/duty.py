@@ -133,18 +133,14 @@ class Duty:
             if not ctx.over:
                 raise
         except HostRoutingError as error:
-            if _is_for_ever(error):
+            # The process lacks a privilege; root may be refused a file for a while.
+            lacks_root = isinstance(error.__cause__, PermissionError) and os.geteuid() != 0
+            if lacks_root or isinstance(error, PermissionDeniedError):
                 raise
             self._trouble.tell(str(error))
         now = ctx.clock.monotonic()
         self._pace = self._pace.after(time.thread_time() - started, now=now)
         self.due = max(min(self.due, now + seconds), self._pace.free)
-
-
-def _is_for_ever(error: HostRoutingError) -> bool:
-    """Return True if the process lacks a privilege; root may be refused a file for a while."""
-    lacks_root = isinstance(error.__cause__, PermissionError) and os.geteuid() != 0
-    return lacks_root or isinstance(error, PermissionDeniedError)
 
 
 #: Events that come together are heard together: a flush deletes a thousand routes within this time.

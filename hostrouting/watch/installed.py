@@ -65,48 +65,28 @@ class InstalledConfig:
     is_reset: bool = False
     _is_there: bool = attrs.field(init=False)
     _trouble: Trouble = attrs.field(init=False)
-    #: The config about which the log says that there is nothing to keep.
-    _idle: HostRoutingConfig | None = None
 
-    @_is_there.default
-    def _look(self) -> bool:
+    def __attrs_post_init__(self) -> None:
         # Before the first `read` has the lock, a reset may have come and gone.
-        return self._files.exists(INTENT_PATH)
-
-    @_trouble.default
-    def _no_trouble(self) -> Trouble:
-        return Trouble(self._logger, "the installed config cannot be read, and the one before it stays in force")
+        self._is_there = self._files.exists(INTENT_PATH)
+        failure = "the installed config cannot be read, and the one before it stays in force"
+        self._trouble = Trouble(self._logger, failure)
 
     def read(self) -> HostRoutingConfig:
         """Return the config in force, under the run lock; the one before it if the file is damaged or unreadable."""
-        self._read()
-        self._tell_idle()
-        return self.config
-
-    def _read(self) -> None:
         try:
             intent = read_intent(self._files)
         except (HostFileError, InvalidConfigError) as error:
             # A file is there: it may have been damaged before this began, and a reset removes it.
             self._is_there = True
             self._trouble.tell(_with_step(error))
-            return
+            return self.config
         self._trouble.end()
         self.is_reset = intent is None and self._is_there
         if intent is not None:
             self._is_there = True
             self.config = intent
-
-    def _tell_idle(self) -> None:
-        """Log once that a config has nothing to keep."""
-        is_idle = not self.is_reset and not self.config.asks
-        if is_idle and self._idle is not self.config:
-            message = (
-                "there is nothing to keep: the config has no static routes, no expected CIDRs, no probeSnat and no "
-                "staleCni; add one of them, and apply the config"
-            )
-            self._logger.info(message, extra={"task": TASK})
-        self._idle = self.config if is_idle else None
+        return self.config
 
     def replace(self, read: Callable[[], HostRoutingConfig]) -> None:
         """Keep the config that `read` returns, unless there is an installed one; if it fails, the one before it."""

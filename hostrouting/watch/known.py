@@ -116,38 +116,36 @@ class KnownRoutes:
                 self.objects.add(route.nexthop_id)
 
 
+@attrs.define
 class _Reading:
     """The part of a `RouteBackend` that the views leave as it is."""
 
-    def __init__(self, known: KnownRoutes) -> None:
-        self._known = known
-        self._backend = known.backend
+    _known: KnownRoutes
 
     def links(self) -> list[Device]:
-        return self._backend.links()
+        return self._known.backend.links()
 
     def rules(self) -> list[Rule]:
-        return self._backend.rules()
+        return self._known.backend.rules()
 
     def routes_of(self, protocol: int) -> list[ObservedRoute]:
-        return self._backend.routes_of(protocol)
+        return self._known.backend.routes_of(protocol)
 
     def lookup(
         self, destinations: Sequence[int], *, sources: Sequence[int | None] | None = None, resolve: bool = False
     ) -> list[Lookup]:
-        return self._backend.lookup(destinations, sources=sources, resolve=resolve)
+        return self._known.backend.lookup(destinations, sources=sources, resolve=resolve)
 
 
+@attrs.define
 class WholeRoutes(_Reading):
     """The backend itself; the routes that it reads are known from then on.
 
     A signal that cancels the context ends a reading at once, but never one between two changes of a repair.
     """
 
-    def __init__(self, known: KnownRoutes, ctx: Context) -> None:
-        super().__init__(known)
-        self._ctx = ctx
-        self._has_changed = False
+    _ctx: Context
+    _has_changed: bool = False
 
     def routes(self) -> list[ObservedRoute]:
         """Return the routes of every table."""
@@ -163,15 +161,14 @@ class WholeRoutes(_Reading):
     ) -> None:
         """See `RouteBackend.apply`."""
         self._has_changed = True
-        self._backend.apply(changes, verify=verify, standing=standing)
+        self._known.backend.apply(changes, verify=verify, standing=standing)
 
 
+@attrs.define
 class NearRoutes(_Reading):
     """A backend that shows the routes of a few places only, and reads none of them."""
 
-    def __init__(self, known: KnownRoutes, places: Collection[Place]) -> None:
-        super().__init__(known)
-        self._places = places
+    _places: Collection[Place]
 
     def routes(self) -> list[ObservedRoute]:
         """Return the routes in the places, as the events so far tell; BackendError says that they are not known."""
@@ -192,7 +189,7 @@ class NearRoutes(_Reading):
         standing: Sequence[ObservedRoute] | None = None,  # noqa: ARG002
     ) -> None:
         """See `RouteBackend.apply`: the kernel refuses a change that does not fit the routes of this moment."""
-        self._backend.apply(changes, verify=False, standing=self.routes())
+        self._known.backend.apply(changes, verify=False, standing=self.routes())
 
 
 def _ours(routes: Iterable[ObservedRoute]) -> dict[Place, list[ObservedRoute]]:

@@ -6,16 +6,15 @@ the drop-in.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.boot import DROP_IN_NAME, NETWORKD_FOLDER, BootFile, read_asset
 from hostrouting.findings import NodeFinding
-from hostrouting.host.units import MASK
+from hostrouting.host.units import MASK, assignments
 from hostrouting.static_routes import resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from hostrouting.config import HostRoutingConfig
     from hostrouting.findings import Severity
@@ -35,10 +34,6 @@ _SWITCHES: Final = {
     **dict.fromkeys(("1", "yes", "y", "true", "t", "on"), True),
     **dict.fromkeys(("0", "no", "n", "false", "f", "off"), False),
 }
-#: Only these count as white space, and only these end a line.
-_WHITE: Final = " \t\n\r"
-_HEADER: Final = re.compile(r"""\[[^\x00-\x1f\x7f"'\\]*\]""")
-_LINE_END: Final = re.compile(r"\r\n|\n\r|[\n\r\0]")
 #: The states of a device that has a .network file.
 _MANAGED: Final = frozenset({"configuring", "configured", "failed"})
 _LATER: Final = "at its next start, or when it reconfigures the device"
@@ -57,11 +52,14 @@ def drop_in() -> BootFile:
     return BootFile(path=DROP_IN_PATH, content=read_asset(__file__, DROP_IN_NAME), mode=0o644)
 
 
-def networkd_texts(files: FileStore) -> dict[str, str]:
-    """Return the texts of the configuration of networkd by path, in the order in which it reads them."""
+def networkd_texts(files: FileStore, *coming: BootFile) -> dict[str, str]:
+    """Return the texts of the configuration of networkd by path, in the order in which it reads them.
+
+    Drop-ins that are `coming` count as installed in /etc.
+    """
     main = (f"{folder}/networkd.conf" for folder in _FOLDERS)
     candidates = [next(((path, text) for path in main if (text := _text(files, path)) is not None), None)]
-    drop_ins: dict[str, tuple[str, str]] = {}
+    drop_ins = {file.path.rpartition("/")[2]: (file.path, file.content.decode()) for file in coming}
     for folder in _FOLDERS:
         for name in files.names(f"{folder}/networkd.conf.d"):
             path = f"{folder}/networkd.conf.d/{name}"
@@ -87,41 +85,10 @@ def foreign_routes(texts: Mapping[str, str], *, wanted: str = _KEY) -> ForeignRo
     ForeignRoutes(are_managed=False, path='/etc/systemd/networkd.conf')
     """
     found = ForeignRoutes()
-    for path, section, key, value in _assignments(texts):
+    for path, section, key, value in assignments(texts):
         if (section, key) == (_SECTION, wanted) and value.lower() in _SWITCHES:
             found = ForeignRoutes(_SWITCHES[value.lower()], path)
     return found
-
-
-def _assignments(texts: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]:
-    """Yield (path, section, key, value); a broken header ends the reading of its file, and of all later ones."""
-    for path, text in texts.items():
-        section = ""
-        for line in _joined(text):
-            if line.startswith("["):
-                if not _HEADER.fullmatch(line):
-                    return
-                section = line[1:-1]
-            else:
-                key, _, value = line.partition("=")
-                yield path, section, key.strip(_WHITE), value.strip(_WHITE)
-
-
-def _joined(text: str) -> Iterator[str]:
-    """Yield the lines without comments; a line that ends in a single backslash goes on in the next one."""
-    begun: list[str] = []
-    for raw in _LINE_END.split(text):
-        line = raw.lstrip(_WHITE)
-        # Also in the middle of a longer line.
-        if line.startswith(("#", ";")):
-            continue
-        backslashes = len(line) - len(line.rstrip("\\"))
-        if backslashes % 2:
-            begun.append(f"{line[:-1]} ")
-        else:
-            yield "".join([*begun, line]).strip(_WHITE)
-            begun = []
-    yield "".join(begun).strip(_WHITE)
 
 
 def networkd_findings(ctx: Context, config: HostRoutingConfig, host: Host) -> list[NodeFinding]:
@@ -134,9 +101,7 @@ def networkd_findings(ctx: Context, config: HostRoutingConfig, host: Host) -> li
     managed = _managed(host, _devices(config, host)) if config.static_routes.routes else []
     if not managed or not host.services.state(ctx, _UNIT).is_running:
         return []
-    texts = networkd_texts(host.files)
-    if config.watch.keep_foreign_routes:
-        texts = _with_drop_in(texts)
+    texts = networkd_texts(host.files, *[drop_in()] * config.watch.keep_foreign_routes)
     removed = {_KEY: "its static routes"}
     # It leaves those of the kernel alone, and its own.
     if any(rule.protocol not in {2, 4} for rule in host.routes.rules()):
@@ -148,15 +113,6 @@ def networkd_findings(ctx: Context, config: HostRoutingConfig, host: Host) -> li
         if (setting := foreign_routes(texts, wanted=key)).are_managed
     ]
     return [NodeFinding("networkd", dev, reason, severity) for dev in managed for reason in reasons]
-
-
-def _with_drop_in(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return the texts with the drop-in in its place, which is that of its name."""
-    main = {path: text for path, text in texts.items() if path.endswith("/networkd.conf")}
-    rest = {path.rpartition("/")[2]: (path, text) for path, text in texts.items() if path not in main}
-    file = drop_in()
-    rest[DROP_IN_NAME] = file.path, file.content.decode()
-    return main | dict(found for _, found in sorted(rest.items()))
 
 
 def _remedy(config: HostRoutingConfig, setting: ForeignRoutes, key: str) -> str:

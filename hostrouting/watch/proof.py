@@ -24,7 +24,7 @@ from hostrouting.route_overlap.task import (
     tell_findings,
     tell_notes,
 )
-from hostrouting.watch.trouble import TASK, Account, Trouble
+from hostrouting.watch.trouble import TASK, Trouble
 
 if TYPE_CHECKING:
     import logging
@@ -230,7 +230,7 @@ class ProofKeeper:
     def _leave_marker(self, ctx: Context, report: OverlapReport) -> float:
         """Write the marker; return when to prove again."""
         try:
-            leave_marker(RecordedFiles(ctx.within(Account()), self._host), report)
+            leave_marker(RecordedFiles(ctx.within(None), self._host), report)
         except HostFileError as error:
             # No failure of the proof: that goes on, and counts readings meanwhile.
             self._trouble.tell(str(error))

@@ -15,7 +15,6 @@ from hostrouting.exceptions import BackendError
 from hostrouting.host import OUR_PROTOCOL, AddressEvent, DeviceEvent, Host, NexthopEvent, RouteEvent, RuleEvent
 from hostrouting.net.routes import MAIN_TABLE, SCOPE_LINK, place
 from hostrouting.static_routes.converge import Repair, repair, repair_places
-from hostrouting.static_routes.reconcile import place_of
 from hostrouting.watch.known import KnownRoutes, NearRoutes, WholeRoutes
 from hostrouting.watch.trouble import Account, Lines
 
@@ -59,10 +58,8 @@ class RouteKeeper:
     _installed: InstalledConfig
     #: Lets `hear` have all events by now.
     _catch_up: Callable[[], None]
-    _lines: Lines = attrs.field(init=False, default=attrs.Factory(lambda self: Lines(self._logger), takes_self=True))
-    _known: KnownRoutes = attrs.field(
-        init=False, default=attrs.Factory(lambda self: KnownRoutes(self._host.routes, self._catch_up), takes_self=True)
-    )
+    _lines: Lines = attrs.field(init=False)
+    _known: KnownRoutes = attrs.field(init=False)
     _last: Repair = attrs.field(factory=Repair)
     #: The routes of the config, as objects, and their places.
     _routes: Sequence[StaticRoute] | None = None
@@ -89,6 +86,9 @@ class RouteKeeper:
     _contests: defaultdict[Place, list[float]] = attrs.field(factory=lambda: defaultdict(list))
     #: The contested places, each with the time before which ours does not come back.
     _paused: dict[Place, float] = attrs.field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        self._lines, self._known = Lines(self._logger), KnownRoutes(self._host.routes, self._catch_up)
 
     @property
     def state(self) -> str:
@@ -207,7 +207,7 @@ class RouteKeeper:
 
     def _begin(self, routes: Sequence[StaticRoute]) -> None:
         """Keep the routes of another config from now on."""
-        self._routes, self._places = routes, frozenset(map(place_of, routes))
+        self._routes, self._places = routes, frozenset(route.place for route in routes)
         self._devices = {route.dev for route in routes}
         self._looks_up = not all(route.dev and route.gateway for route in routes)
         self._known.forget(self._places)

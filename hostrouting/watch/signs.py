@@ -87,34 +87,14 @@ class LivingClock(SystemClock):
         return self._due if until is None else min(until, self._due)
 
 
-class Calls:
-    """The reloads that were asked for and not begun: functions that read a config. Any thread may ask."""
-
-    def __init__(self) -> None:
-        self._waiting: list[Callable[[], HostRoutingConfig]] = []
-        self.wake: Callable[[], object] = bool
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
-
-    def add(self, read: Callable[[], HostRoutingConfig]) -> None:
-        """Ask for a reload; safe in a signal handler."""
-        self._waiting.append(read)
-        self.wake()
-
-    def take(self) -> Callable[[], HostRoutingConfig]:
-        """Return the function that was added last: it reads what the others would."""
-        taken, self._waiting = self._waiting, []
-        return taken[-1]
-
-
 @attrs.define(eq=False)
 class WatchRounds(Rounds):
     """The rounds of a watch: each may begin with a reload, and ends with a sign if the state has changed."""
 
     _supervisor: Supervisor
     _installed: InstalledConfig
-    _calls: Calls
+    #: The reloads that were asked for and not begun: functions that read a config. Any thread may add one.
+    _calls: list[Callable[[], HostRoutingConfig]]
     #: Returns the state in a few words.
     _state: Callable[[], str]
     _is_ready: bool = False
@@ -136,7 +116,10 @@ class WatchRounds(Rounds):
         if self._calls:
             self._supervisor.reloading()
             self._is_ready = False
-            self._installed.replace(self._calls.take())
+            asked = self._calls.copy()
+            # The last one reads what the others would.
+            self._installed.replace(asked[-1])
+            del self._calls[: len(asked)]
             for duty in duties:
                 duty.ask()
 

@@ -109,14 +109,14 @@ class StaleObjectKeeper:
     def _look(self, ctx: Context, config: HostRoutingConfig) -> None:
         task = self._task_for(config)
         if config.stale_cni.sweep == "report":
-            self._tell(_by_name(task.foresee(ctx)), task)
+            self._tell(_by_name(task.foresee(ctx).stale), task)
             return
         # This asks no pod, and holds no lock: on most nodes, and most of the time, there is nothing to sweep.
         stale = _by_name(task.suspects(ctx))
         may_clean = not stale or (not task.obstacle() and not self._is_contested(stale, now=self._looked))
         if stale and (not may_clean or stale.keys() <= self._alive):
             # Asking takes a second, which a sweep takes anyway, under the lock.
-            stale = _by_name(task.foresee(ctx))
+            stale = _by_name(task.foresee(ctx).stale)
         if stale and may_clean:
             self._clean(ctx, task, config.stale_cni, suspects=stale)
         else:

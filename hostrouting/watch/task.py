@@ -22,7 +22,7 @@ from hostrouting.watch.installed import InstalledConfig
 from hostrouting.watch.proof import ProofKeeper
 from hostrouting.watch.routes import RouteKeeper
 from hostrouting.watch.siblings import siblings
-from hostrouting.watch.signs import Calls, WatchRounds
+from hostrouting.watch.signs import WatchRounds
 from hostrouting.watch.trouble import TASK
 from phases import CancelledError, DeadlineExceededError
 
@@ -136,7 +136,8 @@ class Watch(NodeTask):
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
     ) -> None:
         super().__init__(config, host=host, logger=logger)
-        self._calls = Calls()
+        self._calls: list[Callable[[], HostRoutingConfig]] = []
+        self._wake: Callable[[], object] = bool
 
     def reload(self, read: Callable[[], HostRoutingConfig]) -> None:
         """Let the task look at everything anew, with the config that `read` returns if none is installed.
@@ -144,7 +145,8 @@ class Watch(NodeTask):
         The task calls `read`; if that fails, the config before it stays in force. Safe in any thread and in a signal
         handler.
         """
-        self._calls.add(read)
+        self._calls.append(read)
+        self._wake()
 
     def do(self, ctx: Context) -> None:
         """Keep routes and siblings until the context ends, or until a reset."""
@@ -178,7 +180,7 @@ class Watch(NodeTask):
                 return "; ".join(filter(None, parts))
 
             rounds = WatchRounds(host.supervisor, installed, self._calls, state)
-            self._calls.wake = ctx.notify
+            self._wake = ctx.notify
             keep(ctx, duties, listener, rounds)
         if installed.is_reset:
             message = "hostrouting was reset, so there is nothing to keep any more"

@@ -18,7 +18,7 @@ from hostrouting.boot import (
     program_path,
     read_asset,
 )
-from hostrouting.config import WatchConfig, WatchMode
+from hostrouting.config import WatchConfig
 from hostrouting.config.rules import write_duration
 from hostrouting.exceptions import UnitError
 from hostrouting.findings import APPLY, OPTIONAL, NodeFinding, is_refused, of_optional, refused
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from phases import Context
 
 #: The unit of each mode.
-UNIT_OF: Final = {WatchMode.TIMER: "hostrouting-watch.timer", WatchMode.SERVICE: "hostrouting-watch.service"}
+UNIT_OF: Final = {"timer": "hostrouting-watch.timer", "service": "hostrouting-watch.service"}
 #: The detail of the change that runs the unit, and of one that runs it anew.
 _STARTED: Final = "started"
 _RESTARTED: Final = "restarted"
@@ -65,7 +65,7 @@ _REFUSED: Final = frozenset("\"'\\\n\t")
 def has_duties(config: HostRoutingConfig) -> bool:
     """Return True if the section is enabled, and its unit has something to keep right; the timer keeps no sweep."""
     keeps_boot = config.static_routes.routes or config.route_overlap.cidrs or config.probe_snat.enabled
-    return config.watch.enabled and bool(config.asks if config.watch.mode is WatchMode.SERVICE else keeps_boot)
+    return config.watch.enabled and bool(config.asks if config.watch.mode == "service" else keeps_boot)
 
 
 def command_path(files: FileStore) -> str:
@@ -110,11 +110,7 @@ def boot_unit(config: HostRoutingConfig, command: str) -> BootUnit:
     for place, value in _values(config, command).items():
         text = text.replace(place, value)
     file = BootFile(path=f"{UNIT_DIRECTORY}/{name}", content=text.encode(), mode=0o644)
-    return BootUnit(name=name, files=(file, *_drop_ins(config)))
-
-
-def _drop_ins(config: HostRoutingConfig) -> tuple[BootFile, ...]:
-    return (drop_in(),) if config.watch.keep_foreign_routes else ()
+    return BootUnit(name=name, files=(file, drop_in()) if config.watch.keep_foreign_routes else (file,))
 
 
 def _values(config: HostRoutingConfig, command: str) -> dict[str, str]:
@@ -207,11 +203,13 @@ class ConfigureWatch(NodeTask):
             # A unit is restarted because of its files, of which others tell.
             if any(name in change.subject for name in (*UNIT_OF.values(), DROP_IN_PATH)) and change.detail != _RESTARTED
         ]
-        if self._config.watch.enabled and not has_duties(self._config):
+        section, sweep = self._config.watch, self._config.stale_cni
+        has_timer = section.enabled and section.mode == "timer"
+        if section.enabled and not has_duties(self._config):
             found.append(NodeFinding("watch", "hostRouting.watch", _IDLE, "warning"))
-        elif _asks_a_timer_to_sweep(self._config):
+        elif has_timer and sweep.enabled and sweep.sweep == "clean":
             found.append(NodeFinding("watch", "hostRouting.staleCni.sweep", _NO_SWEEP, "warning"))
-        if _asks_a_timer_to_count(self._config):
+        if has_timer and section.readings != WatchConfig().readings:
             found.append(NodeFinding("watch", "hostRouting.watch.readings", _NO_COUNT, "note"))
         return found
 
@@ -238,11 +236,11 @@ class ConfigureWatch(NodeTask):
         return [unit, *_departures(unit), self._intent_with(unit)], unit
 
     def _obstacle(self) -> str:
-        if not has_duties(self._config) or self._config.watch.mode is not WatchMode.SERVICE:
+        if not has_duties(self._config) or self._config.watch.mode != "service":
             return ""
         command = command_path(self._host.files)
         problem = _problem(self._host.files, command)
-        return problem and f"the command {command} of {UNIT_OF[WatchMode.SERVICE]} {problem}, {_NO_COMMAND}"
+        return problem and f"the command {command} of {UNIT_OF['service']} {problem}, {_NO_COMMAND}"
 
     def _plan_start(self, ctx: Context, unit: str, *, is_outdated: bool) -> list[Change]:
         state = self._host.services.state(ctx, unit)
@@ -260,18 +258,6 @@ class ConfigureWatch(NodeTask):
             services.start(ctx, unit, wait=False)
             # An undo of the files stops a unit that is no longer there.
             ctx.record(change, undo=lambda _: None)
-
-
-def _has_timer(config: HostRoutingConfig) -> bool:
-    return config.watch.enabled and config.watch.mode is WatchMode.TIMER
-
-
-def _asks_a_timer_to_sweep(config: HostRoutingConfig) -> bool:
-    return _has_timer(config) and config.stale_cni.enabled and config.stale_cni.sweep == "clean"
-
-
-def _asks_a_timer_to_count(config: HostRoutingConfig) -> bool:
-    return _has_timer(config) and config.watch.readings != WatchConfig().readings
 
 
 def _departures(unit: BootUnit | None) -> list[Departure]:

@@ -119,7 +119,7 @@ def _roots(setting: Setting) -> dict[str, Path]:
     for root in roots.values():
         root.mkdir(exist_ok=True)
     announce(roots[ANNOUNCED])
-    found = read_fabric(RootedFiles(str(roots[ANNOUNCED])), now=0, uptime=None, pause=lambda: None)
+    found = read_fabric(RootedFiles(str(roots[ANNOUNCED])), pause=lambda: None)
     if len(found.addresses) != NETWORKS or found.notes:
         raise BenchmarkError(f"the files of the agent announce {len(found.addresses)} addresses: {found.notes}")
     return roots

@@ -8,7 +8,7 @@ from support.boot_units import CHECK, NSPAWN, STATIC, UPSTREAM_LINKS, departure_
 from support.boots import DROP_IN, READY, UNFINISHED, UNITS, boot
 from support.needs import require
 
-from hostrouting.boot import Boot, BootFile, BootUnit
+from hostrouting.boot import Boot
 from hostrouting.exceptions import UnitError
 from hostrouting.findings import is_refused
 from hostrouting.host import Host
@@ -245,12 +245,6 @@ class TestNotices:
         assert notice.reason == (
             "every gate is open, whatever the routes are: hostrouting.disabled is on the command line of the kernel"
         )
-
-
-def test_a_unit_has_its_unit_file() -> None:
-    """hostrouting-ready.service would require a unit that does not exist."""
-    with pytest.raises(ValueError, match=r"there must be its unit file /etc/systemd/system/a\.service"):
-        BootUnit(name="a.service", files=(BootFile(path="/a", content=b"", mode=0o644),))
 
 
 class TestOnDisk:

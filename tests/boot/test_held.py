@@ -38,7 +38,7 @@ def test_only_what_is_no_gate_any_more_is_started(host: FakeHost, ctx: Context) 
     """A gate stays held; a unit that is none is started, unless it is masked or gone; nothing is held twice."""
     host.files.tree.link("/etc/systemd/system/kubelet.service", "/dev/null")
     refuse(host, ctx)
-    assert release_ungated(ctx, host.services) == []
+    release_ungated(ctx, host.services)
     assert held_gates(ctx, host.services) == list(GATES[1:])
     Boot(host, gates=["x.service"]).install(ctx, stand_in(STATIC))
     assert held_gates(ctx, host.services) == []
@@ -53,7 +53,7 @@ def test_a_unit_at_its_limit_of_starts_is_started(host: FakeHost, ctx: Context) 
     host.services.daemon_reload(ctx)
     begun = len(host.services.operations.calls)
     host.services.operations.fail(5, UnitError("Start request repeated too quickly"))
-    assert release_ungated(ctx, host.services) == list(GATES[1:])
+    release_ungated(ctx, host.services)
     calls = host.services.operations.calls[begun:]
     unit = GATES[1]
     assert [call for call in calls if call[1:] == (unit,)] == [

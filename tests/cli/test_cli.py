@@ -215,7 +215,7 @@ def test_a_config_that_is_wrong_for_an_image_is_an_invalid_config(command: str, 
     root = tmp_path / "image"
     root.mkdir()
     refused = run_here(command, "--root", root, path)
-    assert (refused.returncode, refused.stdout) == (2, "" if command == "plan" else f"{NOT_INSTALLED}\n")
+    assert (refused.returncode, refused.stdout) == (2, "" if command == "plan" else f"{NOT_INSTALLED} in the image\n")
     assert "hostRouting.probeSnat.dev: is missing; name the device that probes come in by" in refused.stderr
     assert files_below(root) == []
 
@@ -416,7 +416,7 @@ def test_explain_draws_on_a_terminal(node: KernelNode) -> None:
 _WATCHES = """
 import sys
 from hostrouting import cli
-from hostrouting.watch import Watch
+from hostrouting.watch.task import Watch
 Watch.do = lambda *_: print(*(name for name in sys.modules if name.startswith(("hostrouting.", "phases."))))
 cli.main(["watch", sys.argv[1]])
 """

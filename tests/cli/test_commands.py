@@ -52,8 +52,8 @@ def test_every_command_line_in_an_output_can_be_run(config: HostRoutingConfig, l
     host, told = made_host(), list[object]()
 
     def ask(*tasks: Task) -> None:
-        ctx, step = Context(clock=ManualClock(auto=True)), command_line("apply", "my config.json")
-        told.extend(check_node(ctx, config, host, seconds=0, apply=step).to_mapping().items())
+        ctx = Context(clock=ManualClock(auto=True))
+        told.extend(check_node(ctx, config, host, seconds=0, path="my config.json").to_mapping().items())
         try:
             told.extend(file.content.decode() for file in boot_files(config, host=host))
             told.extend(plan(Configure(config, host=host), ctx))

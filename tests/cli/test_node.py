@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -262,33 +261,6 @@ def test_a_plan_has_a_line_for_each_of_several_that_are_alike(node: KernelNode, 
     # With --fail-on warning a warning is a bad answer.
     assert run("check", path, inside=node).returncode == 0
     assert run("check", "--fail-on", "warning", path, inside=node).returncode == 1
-
-
-@needs("kernel", "ebtables-nft")
-def test_a_long_sweep_shows_how_far_it_is_on_a_terminal_alone(node: KernelNode, tmp_path: Path) -> None:
-    """One line of stderr is written over after each batch; without a terminal there is no such line."""
-    path = config_of(tmp_path, **SWEEP)
-    leave_behind(node, 2500)
-    ours, theirs = pty.openpty()
-    done = within(node, "apply", path, stdout=subprocess.PIPE, stderr=theirs)
-    os.close(theirs)
-    shown = b"".join(iter(partial(_read_terminal, ours), b"")).decode()
-    os.close(ours)
-    assert done.returncode == 0, shown
-    assert len(done.stdout.splitlines()) == 2501
-    drawn = "".join(f"\rhostrouting: {count} of 2500 ebtables rules deleted" for count in (1000, 2000, 2500))
-    assert drawn + "\r\n" in shown
-    leave_behind(node, 2500)
-    quiet = within(node, "apply", path, capture_output=True)
-    assert quiet.returncode == 0
-    assert "of 2500 ebtables rules deleted" not in quiet.stderr
-
-
-def _read_terminal(descriptor: int) -> bytes:
-    try:
-        return os.read(descriptor, 4096)
-    except OSError:  # the other end is closed, and all was read
-        return b""
 
 
 @needs_kernel

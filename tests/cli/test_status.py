@@ -4,8 +4,11 @@ import io
 import json
 import os
 import re
+import signal
+import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -16,8 +19,9 @@ from support.in_process import Result, run_here
 from support.intent_nodes import node as node_in_memory
 from support.kernel import needs_kernel
 
+from hostrouting import history
 from hostrouting.boot import INTENT_PATH, NOT_INSTALLED
-from hostrouting.exceptions import BackendError, UnitError
+from hostrouting.exceptions import BackendError, HostFileError, UnitError
 from hostrouting.host import Host, RouteChange
 from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.testing import FakeHost, KernelNode
@@ -54,6 +58,15 @@ def on_stdin(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
         return run_here(*words, "-")
 
     return with_config
+
+
+@pytest.fixture
+def verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], str]]:
+    """Return the verdict of the next entry in the journal."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
+        journal.bind(str(tmp_path / "journal"))
+        monkeypatch.setattr(history, "recorded", partial(history.recorded, journal=str(tmp_path / "journal")))
+        yield lambda: journal.recv(10_000).partition(b"): ")[2].decode(errors="replace").partition(";")[0]
 
 
 def gated(section: Mapping[str, object], **more: object) -> dict[str, Any]:
@@ -128,6 +141,13 @@ def test_an_apply_is_no_step_while_the_default_route_is_missing(
     assert run_here("status").stdout.splitlines()[-1] == "next: hostrouting check"
 
 
+def test_a_route_in_force_counts_without_a_default_route(host: FakeHost, on_stdin: Callable[..., Result]) -> None:
+    """It is the one that the config asks for, though nothing says by which gateway it would be added now."""
+    on_stdin(gated({"staticRoutes": MENDED["staticRoutes"]}), "apply")
+    host.routes.apply([RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length])
+    assert "routes: 1 of 1 routes are in force" in run_here("status").stdout
+
+
 def test_a_silent_cloud_is_not_asked_by_status(host: FakeHost, on_stdin: Callable[..., Result]) -> None:
     """The rules are installed, so it has answered, or was silent then, too."""
     host.metadata.error = BackendError("no answer")
@@ -157,6 +177,21 @@ def test_where_nothing_is_installed(tmp_path: Path) -> None:
     assert run_here("check", "--root", tmp_path).returncode == 2
 
 
+@pytest.mark.parametrize("lost", ["static-routes", "hostrouting-ready", None])
+def test_what_an_earlier_config_has_left(host: FakeHost, on_stdin: Callable[..., Result], lost: str | None) -> None:
+    """Units without a config, not all of them perhaps: exit 2, they are named, and the next step removes them."""
+    on_stdin(gated(MENDED), "apply")
+    host.files.remove(INTENT_PATH)
+    if lost:
+        host.files.remove(f"/etc/systemd/system/{lost}.service")
+    told = run_here("status")
+    assert (told.returncode, told.stdout) == (2, "")
+    assert re.search(f"{NOT_INSTALLED}, but an earlier one has left /etc/.* and [0-9]+ more; run: ", told.stderr)
+    reset = run_here(*told.stderr.rpartition("run: hostrouting ")[2].split())
+    assert (reset.returncode, reset.stdout.splitlines()[-1]) == (0, NOT_INSTALLED)
+    assert run_here("status").stderr == f"hostrouting: {NOT_INSTALLED}\n"
+
+
 def test_without_config_the_installed_one_is_meant(
     host: FakeHost, on_stdin: Callable[..., Result], config: Path, tmp_path: Path
 ) -> None:
@@ -178,6 +213,38 @@ def test_a_config_on_stdin_is_named(on_stdin: Callable[..., Result]) -> None:
     refused = on_stdin("{", "check")
     assert refused.returncode == 2
     assert refused.stderr.startswith("hostrouting: the config on stdin is not JSON: line 1, column 2")
+
+
+def test_an_answer_that_cannot_be_written_changes_no_verdict(
+    on_stdin: Callable[..., Result], verdict: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal has what the apply has done, and stderr what went wrong then."""
+    with monkeypatch.context() as patched:
+        patched.setattr("hostrouting.cli.print_lines", Mock(side_effect=HostFileError("no room")))
+        applied = on_stdin(gated(MENDED), "apply")
+    assert (applied.returncode, applied.stderr) == (3, "hostrouting: no room\n")
+    assert verdict() == f"right: {RIGHT}, no gate is held"
+    on_stdin("{", "apply")
+    assert verdict().startswith("the config on stdin is not JSON")
+
+
+def test_a_second_signal_is_named_in_the_journal(
+    host: FakeHost, on_stdin: Callable[..., Result], verdict: Callable[[], str]
+) -> None:
+    """SIGINT begins the undo of an apply, SIGTERM ends it: exit 130, and a line on what is left."""
+    on_stdin(gated(MENDED), "apply")
+    verdict()
+
+    def interrupt() -> None:
+        signal.raise_signal(signal.SIGINT)
+        host.routes.steps.plan(1, lambda: signal.raise_signal(signal.SIGTERM))
+
+    host.routes.steps.plan(1, interrupt)
+    both = [{"destination": "172.16.8.0/22"}, {"destination": "172.16.16.0/24"}]
+    ended = on_stdin(gated(MENDED, staticRoutes={"enabled": True, "routes": both}), "apply")
+    assert ended.returncode == 130
+    assert "the undo was ended; 1 changes stay, the newest is: + 172.16.16.0/24" in ended.stderr
+    assert verdict() == "a second signal ended the run, or its undo"
 
 
 def test_every_answer_has_a_version(on_stdin: Callable[..., Result]) -> None:
@@ -210,12 +277,13 @@ def test_a_failed_apply_says_at_most_twelve_lines(on_stdin: Callable[..., Result
 def test_a_status_without_an_answer_of_systemd(
     host: FakeHost, on_stdin: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The routes are proven all the same; what only systemd knows is called unknown, and `check` has the reason."""
+    """The routes are proven all the same; what only systemd knows is called unknown, and the sentence says why."""
     on_stdin(gated(MENDED), "apply")
     monkeypatch.setattr(host.services, "state", Mock(side_effect=UnitError("no answer")))
-    told = run_here("status").stdout
-    assert told.startswith(f"right: {RIGHT}")
-    assert f"{NSPAWN}: open (unknown)" in told
+    sentence, *facts = run_here("status").stdout.splitlines()
+    unasked = "not looked at: no answer; run: hostrouting check"
+    assert sentence == f"right as far as asked: {RIGHT}, no gate is held, {unasked}"
+    assert facts[-2:] == [f"{NSPAWN}: open (unknown)", "next: hostrouting check"]
 
 
 @needs_kernel
@@ -242,12 +310,34 @@ def test_a_plan_says_what_its_apply_does(host: FakeHost, on_stdin: Callable[...,
     planned = on_stdin(gated(CHECKED), "plan")
     assert planned.returncode == 1
     assert planned.stdout.splitlines()[-2:] == [f"worse than now: {worse}", "apply would refuse this"]
-    assert json.loads(on_stdin(gated(CHECKED), "plan", "--json").stdout)["worse"] == [worse]
+    told = json.loads(on_stdin(gated(CHECKED), "plan", "--json").stdout)
+    assert (told["worse"], "holds" in told) == ([worse], False)
     refused = on_stdin(gated(CHECKED), "apply")
     assert (refused.returncode, refused.stdout.partition(":")[0], worse in refused.stderr) == (1, "right", True)
     forced = on_stdin(gated(CHECKED), "apply", "--force")
     assert (forced.returncode, forced.stdout.splitlines()[-1].partition(":")[0]) == (1, "wrong")
     assert host.routes.routes_of(OUR_PROTOCOL) == []
+
+
+def test_break_glass_keeps_the_gates_of_a_plan_open(host: FakeHost, on_stdin: Callable[..., Result]) -> None:
+    """STRICT would hold them, and will not; the proof is as bad as without."""
+    assert json.loads(on_stdin(gated(CHECKED), "plan", "--json").stdout)["holds"] == [NSPAWN]
+    host.files.write("/run/hostrouting.disabled", b"", mode=0o644)
+    open_by = "none, break-glass keeps them open: /run/hostrouting.disabled exists"
+    told = on_stdin(gated(CHECKED), "plan")
+    assert (told.returncode, told.stdout.splitlines()[-1]) == (1, f"gates that STRICT holds then: {open_by}")
+    assert "holds" not in json.loads(on_stdin(gated(CHECKED), "plan", "--json").stdout)
+
+
+def test_a_check_advises_no_apply_that_would_be_refused(on_stdin: Callable[..., Result], tmp_path: Path) -> None:
+    """It names the plan, which says why; of a config that an apply takes, that apply."""
+    on_stdin(gated(MENDED), "apply")
+    path = tmp_path / "config.json"
+    for section, command, status in (CHECKED, "plan", 1), ({**MENDED, "watch": {"enabled": True}}, "apply", 0):
+        path.write_text(json.dumps({"hostRouting": gated(section)}))
+        advised = {*re.findall("run: (hostrouting .*)", run_here("check", path).stdout)}
+        assert advised == {f"hostrouting {command} {path}"}
+        assert run_here("apply", path).returncode == status
 
 
 def test_a_plan_shows_the_files_that_differ(on_stdin: Callable[..., Result]) -> None:

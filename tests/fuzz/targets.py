@@ -161,7 +161,7 @@ def _fabric(files: MemoryFiles) -> None:
     }.items():
         if not files.exists(path):
             files.write(path, content, mode=0o644)
-    found = fabric.read_fabric(files, now=0, uptime=None, pause=lambda: None)
+    found = fabric.read_fabric(files, pause=lambda: None)
     assert all(map(str.isprintable, (found.source, *found.notes))), "a terminal may not obey a note"
     assert found.addresses or found.notes
 

@@ -134,7 +134,7 @@ class TestOnTheKernel:
         def refuse(*_: object) -> int:
             raise OSError(number, "refused")
 
-        monkeypatch.setattr("hostrouting.host.netlink.classifiers._system_call", lambda: refuse)
+        monkeypatch.setattr("hostrouting.host.netlink.classifiers._bpf", refuse)
         assert layer.classifiers("eth0") == ()
 
     def test_programs_that_may_not_be_read_are_logged(
@@ -146,7 +146,7 @@ class TestOnTheKernel:
         def refuse(*_: object) -> int:
             raise OSError(number, "refused")
 
-        monkeypatch.setattr("hostrouting.host.netlink.classifiers._system_call", lambda: refuse)
+        monkeypatch.setattr("hostrouting.host.netlink.classifiers._bpf", refuse)
         number = errno.EPERM
         assert [layer.classifiers("eth0") for _ in range(2)] == [(), ()]
         assert caplog.messages == ["which BPF programs are attached by tcx cannot be told without CAP_SYS_ADMIN"]

@@ -22,8 +22,7 @@ from hostrouting.host.netlink.frames import attribute
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer, _KernelTransport
 from hostrouting.net.addresses import IPV6, Address
 from hostrouting.net.links import Neighbour, Station
-from hostrouting.net.route_text import KINDS
-from hostrouting.net.routes import ObservedRoute
+from hostrouting.net.routes import KINDS, ObservedRoute
 from hostrouting.testing import KernelNode
 from hostrouting.testing.memory_link_layer import MemoryLinkLayer
 

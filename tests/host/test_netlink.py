@@ -259,7 +259,7 @@ def test_rules_name_the_selectors_that_a_lookup_does_not_cover(node: KernelNode,
         "priority 17 to 9.0.0.0/8 lookup main suppress_prefixlength 0",
     ):
         node.ip("rule", "add", *words.split())
-    assert {rule.priority: rule.other_selectors for rule in backend.rules() if 9 < rule.priority < 18} == {
+    assert {rule.priority: (*sorted(rule.selectors),) for rule in backend.rules() if 9 < rule.priority < 18} == {
         10: ("fwmark",),
         11: ("iif",),
         12: ("oif",),

@@ -71,22 +71,15 @@ class TestOfflineUnits(ServiceManagerContract):
         """The units of the contract."""
         return OfflineUnits(str(image))
 
-    def test_nothing_is_started(
-        self, image: Path, files: FileStore, ctx: Context, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """Reload, start and stop do nothing in an image, and the log says so."""
+    def test_nothing_is_started(self, image: Path, files: FileStore, ctx: Context) -> None:
+        """Reload, start and stop do nothing in an image."""
         services = OfflineUnits(str(image))
         Units(services, files, ctx).install("ct-offline.service", program=f"/bin/touch {image}/started")
-        with caplog.at_level("INFO"):
-            services.daemon_reload(ctx)
-            services.start(ctx, "ct-offline.service")
-            services.stop(ctx, "ct-offline.service")
+        services.daemon_reload(ctx)
+        services.start(ctx, "ct-offline.service")
+        services.stop(ctx, "ct-offline.service")
         assert not (image / "started").exists()
         assert services.running(ctx, "ct-offline.service") == []
-        assert caplog.messages == [
-            f"offline: no 'systemctl {verb}' in the image {image}"
-            for verb in ("daemon-reload", "start ct-offline.service", "stop ct-offline.service")
-        ]
 
     def test_units_of_the_distribution_are_found(self, files: FileStore, image: Path, ctx: Context) -> None:
         """A gate may lie in any folder that systemd reads, over a link or not."""

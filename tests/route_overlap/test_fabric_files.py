@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from support.fabric_answers import HOST, NOTHING, OFF, Answer, of_pool
-from support.fabric_files import DATA, NOW, SWITCHED_ON, Files, answers_of_bash, record
+from support.fabric_files import DATA, SWITCHED_ON, Files, answers_of_bash, record
 
 from hostrouting.exceptions import HostFileError
 from hostrouting.route_overlap import fabric
@@ -79,7 +79,7 @@ class TestOddFiles:
             pauses.append(len(pauses))
             files.tree.write(fabric.POOL, whole[: len(whole) - 2 + len(pauses)], mode=0o644)
 
-        assert len(fabric.read_fabric(files, now=NOW, uptime=None, pause=pause).addresses) == 2
+        assert len(fabric.read_fabric(files, pause=pause).addresses) == 2
         assert len(pauses) == 2
 
     def test_an_emptied_pool_is_read_again(self, folder: Path) -> None:
@@ -102,7 +102,7 @@ class TestOddFiles:
         def pause() -> None:
             files.tree.write(fabric.POOL, whole, mode=0o644)
 
-        assert len(fabric.read_fabric(files, now=NOW, uptime=None, pause=pause).addresses) == 2
+        assert len(fabric.read_fabric(files, pause=pause).addresses) == 2
 
     def test_a_pool_may_vanish_while_it_is_read(self, folder: Path) -> None:
         """The boot script says no more than that it has no addresses."""
@@ -118,5 +118,5 @@ class TestOddFiles:
         for name, content in (fabric.CONFIGURATION, SWITCHED_ON), (fabric.POOL, HOST):
             files.tree.write(name, content, mode=0o644)
         files.fail_at(number, HostFileError("no luck"))
-        found = fabric.read_fabric(files, now=NOW, uptime=None, pause=lambda: None)
+        found = fabric.read_fabric(files, pause=lambda: None)
         assert found.notes

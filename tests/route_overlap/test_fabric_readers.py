@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.fabric_files import (
     DATA,
-    NOW,
     SWITCHED_ON,
     Files,
     answer_of_python,
@@ -154,6 +153,6 @@ def test_the_files_of_an_image_are_read_below_its_root(tmp_path: Path) -> None:
     files = RootedFiles(str(tmp_path))
     files.write(fabric.CONFIGURATION, SWITCHED_ON, mode=0o644)
     files.write(fabric.POOL, record(b"IPoIB_Data", DATA), mode=0o644)
-    found = fabric.read_fabric(files, now=NOW, uptime=None, pause=lambda: None)
+    found = fabric.read_fabric(files, pause=lambda: None)
     assert [format_ipv4(address) for _, address in found.addresses] == ["172.16.1.4", "172.17.1.4"]
     assert found.notes == ()

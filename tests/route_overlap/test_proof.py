@@ -25,7 +25,10 @@ def test_addresses_that_the_default_route_decides_are_fine(node: MemoryBackend) 
 def test_a_shadowed_cidr_is_one_finding_with_the_route_that_shadows_it(node: MemoryBackend) -> None:
     """A finding has its kind, range, devices and deciding route, and the report the one route that repairs it."""
     finding = Finding(kind="overlap", first="172.16.8.0", last="172.16.11.255", devs=("ib0",), dev="ib0", route=IB)
-    suggested = SuggestedRoute(destination="172.16.8.0/22", gateway="10.224.0.1", dev="eth0", takes_from=("ib0",))
+    [offender] = [route for route in node.routes() if str(route) == IB]
+    suggested = SuggestedRoute(
+        destination="172.16.8.0/22", gateway="10.224.0.1", dev="eth0", takes_from=("ib0",), offender=offender
+    )
     assert prove(node, "172.16.8.0/22") == CidrReport(
         cidr="172.16.8.0/22", findings=(finding,), suggested_routes=(suggested,)
     )

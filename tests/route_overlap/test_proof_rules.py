@@ -1,9 +1,13 @@
 """The findings of a proof where rules, routes that refuse, and sources decide."""
 
+from pathlib import Path
+
 import pytest
 from support.kernel import needs_kernel
 from support.overlap_proofs import prove, shapes
+from support.overlap_worlds import run_script
 
+from hostrouting.fib import Fib
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import parse_cidr, parse_ipv4
 from hostrouting.net.routes import Route
@@ -139,3 +143,23 @@ def test_the_source_that_the_kernel_chooses_is_asked_about(node: MemoryBackend) 
     [finding] = prove(node, "10.96.0.0/12").findings
     assert (finding.kind, finding.first, finding.last) == ("overlap", "10.96.0.0", "10.96.255.255")
     assert finding.route == "10.96.0.0/16 dev ib0 table 88 scope link"
+
+
+@needs_kernel
+def test_a_rule_that_came_and_went_changes_no_words(tmp_path: Path) -> None:
+    """The kernel names table local from then on. No finding does: not that of the model, nor that of the script."""
+    with KernelNode.made() as node:
+        for dev, address in (("eth0", "10.224.0.4/16"), ("ib0", "172.16.1.4/16")):
+            node.add_link(dev)
+            node.add_address(dev, address)
+        node.add_route("default", gateway="10.224.0.1", dev="eth0")
+        backend = NetlinkBackend(netns=node.name)
+        lines = prove_egress(backend, ["172.16.1.4/32"]).lines()
+        for verb in ("add", "del"):
+            node.ip("rule", verb, "priority", "9", "to", "10.9.0.0/16", "lookup", "88")
+        model = Fib.of(backend.links(), backend.routes(), backend.rules())
+        assert (
+            lines == prove_egress(backend, ["172.16.1.4/32"]).lines() == prove_egress(model, ["172.16.1.4/32"]).lines()
+        )
+        marker = run_script(node, tmp_path, ["172.16.1.4/32"]).markers["route-overlap.detected"]
+        assert marker.splitlines() == lines

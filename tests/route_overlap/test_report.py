@@ -99,12 +99,9 @@ def test_the_message_without_default_route() -> None:
     node = Node(default=False)
     unknown = "the node has no IPv4 default route and the config names no expectedDevs, so it is unknown where"
     route = "(172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4)"
-    verdict = prove_egress(node, ["172.16.8.0/22"]).verdict
-    assert verdict == f"{unknown} 172.16.8.0/22 should leave; it leaves by ib0 {route}"
-    verdict = prove_egress(node, ["172.16.8.0/22", "10.96.0.0/16"]).verdict
-    assert (
-        f"10.96.0.0/16 should leave:\n  172.16.8.0/22\n    172.16.8.0 to 172.16.11.255: leaves by ib0 {route}"
-        in verdict
+    assert prove_egress(node, ["172.16.8.0/22"]).verdict == (
+        f"{unknown} 172.16.8.0/22 should leave:\n"
+        f"  172.16.8.0/22\n    172.16.8.0 to 172.16.11.255: leaves by ib0 {route}"
     )
 
 

@@ -14,8 +14,8 @@ from hostrouting.host import Host, NextHop, Route
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.net.addresses import Address
-from hostrouting.route_overlap.proof import routers, silent_routers
-from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
+from hostrouting.route_overlap.proof import silent_routers
+from hostrouting.testing import FakeHost, KernelNode
 from phases import Context
 
 REASON = "does not answer, though the kernel has asked again just now: see the router, and the link to it"
@@ -24,10 +24,14 @@ SILENT = NodeFinding("silent-gateway", "10.224.0.1 dev eth0", REASON, "warning")
 
 def test_the_gateways_by_expected_devices_are_asked() -> None:
     """Of the default routes and of our routes, each once; not of other devices, routes, or without a gateway."""
-    node = MemoryBackend()
+    host = FakeHost()
+    node = host.routes
     for dev, address in (("eth0", "10.224.0.4/16"), ("eth1", "10.225.0.4/16"), ("ib0", "172.16.1.4/16")):
         node.add_link(dev)
         node.add_address(dev, address)
+        host.link_layer.add_device(dev)
+        for gateway in ("10.224.0.1", "10.224.0.8", "10.224.0.9", "10.225.0.1", "172.16.0.1"):
+            host.link_layer.silence(dev, gateway)
     hops = (NextHop(Address.parse("10.224.0.1"), "eth0"), NextHop(Address.parse("10.225.0.1"), "eth1"))
     node.insert_route(Route(network=0, prefix_length=0, nexthops=hops, protocol=3))
     node.add_route("default", gateway="172.16.0.1", dev="ib0", metric=100)
@@ -35,10 +39,10 @@ def test_the_gateways_by_expected_devices_are_asked() -> None:
     node.add_route("10.96.0.0/16", gateway="10.224.0.9", dev="eth0", protocol=142)
     node.add_route("10.97.0.0/16", gateway="10.224.0.1", dev="eth0", protocol=142)
     node.add_route("10.98.0.0/16", gateway="10.224.0.8", dev="eth0", protocol=3)
-    assert routers(node.routes(), ["eth0", "eth1"]) == [
-        ("eth0", "10.224.0.1"),
-        ("eth1", "10.225.0.1"),
-        ("eth0", "10.224.0.9"),
+    assert [found.subject for found in silent_routers(Context(), host, ["eth0", "eth1"])] == [
+        "10.224.0.1 dev eth0",
+        "10.225.0.1 dev eth1",
+        "10.224.0.9 dev eth0",
     ]
 
 

@@ -12,12 +12,14 @@ from support.kernel import powerless
 from support.needs import needs
 from support.stale_cni_worlds import NODE_RULES, arp_reply, config_of, context, dnat, node_of, whole_state
 
+from hostrouting.boot import NOT_INSTALLED
 from hostrouting.check import check_node
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import InvalidConfigError, LockHeldError, PermissionDeniedError
 from hostrouting.journal import from_json
-from hostrouting.stale_cni import sweep_node
+from hostrouting.stale_cni import CleanStaleCNI, sweep_node
 from hostrouting.stale_cni.report import SweepReport
+from hostrouting.status import verdict_now
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context
 from phases.testing import ManualClock
@@ -100,6 +102,19 @@ def test_an_object_has_the_same_json_form_in_an_answer_and_in_the_journal() -> N
     record = from_json(json.dumps({"objects": details, "boot_id": "", "time": "", "ebtables-save": {}}).encode())
     assert record.damage == ""
     assert sorted(map(str, record.objects)) == sorted(str(verdict.object) for verdict in report.spared)
+
+
+def test_a_run_leaves_nothing_on_its_task() -> None:
+    """One task may run twice: what a sweep spared and recorded is in its report, and a verdict after it looks."""
+    host, config = made_host(), config_of()
+    task = CleanStaleCNI(config, host=host)
+    before = {**vars(task)}
+    task.do(context())
+    # Of all readings of a watch, the observer logs each thing once.
+    assert {name: value for name, value in vars(task).items() if name != "_observer"} == before
+    sentence, spared = verdict_now(context(), host, config)
+    assert sentence == NOT_INSTALLED
+    assert [*spared] == check_node(context(), config, host).to_mapping()["spared"]
 
 
 def test_with_v_each_object_that_is_left_alone_is_listed() -> None:

@@ -54,7 +54,7 @@ def test_the_plan_names_each_object_and_why_it_goes() -> None:
 def test_a_check_finds_the_objects_that_the_plan_removes() -> None:
     """Each stale object is a finding of the kind `stale-cni`."""
     host = made_host()
-    findings = sweep(host).findings(context())
+    findings = sweep(host).findings(context())[0]
     assert [finding.subject for finding in findings] == STALE
     why = f"no live endpoint of azure-vnet has {DEAD}"
     assert findings[0] == NodeFinding("stale-cni", STALE[0], f"{why}; apply the config")
@@ -64,7 +64,7 @@ def test_a_check_says_why_the_sweep_cannot_work() -> None:
     """While azure-vnet is configured, no finding tells the user to run a command that would be refused."""
     host = made_host()
     host.files.tree.write(CONFLIST, b'{"type": "azure-vnet"}', mode=0o644)
-    (finding, *_) = sweep(host).findings(context())
+    (finding, *_) = sweep(host).findings(context())[0]
     assert finding.reason == (
         f"no live endpoint of azure-vnet has {DEAD}; cannot be removed now: "
         "azure-vnet is still in use: /etc/cni/net.d/10-azure.conflist names azure-vnet"
@@ -75,7 +75,7 @@ def test_without_privilege_no_check_says_that_all_is_well() -> None:
     """Rules that could not be read may be stale; but all findings in the rest are reported."""
     host = made_host()
     host.ebtables.may_read = False
-    assert {each.kind for each in sweep(host).findings(context())} == {"stale-cni"}
+    assert {each.kind for each in sweep(host).findings(context())[0]} == {"stale-cni"}
     bare = FakeHost()
     bare.ebtables.may_read = False
     with pytest.raises(PermissionDeniedError, match="cannot tell if a removed CNI left anything"):
@@ -145,7 +145,7 @@ def test_without_the_section_nothing_happens(config: HostRoutingConfig) -> None:
     after = whole_state(host)
     calls = len(host.ebtables.operations.calls)
     sweep(host, config).do(context())
-    assert (sweep(host, config).plan(context()), sweep(host, config).findings(context())) == ([], [])
+    assert (sweep(host, config).plan(context()), sweep(host, config).findings(context())) == ([], ([], []))
     assert len(host.ebtables.operations.calls) == calls
     assert whole_state(host) == after
 
@@ -156,7 +156,7 @@ def test_an_image_has_nothing_to_sweep() -> None:
     task = sweep(host)
     task.do(context())
     task.undo(context())
-    assert (task.plan(context()), task.plan_undo(context()), sweep(host).findings(context())) == ([], [], [])
+    assert (task.plan(context()), task.plan_undo(context()), sweep(host).findings(context())) == ([], [], ([], []))
 
 
 @pytest.mark.parametrize("path", [STATE_PATH, ENDPOINTS_PATH])
@@ -164,7 +164,7 @@ def test_an_empty_state_has_no_pods(path: str) -> None:
     """An empty store has 0 bytes: no pod lives by it, and nothing is refused."""
     host = made_host()
     host.files.tree.write(path, b"", mode=0o600)
-    assert [finding.subject for finding in sweep(host).findings(context())] == STALE
+    assert [finding.subject for finding in sweep(host).findings(context())[0]] == STALE
     sweep(host).do(context())
     assert there(host) == []
 

@@ -7,7 +7,6 @@ import pytest
 from hostrouting.config import StaticRoute
 from hostrouting.host import OUR_PROTOCOL, Route
 from hostrouting.static_routes.converge import Repair, repair
-from hostrouting.static_routes.reconcile import place_of
 from hostrouting.testing import FakeHost, MemoryBackend
 from phases import Context
 
@@ -31,7 +30,7 @@ def host(node: MemoryBackend) -> FakeHost:
 
 
 def repaired(host: FakeHost, *routes: StaticRoute, leave: tuple[StaticRoute, ...] = ()) -> Repair:
-    places = [place_of(route) for route in leave]
+    places = [route.place for route in leave]
     return repair(Context(), routes, host, logging.getLogger("repair"), leave=places)
 
 
@@ -75,7 +74,7 @@ def test_a_route_that_needs_a_default_route_waits(host: FakeHost, node: MemoryBa
     node.insert_route(default)
     assert repaired(host, FIRST, incomplete).waiting == {}
     node.delete_route(default)
-    assert repaired(host, FIRST, incomplete).waiting
+    assert repaired(host, FIRST, incomplete).waiting == {}
     assert "172.16.3.0/24 dev eth0" in ours(node)
 
 

@@ -25,6 +25,7 @@ def reasons(route: StaticRoute, *observed: ObservedRoute) -> list[str]:
 
 
 BOTH = StaticRoute(destination="172.16.1.0/24")
+OURS = ObservedRoute.parse("172.16.1.0/24", "eth0", "10.224.0.1", protocol=142)
 
 
 class TestFound:
@@ -32,20 +33,15 @@ class TestFound:
         """A complete route is taken as it is."""
         route = StaticRoute(destination="172.16.1.0/24", gateway="172.18.1.1", dev="eth0", metric=7)
         assert resolved(route) == ["172.16.1.0/24 via 172.18.1.1 dev eth0 proto 142 metric 7"]
-        assert resolve([route], []).looked_up == ()
 
     def test_device_and_gateway(self) -> None:
         """Both come from the default route of the lowest metric, which the kernel shows first."""
         assert resolved(BOTH, ETH0, ETH1) == ["172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"]
-        assert resolve([BOTH], [ETH0, ETH1]).looked_up == (
-            "dev eth0 and gateway 10.224.0.1 (the first of several next hops)",
-        )
 
     def test_the_gateway_of_the_device(self) -> None:
         """A device that is given has its own default gateway."""
         route = StaticRoute(destination="172.16.1.0/24", dev="eth1")
         assert resolved(route, ETH0, ETH1) == ["172.16.1.0/24 via 10.224.0.2 dev eth1 proto 142"]
-        assert resolve([route], [ETH1]).looked_up == ("gateway 10.224.0.2 for dev eth1",)
 
     def test_the_device_for_a_gateway(self) -> None:
         """A gateway that is given is reached by the default route's device."""
@@ -63,7 +59,6 @@ class TestFound:
         """All destinations of `default dev ppp0` are on the link, and so is ours."""
         ppp0 = ObservedRoute(0, 0, dev="ppp0", scope=253)
         assert resolved(BOTH, ppp0) == ["172.16.1.0/24 dev ppp0 proto 142 scope link"]
-        assert resolve([BOTH], [ppp0]).looked_up == ("dev ppp0 and no gateway",)
 
     def test_a_gateway_that_is_taken_to_be_on_the_link(self) -> None:
         """An `onlink` default gateway needs the same word in our route."""
@@ -88,6 +83,26 @@ class TestMissing:
     def test_routes_that_are_no_default_route(self, default: ObservedRoute) -> None:
         """Only an unmarked unicast default route of table main, for all packets, is one to go by."""
         assert reasons(BOTH, default) == ["table main has no IPv4 default route"]
+
+    @pytest.mark.parametrize(
+        ("route", "standing", "is_kept"),
+        [
+            (BOTH, OURS, True),
+            (StaticRoute(destination="172.16.1.0/24", dev="eth0"), OURS, True),
+            (StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1"), OURS, True),
+            (StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.9"), OURS, False),
+            (StaticRoute(destination="172.16.1.0/24", dev="ib0"), OURS, False),
+            (StaticRoute(destination="172.16.1.0/24", metric=7), OURS, False),
+            (BOTH, OURS._replace(protocol=4), False),
+            (BOTH, OURS._replace(kind="blackhole", gateway=None, dev=None), False),
+        ],
+    )
+    def test_ours_that_stands_needs_no_default_route(
+        self, route: StaticRoute, standing: ObservedRoute, is_kept: bool
+    ) -> None:
+        """It is what the config asks for, with any device or gateway where that names none; another route is not."""
+        assert resolved(route, standing) == [str(standing)] * is_kept
+        assert len(reasons(route, standing)) == (not is_kept)
 
     def test_a_device_without_default_route(self) -> None:
         """A device that no default route leaves by has no gateway."""

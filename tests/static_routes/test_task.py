@@ -163,9 +163,11 @@ class TestPlan:
         host = FakeHost()
         host.routes.add_link("eth0")
         host.routes.add_route("172.16.8.0/22", dev="eth0", protocol=OUR_PROTOCOL)
-        changes = ConfigureStaticRoutes(config_of([CONFIG.static_routes.routes[1]]), host=host).plan(ctx)
+        route = StaticRoute(destination="172.16.8.0/22", gateway="10.224.0.1")
+        changes = ConfigureStaticRoutes(config_of([route]), host=host).plan(ctx)
         assert str(changes[0]) == (
-            "+ 172.16.8.0/22 (looked up when a default route is there: table main has no IPv4 default route)"
+            "+ 172.16.8.0/22 via 10.224.0.1 "
+            "(looked up when a default route is there: table main has no IPv4 default route)"
         )
         assert not [change for change in changes if change.action == "-"]
         assert ctx.clock.monotonic() == 0

@@ -163,7 +163,8 @@ class MemoryOracle:
     def sources(self, destinations: Sequence[int], answers: Sequence[Answer]) -> list[set[int]]:
         found: list[set[int]] = []
         for destination, answer in zip(destinations, answers, strict=True):
-            hops = self._node.fib.decide(Packet(destination)).hops if answer.devs else ()
+            route = self._node.fib.decide(Packet(destination)).route if answer.devs else None
+            hops = [hop for hop in route.hops if not hop.dead] if route else []
             found.append({source for hop in hops if (source := self._source(destination, hop))})
         return found
 

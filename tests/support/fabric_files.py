@@ -13,7 +13,6 @@ from hostrouting.host.files.store import RootedFiles
 from hostrouting.route_overlap import fabric
 
 NOW: Final = 1_700_000_000
-_UPTIME: Final = 300
 
 DATA: Final = b"NUMPAIRS:2|00155D33FF1D:172.16.1.4|00155D33FF1E:172.17.1.4"
 SWITCHED_ON: Final = b"# The agent's settings\nProvisioning.Enabled=y\nOS.EnableRDMA=y\n"
@@ -45,13 +44,13 @@ class Files(NamedTuple):
 # --- the two readers -------------------------------------------------------------------------------------------------
 
 
-def answer_of_python(folder: Path, *, uptime: float | None = _UPTIME) -> str:
+def answer_of_python(folder: Path) -> str:
     """Return the answer for the files of a folder, as text."""
     with (
         patch.object(fabric, "CONFIGURATION", f"{folder}/waagent.conf"),
         patch.object(fabric, "POOL", f"{folder}/.kvp_pool_0"),
     ):
-        found = fabric.read_fabric(RootedFiles(), now=NOW + 0.5, uptime=uptime, pause=lambda: None)
+        found = fabric.read_fabric(RootedFiles(), pause=lambda: None)
     macs, addresses = ([str(pair[column]) for pair in found.addresses] for column in (0, 1))
     awaited = "yes" if found.awaited else ""
     lines = [
@@ -64,9 +63,8 @@ def answer_of_python(folder: Path, *, uptime: float | None = _UPTIME) -> str:
 
 
 _PROGRAM: Final = r"""
-unset EPOCHSECONDS # Else it could not be set.
-EPOCHSECONDS=@NOW@ fabric_pause=0 fabric_uptime=$1
-[[ $2 ]] && stat() { echo "$status"; }
+fabric_pause=0
+[[ $1 ]] && stat() { echo "$status"; }
 while read -r folder status; do
   fabric_configuration=$folder/waagent.conf fabric_pool=$folder/.kvp_pool_0
   read_fabric
@@ -80,17 +78,13 @@ done
 """
 
 
-def answers_of_bash(
-    folders: Sequence[Path], *, uptime: str = f"{_UPTIME}.55 9.1\n", with_stat: bool = True, before: str = ""
-) -> list[str]:
+def answers_of_bash(folders: Sequence[Path], *, with_stat: bool = True, before: str = "") -> list[str]:
     """Return the answer for each folder, from one process that prints nothing else; it runs `before` first.
 
     Without `stat` it starts no other process; every folder has a pool then.
     """
-    (folders[0] / "uptime").write_text(uptime)
     rows = [f"{folder}{'' if with_stat else _status(folder)}\n" for folder in folders]
-    program = f"{before}\n{_PROGRAM.replace('@NOW@', str(NOW))}"
-    said = run_reader(program, str(folders[0] / "uptime"), "" if with_stat else "told", text="".join(rows))
+    said = run_reader(f"{before}\n{_PROGRAM}", "" if with_stat else "told", text="".join(rows))
     answers = said.split("\0")[:-1]
     assert len(answers) == len(folders)
     return answers

@@ -1,6 +1,6 @@
 """The product with shorter waits, and its command killed on the way: for tests of troubles on a node.
 
-    python hurried.py STEP SIGNAL ARGUMENT...    `hostrouting ARGUMENT...`, signalled after its STEP-th step; 0 is none
+    python hurried.py STEP,... SIGNAL ARGUMENT...    `hostrouting ARGUMENT...`, signalled after these steps; 0 is none
 
 The product has no option to wait less: the waits are changed here, in this process and in the rendered scripts.
 """
@@ -8,7 +8,7 @@ The product has no option to wait less: the waits are changed here, in this proc
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -61,8 +61,8 @@ def hurried() -> Iterator[None]:
 
 
 @contextmanager
-def _signalled_after(step: int, number: int) -> Iterator[list[str]]:
-    """Have this process signalled when that many steps are done; the list is of those that were."""
+def _signalled_after(steps: Sequence[int], number: int) -> Iterator[list[str]]:
+    """Have this process signalled whenever so many steps are done; the list is of those that were."""
     done: list[str] = []
 
     def counted(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -70,7 +70,7 @@ def _signalled_after(step: int, number: int) -> Iterator[list[str]]:
         def call(*values: Any, **options: Any) -> Any:
             result = function(*values, **options)
             done.append(function.__qualname__)
-            if len(done) == step:
+            if len(done) in steps:
                 os.kill(os.getpid(), number)
             return result
 
@@ -82,9 +82,9 @@ def _signalled_after(step: int, number: int) -> Iterator[list[str]]:
         yield done
 
 
-def _run(step: int, number: int, *arguments: str) -> int:
+def _run(steps: Sequence[int], number: int, *arguments: str) -> int:
     with hurried():
-        with _signalled_after(step, number) as done:
+        with _signalled_after(steps, number) as done:
             status = main(arguments)
         sys.stderr.write(f"steps: {len(done)}\n")
     return status
@@ -97,4 +97,4 @@ if __name__ == "__main__":
         import coverage
 
         coverage.process_startup()
-    sys.exit(_run(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:]))
+    sys.exit(_run([*map(int, sys.argv[1].split(","))], int(sys.argv[2]), *sys.argv[3:]))

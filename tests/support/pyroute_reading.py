@@ -1,6 +1,5 @@
 """pyroute2's reading of devices, routes and rules: the second opinion on our decoders."""
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from hostrouting.host.netlink.device_codec import KNOWN_NEIGHBOUR
@@ -99,16 +98,16 @@ def _raw(message: Any) -> dict[int, bytes]:
     return attributes(bytes(message.data[message.offset : end]), HEADER_LENGTH + 12)
 
 
-def _extra(raw: Mapping[int, bytes]) -> Extra:
+def _extra(raw: dict[int, bytes]) -> Extra:
     return tuple((number, payload) for number, payload in raw.items() if number not in _OWN_FIELDS | _ANSWER_ONLY)
 
 
-def _gateway(message: Any, raw: Mapping[int, bytes]) -> Address | None:
+def _gateway(message: Any, raw: dict[int, bytes]) -> Address | None:
     text = message.get_attr("RTA_GATEWAY")
     return gateway_of(raw, IPV4) if text is None else Address.parse(text)
 
 
-def _next_hop(hop: Any, raw: Mapping[int, bytes], names: dict[int, str]) -> NextHop:
+def _next_hop(hop: Any, raw: dict[int, bytes], names: dict[int, str]) -> NextHop:
     return NextHop(
         gateway=_gateway(hop, raw),
         dev=names.get(hop["oif"], ""),

@@ -12,7 +12,7 @@ from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.testing import FakeHost, KernelNode
 from hostrouting.testing.node import Node
-from hostrouting.watch import Watch
+from hostrouting.watch.task import Watch
 from phases import Context
 
 CONFIG = HostRoutingConfig.from_mapping(

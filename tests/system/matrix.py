@@ -86,9 +86,9 @@ class Node(GatedMachine):
             self.files.write(f"{_CONFIGS}/{name}.json", text.encode(), mode=0o644)
 
     def apply(
-        self, name: str, *, step: int = 0, by: signal.Signals = signal.SIGKILL
+        self, name: str, *, step: int | str = 0, by: signal.Signals = signal.SIGKILL
     ) -> subprocess.CompletedProcess[str]:
-        """Run `hostrouting apply` in the machine with a config that was prepared, and signal it after a step."""
+        """Run `hostrouting apply` in the machine with a config that was prepared; signal it after a step or several."""
         program = ("env", f"PYTHONPATH={PROGRAM}", str(PYTHON), f"{PROGRAM}/{SCRIPT.name}")
         return self.run(*program, str(step), str(int(by)), "apply", f"{_CONFIGS}/{name}.json", check=False)
 

@@ -17,7 +17,7 @@ from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import UnitError
 from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.host.units import instance_of
-from hostrouting.watch import ConfigureWatch
+from hostrouting.watch.unit import ConfigureWatch
 from phases import Context
 
 CHECK_UNIT = f"{CHECK}.service"

@@ -10,7 +10,7 @@ from hostrouting import Configure, HostRoutingConfig
 from hostrouting.host import Host
 from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
-from hostrouting.watch import Watch
+from hostrouting.watch.task import Watch
 from phases import Context
 
 CONFIG = HostRoutingConfig.from_mapping(

@@ -12,7 +12,7 @@ from support.program import install_command, require_program
 from hostrouting.config import HostRoutingConfig
 from hostrouting.configure import Configure, Reset
 from hostrouting.host import Host
-from hostrouting.watch import ConfigureWatch
+from hostrouting.watch.unit import ConfigureWatch
 from phases import Context
 
 LINKS: Final = """

@@ -19,7 +19,7 @@ from hostrouting import Configure, HostRoutingConfig, Reset
 from hostrouting.exceptions import BackendError
 from hostrouting.host import OUR_PROTOCOL, Host, Listener, RouteEvent
 from hostrouting.testing import KernelNode
-from hostrouting.watch import Watch
+from hostrouting.watch.task import Watch
 from phases import Context, execute
 
 pytestmark = needs_kernel

@@ -16,7 +16,7 @@ from hostrouting import HostRoutingConfig
 from hostrouting.host import Host
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from hostrouting.testing import KernelNode
-from hostrouting.watch import Watch
+from hostrouting.watch.task import Watch
 
 pytestmark = needs_kernel
 

@@ -16,7 +16,9 @@ from hostrouting.boot import INTENT_PATH, Intent
 from hostrouting.exceptions import InvalidConfigError
 from hostrouting.host import Route
 from hostrouting.testing import FakeHost, MemorySupervisor
-from hostrouting.watch import LivingClock, Watch, wait_for_installed
+from hostrouting.watch.installed import wait_for_installed
+from hostrouting.watch.signs import LivingClock
+from hostrouting.watch.task import Watch
 from phases import CancelledError, Context, cancel_on_signals
 from phases.context import SystemClock
 from phases.testing import ManualClock
@@ -137,17 +139,6 @@ def test_an_alarm_is_part_of_the_state(host: FakeHost) -> None:
         {"STATUS": "routes in force: 0; alarm: 172.16.0.0/16, 172.17.0.0/16, 172.18.0.0/16 and 2 more"},
         {"STATUS": "routes in force: 0"},
     ]
-
-
-def test_a_config_with_nothing_to_keep(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
-    """One line says so, with the next step, for each config that is like that; no other config has such a line."""
-    caplog.set_level(logging.INFO)
-    watching = Watch(config(), host=host)
-    reload = [lambda each=each: watching.reload(lambda: each) for each in (config("172.16.1.0/24"), config())]
-    watch(host, watching, *reload)
-    told = [message for message in caplog.messages if message.startswith("there is nothing to keep")]
-    assert len(told) == 2
-    assert told[0].endswith("add one of them, and apply the config")
 
 
 class TestADamagedConfigAtTheStart:

@@ -21,8 +21,7 @@ from hostrouting.configure import Configure, Reset
 from hostrouting.exceptions import UnitError
 from hostrouting.testing import FakeHost
 from hostrouting.testing.strategies import configs
-from hostrouting.watch import ConfigureWatch
-from hostrouting.watch.unit import boot_unit, command_path, has_duties
+from hostrouting.watch.unit import ConfigureWatch, boot_unit, command_path, has_duties
 from phases import TaskFailedError, execute, plan, undo
 
 COMMAND: Final = "/opt/installation/bin/hostrouting"

@@ -142,7 +142,12 @@ class RootedFiles:
     def is_locked(self, path: str) -> bool:
         """See `FileStore.is_locked`."""
         status = self._find("look for locks on", path, _status, follow=True)
-        return status is not None and _has_lock(status)
+        if status is None:
+            return False
+        # From the kernel's own list: trying the lock would hold it for a moment.
+        wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+        with open("/proc/locks", encoding="utf-8") as file:  # noqa: PTH123 - pathlib is slow to import
+            return wanted in file.read().split()
 
     def _find(
         self,
@@ -300,13 +305,6 @@ def _sweep(folder: int) -> None:
                 with open_file(folder, leftover, _FILE) as descriptor:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     os.unlink(leftover, dir_fd=folder)
-
-
-def _has_lock(status: os.stat_result) -> bool:
-    # From the kernel's own list: trying the lock would hold it for a moment.
-    wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-    with open("/proc/locks", encoding="utf-8") as file:  # noqa: PTH123 - pathlib is slow to import
-        return wanted in file.read().split()
 
 
 def _obstacle(folder: int, size: int) -> int | None:

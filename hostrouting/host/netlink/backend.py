@@ -14,7 +14,7 @@ from hostrouting.collector import collector_paused
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import device_codec, rule_codec
 from hostrouting.host.netlink.batches import commit_routes
-from hostrouting.host.netlink.commit import AnswersLostError, AnyRoute, Failure, Transport, missing_after
+from hostrouting.host.netlink.commit import AnswersLostError, AnyRoute, Transport, missing_after
 from hostrouting.host.netlink.conversation import BATCH, Adapter
 from hostrouting.host.netlink.frames import UNREADABLE
 from hostrouting.host.netlink.route_reader import RouteReader, strike_seen
@@ -22,12 +22,12 @@ from hostrouting.host.netlink.route_writer import RouteWriter, dump_request, pac
 from hostrouting.net.routes import Lookup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Sequence
 
-    from hostrouting.host.netlink.commit import Step
+    from hostrouting.host.netlink.commit import Failures, Steps
     from hostrouting.host.netlink.conversation import Conversation
     from hostrouting.host.netlink.frames import Request
-    from hostrouting.host.netlink.route_codec import Signature
+    from hostrouting.host.netlink.route_codec import Echoes, Indexes
     from hostrouting.net.changes import RouteChange
     from hostrouting.net.links import Device
     from hostrouting.net.routes import ObservedRoute
@@ -104,12 +104,12 @@ class NetlinkBackend(Adapter):
 class _KernelTransport(Transport[AnyRoute]):
     """The transport of a commit that sends routes to the kernel."""
 
-    def __init__(self, kernel: Conversation, indexes: Mapping[str, int]) -> None:
+    def __init__(self, kernel: Conversation, indexes: Indexes) -> None:
         self._kernel = kernel
-        self._echoes: dict[Signature, set[int]] = {}
+        self._echoes: Echoes = {}
         self._writer = RouteWriter(indexes)
 
-    def send(self, steps: Sequence[Step[AnyRoute]]) -> dict[int, Failure]:
+    def send(self, steps: Steps[AnyRoute]) -> Failures:
         self._echoes = {}
         batches = self._writer.batches(steps, echoes=self._echoes)
         return self._kernel.deliver(batches, len(steps))
@@ -117,7 +117,7 @@ class _KernelTransport(Transport[AnyRoute]):
     def standing(self) -> list[ObservedRoute]:
         return _routes(self._kernel, dump_request())
 
-    def unfulfilled(self, steps: Sequence[Step[AnyRoute]]) -> dict[int, Failure]:
+    def unfulfilled(self, steps: Steps[AnyRoute]) -> Failures:
         """Return `missing_after` of a fresh reading, for `steps` that end with the last that were sent.
 
         A route is sent as the kernel writes it, so the kernel shows a healthy one byte for byte as it was sent, and
@@ -126,17 +126,17 @@ class _KernelTransport(Transport[AnyRoute]):
         compared.
         """
         if all(verb != "remove" for verb, _, _ in steps):
-            self._strike_seen(self._echoes)
+            self._strike_seen()
             if not any(self._echoes.values()):
                 return {}
         return missing_after(steps, self.standing())
 
-    def _strike_seen(self, echoes: dict[Signature, set[int]]) -> None:
-        """Remove every route message from `echoes` that the kernel shows; a disturbed dump leaves the rest there."""
+    def _strike_seen(self) -> None:
+        """Remove every route message from the echoes that the kernel shows; a disturbed dump leaves the rest there."""
         request = dump_request(table=_only(self._writer.tables), protocol=_only(self._writer.protocols))
         try:
             for received in self._kernel.receive_dump(request):
-                if strike_seen(received, echoes):
+                if strike_seen(received, self._echoes):
                     return
         except FileNotFoundError:  # no such table, so nothing is there
             pass
@@ -171,19 +171,16 @@ def _lookup(
             batch = destinations[start : start + size]
             packed = pack_lookups(batch, None if sources is None else sources[start : start + size], resolve=resolve)
             received = kernel.ask_many(packed, len(batch), "ip -4 route get")
-            answers += _lookups(batch, reader.read_answers(memoryview(received)))
+            decided = reader.read_answers(memoryview(received))
+            if len(decided) != len(batch):
+                raise ValueError(f"{len(decided)} answers to {len(batch)} questions")
+            routes = [None if isinstance(answer, int) else answer for answer in decided]
+            refusals = [answer if isinstance(answer, int) else 0 for answer in decided]
+            # Lookup(destination, route, refusal) for each, without a Python call for each.
+            answers += map(tuple.__new__, repeat(Lookup), zip(batch, routes, refusals, strict=True))
         return answers
 
     return kernel.consistently(read)
-
-
-def _lookups(destinations: Sequence[int], answers: Sequence[ObservedRoute | int]) -> Iterable[Lookup]:
-    if len(answers) != len(destinations):
-        raise ValueError(f"{len(answers)} answers to {len(destinations)} questions")
-    routes = [None if isinstance(answer, int) else answer for answer in answers]
-    refusals = [answer if isinstance(answer, int) else 0 for answer in answers]
-    # Lookup(destination, route, refusal) for each, without a Python call for each.
-    return map(tuple.__new__, repeat(Lookup), zip(destinations, routes, refusals, strict=True))
 
 
 def _only(numbers: set[int]) -> int | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 
     from hostrouting.fib.tables import Bucket, Key
-    from hostrouting.host.netlink.commit import AnyRoute, Step, Transport
+    from hostrouting.host.netlink.commit import AnyRoute, Failures, Step, Steps, Transport
     from hostrouting.net.changes import RouteChange
 
 _dev = attrgetter("dev")
@@ -48,11 +48,11 @@ def commit_routes(
 
 
 def _wrong_removals(
-    changes: Sequence[RouteChange], parts: Iterable[Sequence[Step[AnyRoute]]], before: Iterable[AnyRoute]
-) -> dict[int, Failure]:
+    changes: Sequence[RouteChange], parts: Iterable[Steps[AnyRoute]], before: Iterable[AnyRoute]
+) -> Failures:
     """Return the removals of routes that do not exist, or instead of which the kernel would take another one."""
     buckets = _crowded(changes, before)
-    failures: dict[int, Failure] = {}
+    failures: Failures = {}
     # In the order in which the steps are sent.
     for verb, route, position in chain.from_iterable(parts) if buckets else ():
         key = key_of(route)
@@ -93,9 +93,8 @@ def _route_parts(changes: Sequence[RouteChange]) -> list[list[Step[AnyRoute]]]:
     end = len(changes)
     while end and changes[end - 1].after is None:
         end -= 1
-    first: list[Step[AnyRoute]] = []
-    second: list[Step[AnyRoute]] = []
-    third: list[Step[AnyRoute]] = []
+    parts: list[list[Step[AnyRoute]]] = [[], [], []]
+    first, second, third = parts
     for position, change in enumerate(changes):
         moves = change.removes_first
         if moves and change.before is not None:
@@ -105,7 +104,7 @@ def _route_parts(changes: Sequence[RouteChange]) -> list[list[Step[AnyRoute]]]:
         if change.before is not None and not moves:
             ends = change.after is not None or position >= end
             (second if ends else first).append(("remove", change.before, position))
-    return [part for part in (first, second, third) if part]
+    return [part for part in parts if part]
 
 
 def _check_devices(changes: Sequence[RouteChange], names: Collection[str]) -> None:
@@ -149,19 +148,18 @@ def commit_links(
     before = [*transport.standing()]
     batch = Batch(transport, describe, " and ".join(sorted(kinds)), before)
     places = Places(before)
-    failures: dict[int, Failure] = {}
-    removals: list[Step[LinkThing]] = []
-    additions: list[Step[LinkThing]] = []
+    failures: Failures = {}
+    steps: list[Step[LinkThing]] = []
     for position, thing in enumerate(things):
-        part, verb = (removals, "remove") if position < len(remove) else (additions, "add")
-        step = _unusable(thing, devices) or (places.add(thing) if part is additions else places.remove(thing))
-        if isinstance(step, Failure):
-            failures[position] = step
+        verb, answer_to = ("remove", places.remove) if position < len(remove) else ("add", places.add)
+        answer = _unusable(thing, devices) or answer_to(thing)
+        if isinstance(answer, Failure):
+            failures[position] = answer
         else:
-            part.append((verb, step, position))
+            steps.append((verb, answer, position))
     if failures:
         raise batch.rejection(failures)
-    batch.commit([part for part in (removals, additions) if part], verify=True)
+    batch.commit(filter(None, (steps[: len(remove)], steps[len(remove) :])), verify=True)
 
 
 class Places:

@@ -11,10 +11,11 @@ import platform
 import struct
 from typing import TYPE_CHECKING, Final
 
+from hostrouting.host.netlink.conversation import call_libc
 from hostrouting.host.netlink.frames import Request, attributes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
 _GETTFILTER: Final = 46
 _TCA_KIND, _TCA_OPTIONS, _TCA_BPF_NAME = 1, 2, 7
@@ -40,38 +41,24 @@ def program_names(index: int) -> frozenset[str]:
 
     Raise PermissionError if they may not be seen. A kernel without tcx has none.
     """
-    bpf = _system_call()
-    if bpf is None:
+    if platform.machine() not in _BPF:
         return frozenset()
-    identities = _programs(bpf, index, _TCX_INGRESS) + _programs(bpf, index, _TCX_EGRESS)
-    return frozenset(_name(bpf, identity) for identity in identities) - {""}
+    identities = _programs(index, _TCX_INGRESS) + _programs(index, _TCX_EGRESS)
+    return frozenset(map(_name, identities)) - {""}
 
 
-def _system_call() -> Callable[[int, object, int], int] | None:
-    number = _BPF.get(platform.machine())
-    if number is None:
-        return None
-    import ctypes  # takes 5 ms, so only for those that look at programs
-
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def call(command: int, request: object, length: int) -> int:
-        answer: int = libc.syscall(number, command, request, length)
-        if answer < 0:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-        return answer
-
-    return call
+def _bpf(command: int, request: object, length: int) -> int:
+    return call_libc("syscall", _BPF[platform.machine()], command, request, length)
 
 
-def _programs(bpf: Callable[[int, object, int], int], index: int, direction: int) -> list[int]:
+def _programs(index: int, direction: int) -> list[int]:
     import ctypes
 
     ids = (ctypes.c_uint32 * _MOST_PROGRAMS)()
     request = ctypes.create_string_buffer(_query.size)
     _query.pack_into(request, 0, index, direction, 0, 0, ctypes.addressof(ids), _MOST_PROGRAMS, 0, 0, 0, 0, 0)
     try:
-        bpf(_PROG_QUERY, request, _query.size)
+        _bpf(_PROG_QUERY, request, _query.size)
     except OSError as error:
         if error.errno in _NOTHING_THERE:
             return []
@@ -80,13 +67,13 @@ def _programs(bpf: Callable[[int, object, int], int], index: int, direction: int
     return list(ids[: min(count, _MOST_PROGRAMS)])
 
 
-def _name(bpf: Callable[[int, object, int], int], identity: int) -> str:
+def _name(identity: int) -> str:
     """Return the name of a program; empty if it is gone."""
     import ctypes
 
     request = ctypes.create_string_buffer(struct.pack("=III", identity, 0, 0))
     try:
-        descriptor = bpf(_PROG_GET_FD_BY_ID, request, 12)
+        descriptor = _bpf(_PROG_GET_FD_BY_ID, request, 12)
     except OSError as error:
         if error.errno == errno.ENOENT:
             return ""
@@ -94,7 +81,7 @@ def _name(bpf: Callable[[int, object, int], int], identity: int) -> str:
     try:
         info = ctypes.create_string_buffer(_INFO_LENGTH)
         packed = struct.pack("=IIQ", descriptor, _INFO_LENGTH, ctypes.addressof(info))
-        bpf(_OBJ_GET_INFO_BY_FD, ctypes.create_string_buffer(packed), len(packed))
+        _bpf(_OBJ_GET_INFO_BY_FD, ctypes.create_string_buffer(packed), len(packed))
     finally:
         os.close(descriptor)
     return info.raw[_NAME_AT : _NAME_AT + _NAME_LENGTH].partition(b"\0")[0].decode(errors="replace")

@@ -19,6 +19,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import attrs
@@ -29,7 +30,7 @@ from hostrouting.net.links import Neighbour
 from hostrouting.net.routes import ObservedRoute, Route, place, signature
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 
 _logger = logging.getLogger(__name__)
 
@@ -50,6 +51,9 @@ class Failure(NamedTuple):
 #: One message: a verb, the thing, and the position of the change that it belongs to. The verbs are `add` (to an empty
 #: place), `prepend` (before the others of a place), `append` (after them) and `remove`.
 Step = tuple[str, Thing, int]
+Steps = Sequence[Step[Thing]]
+#: Refusals by the step's number, or by the change's position.
+Failures = dict[int, Failure]
 
 
 class AnswersLostError(Exception):
@@ -59,7 +63,7 @@ class AnswersLostError(Exception):
 class Transport(Protocol[Thing]):
     """A backend's way to the kernel, or to a model of it."""
 
-    def send(self, steps: Sequence[Step[Thing]]) -> Mapping[int, Failure]:
+    def send(self, steps: Steps[Thing]) -> Failures:
         """Do all the steps and return the refusals by the step's number; a refusal does not stop the rest.
 
         A removal takes the thing of its full description and no other.
@@ -70,7 +74,7 @@ class Transport(Protocol[Thing]):
         """Return everything that exists now."""
         ...
 
-    def unfulfilled(self, steps: Sequence[Step[Thing]]) -> dict[int, Failure]:
+    def unfulfilled(self, steps: Steps[Thing]) -> Failures:
         """Return `missing_after` of a fresh reading, or the same answer found faster.
 
         The steps end with those that were sent last.
@@ -89,7 +93,7 @@ class Batch(Generic[Thing]):
     #: The things that existed before; a batch that only adds to empty places needs none of them.
     before: Iterable[Thing] = ()
 
-    def commit(self, parts: Iterable[Sequence[Step[Thing]]], *, verify: bool) -> None:
+    def commit(self, parts: Iterable[Steps[Thing]], *, verify: bool) -> None:
         """Send the parts one after the other, and roll all of them back as soon as one is refused."""
         done: list[Step[Thing]] = []
         for part in parts:
@@ -102,9 +106,7 @@ class Batch(Generic[Thing]):
             if failures:
                 raise self._roll_back(failures, done)
 
-    def _send(
-        self, part: Sequence[Step[Thing]], done: Sequence[Step[Thing]]
-    ) -> tuple[Sequence[Step[Thing]], Mapping[int, Failure]]:
+    def _send(self, part: Steps[Thing], done: Steps[Thing]) -> tuple[Steps[Thing], Failures]:
         """Send one part; return the accepted steps, and the failures by the change's position."""
         refused = self._refused(part)
         if refused is None:
@@ -122,7 +124,7 @@ class Batch(Generic[Thing]):
 
     def rejection(
         self,
-        failures: Mapping[int, Failure],
+        failures: Failures,
         *,
         left_behind: Sequence[str] = (),
     ) -> RouteRejectedError:
@@ -134,7 +136,7 @@ class Batch(Generic[Thing]):
             what=self.kind,
         )
 
-    def _roll_back(self, failures: Mapping[int, Failure], done: Sequence[Step[Thing]]) -> RouteRejectedError:
+    def _roll_back(self, failures: Failures, done: Steps[Thing]) -> RouteRejectedError:
         if not done:
             # A reading of all routes would cost seconds on some nodes.
             return self.rejection(failures)
@@ -154,7 +156,7 @@ class Batch(Generic[Thing]):
         words += [f"now the last of its place: {thing}" for thing in _moved(back, before, standing)]
         return self.rejection(failures, left_behind=words)
 
-    def _refused(self, steps: Sequence[Step[Thing]]) -> Mapping[int, Failure] | None:
+    def _refused(self, steps: Steps[Thing]) -> Failures | None:
         """Send the steps and return the refusals by the step's number, or None if answers were lost."""
         try:
             return self.transport.send(steps)
@@ -163,7 +165,7 @@ class Batch(Generic[Thing]):
             return None
 
 
-def _near(steps: Sequence[Step[Thing]], things: Iterable[Thing]) -> dict[Hashable, Thing]:
+def _near(steps: Steps[Thing], things: Iterable[Thing]) -> dict[Hashable, Thing]:
     """Return the things in the slots of the steps, by their identity."""
     used = {slot(thing) for _, thing, _ in steps}
     return {identity(thing): thing for thing in things if slot(thing) in used}
@@ -175,7 +177,7 @@ def slot(thing: AnyRoute | LinkThing) -> Hashable:
 
 
 def _changed_forms(
-    unremoved: Iterable[Step[Thing]], before: Collection[Hashable], standing: Mapping[Hashable, Thing]
+    unremoved: Steps[Thing], before: Collection[Hashable], standing: Mapping[Hashable, Thing]
 ) -> list[Step[Thing]]:
     """Return the removals of added things that the kernel changed, so that the first removal missed them."""
     forms = {
@@ -197,7 +199,7 @@ def _form(thing: AnyRoute | LinkThing) -> Hashable:
     return identity(thing._replace(extra=()) if isinstance(thing, ObservedRoute) else attrs.evolve(thing, extra=()))
 
 
-def missing_after(steps: Sequence[Step[Thing]], standing: Iterable[Thing]) -> dict[int, Failure]:
+def missing_after(steps: Steps[Thing], standing: Iterable[Thing]) -> Failures:
     """Return which changes are not in force in `standing`, by their position."""
     return {
         wrong.position: Failure(errno.ENOENT, "not refused, but not there on reading back")
@@ -240,7 +242,7 @@ def _has_order(thing: AnyRoute | LinkThing) -> bool:
     return not isinstance(thing, Neighbour) and thing.family == IPV4
 
 
-def _inverse(done: Sequence[Step[Thing]], firsts: Collection[Hashable]) -> list[Step[Thing]]:
+def _inverse(done: Steps[Thing], firsts: Collection[Hashable]) -> list[Step[Thing]]:
     """Newest first: a gateway's on-link route was added before the routes through it, and goes after them.
 
     A route that came first in its place comes first again: appended, it would no longer decide.
@@ -252,9 +254,7 @@ def _inverse(done: Sequence[Step[Thing]], firsts: Collection[Hashable]) -> list[
     return [(verb_for(verb, thing), thing, position) for verb, thing, position in reversed(done)]
 
 
-def _moved(
-    back: Iterable[Step[Thing]], before: Mapping[Hashable, Thing], standing: Mapping[Hashable, Thing]
-) -> list[Thing]:
+def _moved(back: Steps[Thing], before: Mapping[Hashable, Thing], standing: Mapping[Hashable, Thing]) -> list[Thing]:
     """Return the things that a rollback appended, though others came after them before."""
     appended = {identity(thing): thing for verb, thing, _ in back if verb == "append" and _has_order(thing)}
     slots = set(map(slot, appended.values()))
@@ -269,7 +269,7 @@ class _Expectation(NamedTuple):
     there: bool
 
 
-def _expectations(steps: Sequence[Step[Thing]]) -> dict[Hashable, _Expectation]:
+def _expectations(steps: Steps[Thing]) -> dict[Hashable, _Expectation]:
     """Return the things that must and must not exist after the steps; the last step of each thing decides."""
     return {identity(thing): _Expectation(position, thing, there=verb != "remove") for verb, thing, position in steps}
 

@@ -18,12 +18,14 @@ from hostrouting.host.netlink.route_codec import UnknownDeviceError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from hostrouting.host.netlink.commit import Failures
     from hostrouting.host.netlink.device_codec import NeighbourTable
     from hostrouting.host.netlink.frames import Request
 
 _Result = TypeVar("_Result")
 
 _CLONE_NEWNET: Final = 0x40000000
+_SO_RCVBUFFORCE: Final = 33
 _NAMED_NAMESPACES: Final = "/run/netns"
 
 
@@ -42,7 +44,8 @@ def in_namespace(netns: str | None, function: Callable[[], _Result]) -> _Result:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                _setns(descriptor)
+                # os.setns came with Python 3.12.
+                call_libc("setns", descriptor, _CLONE_NEWNET)
                 outcome.append(function())
             finally:
                 os.close(descriptor)
@@ -62,14 +65,22 @@ def open_here() -> socket.socket:
     return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
 
 
-def _setns(descriptor: int) -> None:
-    # os.setns came with Python 3.12. ctypes takes 5 ms to import, so only if a namespace is named.
+def enlarge(opened: socket.socket, size: int) -> None:
+    """Give a socket room for so many bytes; without CAP_NET_ADMIN it gets no more than the usual size."""
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, size)
+    except PermissionError:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+
+
+def call_libc(name: str, *arguments: object) -> int:
+    """Call a function of the C library; OSError is its errno. Only for rare calls: to import ctypes takes 5 ms."""
     import ctypes
 
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.setns(descriptor, _CLONE_NEWNET) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+    answer: int = getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments)
+    if answer < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return answer
 
 
 #: Messages a send. All their answers are queued before `send` returns. Of the kernels that were tried, 6.12 has room
@@ -97,7 +108,7 @@ class Adapter:
         self._netns = netns
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(netns={self._netns!r})" if self._netns else f"{type(self).__name__}()"
+        return f"{type(self).__name__}(netns={self._netns!r})"
 
     @contextmanager
     def _open(self) -> Iterator[Conversation]:
@@ -182,14 +193,14 @@ class Conversation:
                 raise AnswersLostError from error
             raise
 
-    def deliver(self, batches: Iterable[bytes | memoryview], count: int) -> dict[int, Failure]:
+    def deliver(self, batches: Iterable[bytes | memoryview], count: int) -> Failures:
         """Send `count` changes in batches and return the refusals by the change's position; none stops the rest.
 
         The sequence number of a message is its position counted from 1, in network byte order. Replies are queued
         when `send` returns, so this never waits; if the barrier's reply is missing at the end, replies were lost. A
         reply that cannot be read counts as lost.
         """
-        failures: dict[int, Failure] = {}
+        failures: Failures = {}
         lost = False
         for batch in batches:
             self._socket.send(batch)
@@ -224,7 +235,7 @@ class Conversation:
             f"the kernel's tables changed during each of {_READINGS} readings; try again",
         )
 
-    def _drain(self, failures: dict[int, Failure]) -> bool:
+    def _drain(self, failures: Failures) -> bool:
         """Note every queued answer; return False if the queue had overflowed and answers were lost."""
         complete = True
         while True:

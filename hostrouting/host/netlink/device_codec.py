@@ -23,7 +23,9 @@ from hostrouting.net.addresses import IPV4, IPV6, Address
 from hostrouting.net.links import Device, DeviceAddress, Neighbour, Station, neighbour_order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
+
+    from hostrouting.host.netlink.route_codec import Names
 
 _ifinfomsg = struct.Struct("=4xiI4x")
 _ifaddrmsg = struct.Struct("=BBBBI")
@@ -34,16 +36,14 @@ ADDRESSES: Final = Request(22, bytes(8), "ip address")
 IPV4_ADDRESSES: Final = Request(22, _ifaddrmsg.pack(IPV4, 0, 0, 0, 0), "ip -4 address")
 
 _IFF_UP, _IFF_LOOPBACK, _IFF_LOWER_UP = 0x1, 0x8, 0x10000
-_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_INFO_KIND = 1, 3, 10, 18, 1
-_IFLA_GROUP: Final = 27
+_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_GROUP, _IFLA_INFO_KIND = 1, 3, 10, 18, 27, 1
 #: Tunnels show their own IPv4 or IPv6 address in place of a hardware address.
 _NO_HARDWARE: Final = (4, 16)
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST, _IFA_CACHEINFO = 1, 2, 4, 6
 #: The position in `ifa_cacheinfo` of the time at which the address was added, and its ticks in a second.
 _ADDED_AT: Final = 8
 _TICKS: Final = 100
-_OPTIMISTIC, _DADFAILED, _TENTATIVE = 0x04, 0x08, 0x40
-_IFA_F_SECONDARY: Final = 0x1
+_SECONDARY, _OPTIMISTIC, _DADFAILED, _TENTATIVE = 0x01, 0x04, 0x08, 0x40
 
 
 def parse_devices(
@@ -72,7 +72,7 @@ def parse_devices(
     return sorted(devices, key=lambda device: device.ifindex)
 
 
-def parse_device(payload: bytes, names: Mapping[int, str]) -> Device:
+def parse_device(payload: bytes, names: Names) -> Device:
     """Return a device without its addresses and neighbours; `names` are those of all devices, for its master."""
     (index, flags), fields = parsed(payload, _ifinfomsg)
     mac = fields.get(_IFLA_ADDRESS, b"")
@@ -114,7 +114,7 @@ def parse_address(payload: bytes) -> tuple[int, DeviceAddress]:
         broadcast=address_of(fields.get(_IFA_BROADCAST), family),
         scope=scope,
         # The same bit marks a temporary IPv6 address.
-        secondary=family == IPV4 and bool(flags & _IFA_F_SECONDARY),
+        secondary=family == IPV4 and bool(flags & _SECONDARY),
         family=family,
         # Optimistic addresses are tentative, too, and are used all the same.
         usable=not flags & _DADFAILED and flags & (_TENTATIVE | _OPTIMISTIC) != _TENTATIVE,
@@ -165,7 +165,7 @@ class NeighbourTable(NamedTuple):
     unresolved: set[tuple[str, str]]
 
 
-def parse_neighbours(payloads: Iterable[bytes], names: Mapping[int, str]) -> NeighbourTable:
+def parse_neighbours(payloads: Iterable[bytes], names: Names) -> NeighbourTable:
     """Return the neighbours of both families, sorted."""
     table = NeighbourTable([], set())
     for payload in payloads:
@@ -208,7 +208,7 @@ def pack_neighbour(neighbour: Neighbour, index: int) -> bytes:
     return packed
 
 
-def parse_stations(payloads: Iterable[bytes], names: Mapping[int, str], bridge: str) -> list[Station]:
+def parse_stations(payloads: Iterable[bytes], names: Names, bridge: str) -> list[Station]:
     """Return the forwarding database of the bridge, sorted.
 
     Every device also shows the multicast addresses that it listens to; those have no master.

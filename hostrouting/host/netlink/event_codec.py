@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final, Literal
 
-from hostrouting.host.netlink.device_codec import DELNEIGH, NEWNEIGH, parse_address, parse_device, parse_neighbours
+from hostrouting.host.netlink.device_codec import NEWNEIGH, parse_address, parse_device, parse_neighbours
 from hostrouting.host.netlink.frames import HEADER_LENGTH, message_start, number_of, parsed
-from hostrouting.host.netlink.route_codec import DELROUTE, NEWROUTE, device_of
+from hostrouting.host.netlink.route_codec import NEWROUTE, device_of
 from hostrouting.host.netlink.route_reader import RouteReader
 from hostrouting.host.netlink.rule_codec import parse_rules
 from hostrouting.net.addresses import IPV4
@@ -25,29 +25,20 @@ from hostrouting.net.links import Neighbour
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hostrouting.host.netlink.route_codec import Names
     from hostrouting.net.events import NetworkEvent
 
 #: The multicast groups: links, neighbours, IPv4 addresses, IPv4 routes, IPv4 rules, IPv4 settings, nexthop objects.
 GROUPS: Final = 0x01 | 0x04 | 0x10 | 0x40 | 0x80 | 0x80_0000 | 0x8000_0000
 
-_NEWLINK, _DELLINK, _NEWADDR, _DELADDR, _NEWRULE, _DELRULE = 16, 17, 20, 21, 32, 33
-_NEWNETCONF, _NEWNEXTHOP, _DELNEXTHOP = 80, 104, 105
-#: The family of each kind of message. Links also come from bridges, as AF_BRIDGE: such a removal says that a port left
-#: its bridge. Neighbours come of IPv6 and of bridges, too.
-_FAMILIES: Final = {
-    _NEWLINK: 0,
-    _DELLINK: 0,
-    **dict.fromkeys((_NEWADDR, _DELADDR, NEWROUTE, DELROUTE, NEWNEIGH, DELNEIGH, _NEWRULE, _DELRULE), IPV4),
-    _NEWNETCONF: IPV4,
-}
-_OF_ROUTES: Final = frozenset({NEWROUTE, DELROUTE})
-#: Those of every family: an IPv4 route may have an IPv6 gateway, and a group has no family.
-_OF_ANY_FAMILY: Final = frozenset({_NEWNEXTHOP, _DELNEXTHOP})
+_NEWLINK, _NEWADDR, _NEWRULE, _NEWNETCONF, _NEWNEXTHOP = 16, 20, 32, 80, 104
+#: The family of each kind of message about something new; the number of its removal is one more. Links also come from
+#: bridges, as AF_BRIDGE: such a removal says that a port left its bridge. Neighbours come of IPv6 and of bridges, too.
+_FAMILIES: Final = {_NEWLINK: 0, **dict.fromkeys((_NEWADDR, NEWROUTE, NEWNEIGH, _NEWRULE, _NEWNETCONF), IPV4)}
 _nhmsg: Final = struct.Struct("=8x")
 _netconfmsg: Final = struct.Struct("=4x")
 _NHA_ID, _NETCONFA_FORWARDING, _NETCONFA_IGNORE_LINKDOWN = 1, 2, 6
 _kind_and_family: Final = struct.Struct("=4xH10xB").unpack_from
-_SHORTEST: Final = HEADER_LENGTH + 1
 
 #: NLM_F_REPLACE, EXCL, CREATE and APPEND. The kernel sets them by the place of the route, whatever it was asked for.
 _PLACING: Final = 0xF00
@@ -61,16 +52,17 @@ _VERBS: Final[Mapping[int, Literal["add", "prepend", "append", "replace"]]] = {
 
 def is_event(datagram: bytes) -> bool:
     """Return True if `EventReader` has to see the datagram."""
-    if len(datagram) < _SHORTEST:
+    if len(datagram) <= HEADER_LENGTH:
         return False
     kind, family = _kind_and_family(datagram)
-    return kind in _OF_ANY_FAMILY or (kind in _FAMILIES and bool(_FAMILIES[kind] == family))
+    # Nexthop objects are of any family: an IPv4 route may have an IPv6 gateway, and a group has no family.
+    return bool(kind & ~1 == _NEWNEXTHOP or _FAMILIES.get(kind & ~1) == family)
 
 
 class EventReader:
     """Parses events in their order; `names` are those of the devices before the first, by interface index."""
 
-    def __init__(self, names: Mapping[int, str]) -> None:
+    def __init__(self, names: Names) -> None:
         self._names = dict(names)
         self._routes = RouteReader(self._names)
 
@@ -82,28 +74,29 @@ class EventReader:
         length, kind, flags = message_start(datagram)
         if length != len(datagram):
             raise ValueError(f"an announcement is {length} bytes long, but {len(datagram)} came")
-        if kind in _OF_ROUTES:
-            verb = "remove" if kind == DELROUTE else _placed(flags)
+        new, is_gone = kind & ~1, bool(kind & 1)
+        if new == NEWROUTE:
+            verb = "remove" if is_gone else _placed(flags)
             # Half of the time that a NamedTuple takes: a storm has ten thousand a second.
             return tuple.__new__(RouteEvent, (verb, self._routes.read_announced(datagram)))
         payload = datagram[HEADER_LENGTH:]
-        if kind in {_NEWLINK, _DELLINK}:
-            return self._link(payload, is_gone=kind == _DELLINK)
-        if kind in {_NEWADDR, _DELADDR}:
+        if new == _NEWLINK:
+            return self._link(payload, is_gone=is_gone)
+        if new == _NEWADDR:
             index, address = parse_address(payload)
-            return AddressEvent("set" if kind == _NEWADDR else "remove", device_of(index, self._names), address)
-        if kind in {_NEWRULE, _DELRULE}:
+            return AddressEvent("remove" if is_gone else "set", device_of(index, self._names), address)
+        if new == _NEWRULE:
             [rule] = parse_rules([payload])
-            return RuleEvent("add" if kind == _NEWRULE else "remove", rule)
-        if kind in _OF_ANY_FAMILY:
+            return RuleEvent("remove" if is_gone else "add", rule)
+        if new == _NEWNEXTHOP:
             _, fields = parsed(payload, _nhmsg)
-            return NexthopEvent("set" if kind == _NEWNEXTHOP else "remove", number_of(fields.get(_NHA_ID)))
-        if kind == _NEWNETCONF:
+            return NexthopEvent("remove" if is_gone else "set", number_of(fields.get(_NHA_ID)))
+        if new == _NEWNETCONF:
             _, fields = parsed(payload, _netconfmsg)
-            # A new device shows all its settings at once.
+            # A new device shows all its settings at once, and a removed one none.
             is_changed = _NETCONFA_IGNORE_LINKDOWN in fields and _NETCONFA_FORWARDING not in fields
             return SettingEvent("set", "ignore_routes_with_linkdown") if is_changed else None
-        return self._neighbour(payload, is_gone=kind == DELNEIGH)
+        return self._neighbour(payload, is_gone=is_gone)
 
     def _link(self, payload: bytes, *, is_gone: bool) -> DeviceEvent:
         device = parse_device(payload, self._names)

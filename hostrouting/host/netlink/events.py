@@ -7,12 +7,12 @@ import os
 import select
 import socket
 from contextlib import ExitStack, contextmanager
-from threading import Lock, Thread
+from threading import RLock, Thread
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.collector import collector_paused
 from hostrouting.exceptions import BackendError, EventsLostError
-from hostrouting.host.netlink.conversation import Adapter, in_namespace, open_here
+from hostrouting.host.netlink.conversation import Adapter, enlarge, in_namespace, open_here
 from hostrouting.host.netlink.event_codec import GROUPS, EventReader, is_event
 from hostrouting.host.netlink.frames import UNREADABLE
 from hostrouting.host.netlink.route_codec import UnknownDeviceError
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 #: The buffer of the socket. The kernel doubles it, and counts 768 bytes for each route: it holds 20,000.
 _SOCKET_BYTES: Final = 8 << 20
-_SO_RCVBUFFORCE: Final = 33
 #: A listener stores so much until the caller takes it: 130,000 routes, in twice as much memory.
 _MOST_BYTES: Final = 8 << 20
 #: In a storm the socket is emptied so often, not for each announcement: that would take three times the time.
@@ -49,7 +48,9 @@ class NetlinkEvents(Adapter):
         with ExitStack() as stack:
             with self._translated():
                 opened = stack.enter_context(in_namespace(self._netns, open_here))
-                _join_groups(opened)
+                # Without privilege at most net.core.rmem_max, which is enough for 250 routes by default.
+                enlarge(opened, _SOCKET_BYTES)
+                opened.bind((0, GROUPS))
                 end = os.eventfd(0, os.EFD_CLOEXEC)
                 stack.callback(os.close, end)
             listener = NetlinkListener(opened, netns=self._netns)
@@ -85,7 +86,12 @@ class NetlinkListener(Adapter):
                 announced = self._inbox.take()
             return self._read(announced)
         except EventsLostError as error:
-            self._go_on(after=error)
+            try:
+                # A rename may be among the lost events.
+                self._reader = self._new_reader()
+            except BackendError:
+                self._inbox.lose(error)
+                raise
             raise
 
     def _read(self, announced: list[bytes]) -> list[NetworkEvent]:
@@ -95,14 +101,6 @@ class NetlinkListener(Adapter):
         except (UnknownDeviceError, *UNREADABLE) as error:
             message = f"an event cannot be read, so it and those after it are lost: {error}; read everything anew"
             raise EventsLostError(message, errno=errno.EBADMSG) from error
-
-    def _go_on(self, *, after: EventsLostError) -> None:
-        """Read the names of the devices anew, since a rename may be among the lost events."""
-        try:
-            self._reader = self._new_reader()
-        except BackendError:
-            self._inbox.lose(after)
-            raise
 
     def _new_reader(self) -> EventReader:
         with self._open() as kernel:
@@ -131,7 +129,7 @@ class _Inbox:
 
     def __init__(self, opened: socket.socket) -> None:
         self._socket = opened
-        self._lock = Lock()
+        self._lock = RLock()
         self._stored: list[bytes] = []
         self._size = 0
         self._loss: EventsLostError | None = None
@@ -143,7 +141,7 @@ class _Inbox:
     def take(self) -> list[bytes]:
         """Return all that the kernel has announced by now; raise EventsLostError after a loss."""
         with self._lock:
-            self._receive()
+            self.receive()
             stored, self._stored, self._size = self._stored, [], 0
             loss, self._loss = self._loss, None
         if loss is not None:
@@ -152,48 +150,30 @@ class _Inbox:
 
     def receive(self) -> None:
         """Store all that the kernel has announced by now."""
+        receive = self._socket.recv
         with self._lock:
-            self._receive()
+            while True:
+                try:
+                    datagram = receive(_LONGEST, socket.MSG_DONTWAIT)
+                except BlockingIOError:
+                    return
+                except OSError as error:
+                    if error.errno != errno.ENOBUFS:
+                        raise
+                    # The kernel says so once, and ahead of the announcements that fitted: they are useless now.
+                    self.lose(_too_many("in the socket's buffer"))
+                    continue
+                if self._loss is None and is_event(datagram):
+                    self._size += len(datagram)
+                    self._stored.append(datagram)
+                    if self._size > _MOST_BYTES:
+                        self.lose(_too_many("before they were taken"))
 
     def lose(self, loss: EventsLostError) -> None:
         """Forget all that is stored, and store nothing more until `take` has raised the error."""
         with self._lock:
-            self._lose(loss)
-
-    def _receive(self) -> None:
-        receive = self._socket.recv
-        while True:
-            try:
-                datagram = receive(_LONGEST, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                return
-            except OSError as error:
-                if error.errno != errno.ENOBUFS:
-                    raise
-                # The kernel says so once, and ahead of the announcements that fitted: they are useless now.
-                self._lose(_too_many("in the socket's buffer"))
-                continue
-            if self._loss is None and is_event(datagram):
-                self._store(datagram)
-
-    def _store(self, datagram: bytes) -> None:
-        self._size += len(datagram)
-        self._stored.append(datagram)
-        if self._size > _MOST_BYTES:
-            self._lose(_too_many("before they were taken"))
-
-    def _lose(self, loss: EventsLostError) -> None:
-        self._stored, self._size, self._loss = [], 0, loss
+            self._stored, self._size, self._loss = [], 0, loss
 
 
 def _too_many(where: str) -> EventsLostError:
     return EventsLostError(f"too many network events came at once {where}; read everything anew", errno=errno.ENOBUFS)
-
-
-def _join_groups(opened: socket.socket) -> None:
-    try:
-        opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _SOCKET_BYTES)
-    except PermissionError:
-        # At most net.core.rmem_max, which is enough for 250 routes by default.
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BYTES)
-    opened.bind((0, GROUPS))

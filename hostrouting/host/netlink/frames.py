@@ -12,7 +12,7 @@ import struct
 import sys
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hostrouting.net.addresses import IPV4, address_bits
+from hostrouting.net.addresses import address_bits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,6 +39,9 @@ CHANGE_FLAGS: Final = {
     "append": REQUEST | _CREATE | _APPEND,
     "remove": REQUEST,
 }
+
+#: The payloads of attributes by their numbers.
+Attributes = dict[int, bytes]
 
 HEADER_LENGTH: Final = 16
 header: struct.Struct = struct.Struct("=IHHII")
@@ -70,7 +73,7 @@ def attribute(number: int, payload: bytes) -> bytes:
     return _attribute.pack(4 + len(payload), number) + payload + b"\0" * (-len(payload) % 4)
 
 
-def attributes(packed: bytes, offset: int = 0) -> dict[int, bytes]:
+def attributes(packed: bytes, offset: int = 0) -> Attributes:
     """Return the payload of each attribute by its number, without the bits for nesting and byte order."""
     return dict(each_attribute(packed, offset))
 
@@ -86,7 +89,7 @@ def each_attribute(packed: bytes, offset: int = 0) -> Iterator[tuple[int, bytes]
         offset += length + 3 & ~3
 
 
-def parsed(payload: bytes, layout: struct.Struct) -> tuple[tuple[Any, ...], dict[int, bytes]]:
+def parsed(payload: bytes, layout: struct.Struct) -> tuple[tuple[Any, ...], Attributes]:
     """Return the fixed part of a message without its header, and the attributes."""
     return layout.unpack_from(payload), attributes(payload, layout.size)
 
@@ -102,7 +105,7 @@ def next_hops(packed: bytes) -> Iterator[tuple[int, int, int, bytes]]:
         offset += length + 3 & ~3
 
 
-def address_of(payload: bytes | None, family: int = IPV4) -> int | None:
+def address_of(payload: bytes | None, family: int) -> int | None:
     """Return the address in an attribute; None if the attribute is absent."""
     return None if payload is None else int.from_bytes(_whole(payload, address_bits(family) // 8), "big")
 

@@ -8,6 +8,8 @@ import socket
 import time
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import classifiers, device_codec, route_codec
 from hostrouting.host.netlink.batches import Places, commit_links
@@ -16,14 +18,15 @@ from hostrouting.host.netlink.conversation import BATCH, Adapter, in_namespace
 from hostrouting.host.netlink.frames import CHANGE_FLAGS, REPLACE, message
 from hostrouting.net.addresses import IPV6, parse_address
 from hostrouting.net.links import Neighbour
-from hostrouting.net.route_text import LOCAL_TABLE
-from hostrouting.net.routes import route_order
+from hostrouting.net.routes import LOCAL_TABLE, route_order
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
-    from hostrouting.host.netlink.commit import Step
+    from hostrouting.host.netlink.commit import Failures, Steps
     from hostrouting.host.netlink.conversation import Conversation
+    from hostrouting.host.netlink.route_codec import Indexes
+    from hostrouting.host.ports import LinkAddress
     from hostrouting.net.addresses import Address
     from hostrouting.net.links import Device, Station
     from hostrouting.net.routes import ObservedRoute
@@ -72,7 +75,7 @@ class NetlinkLinkLayer(Adapter):
                 lambda: device_codec.parse_stations(kernel.dump(device_codec.STATIONS), kernel.names(), bridge)
             )
 
-    def answering(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    def answering(self, ctx: Context, asked: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
         """Ask on the link for each (device, address); return the pairs that were answered."""
         ctx.check()
         if not asked:
@@ -86,7 +89,7 @@ class NetlinkLinkLayer(Adapter):
 
         return probes.ask(ctx, asked, macs, netns=self._netns)
 
-    def silent(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    def silent(self, ctx: Context, asked: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
         """Make the kernel ask for each (device, IPv4 address) that it does not know; return those without an answer."""
         ctx.check()
         known = {(neighbour.dev, neighbour.address) for neighbour in self.neighbours()}
@@ -110,7 +113,7 @@ class NetlinkLinkLayer(Adapter):
             ctx.sleep(_SECONDS_BETWEEN_READINGS)
         return waiting
 
-    def _unresolved(self, asked: Iterable[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    def _unresolved(self, asked: Iterable[LinkAddress]) -> frozenset[LinkAddress]:
         with self._open() as kernel:
             unresolved = kernel.neighbours().unresolved
         return frozenset((dev, address) for dev, address in asked if (address, dev) in unresolved)
@@ -163,46 +166,44 @@ class NetlinkLinkLayer(Adapter):
                 lambda: _ask(kernel, asked, fib_match=True) or _ask(kernel, asked, fib_match=False)
             )
 
-    def apply(
-        self, *, remove: Sequence[Neighbour | ObservedRoute] = (), add: Sequence[Neighbour | ObservedRoute] = ()
-    ) -> None:
+    def apply(self, *, remove: Sequence[LinkThing] = (), add: Sequence[LinkThing] = ()) -> None:
         """Make all the changes, removals first, or none of them."""
         with self._open() as kernel:
             indexes = kernel.indexes()
             commit_links(_KernelTransport(kernel, indexes), remove=remove, add=add, devices=indexes)
 
 
+@attrs.define
 class _KernelTransport(Transport[LinkThing]):
     """The transport of a commit that sends neighbours and IPv6 routes to the kernel."""
 
-    def __init__(self, kernel: Conversation, indexes: Mapping[str, int]) -> None:
-        self._kernel = kernel
-        self._indexes = indexes
-        #: Slots in which something is that need not hinder an addition: a neighbour without a known hardware address, a
-        #: removed one (it stays a while if the kernel still refers to it), a route of another device.
-        self._shared: set[Hashable] = set()
-        self._has_sent = False
+    _kernel: Conversation
+    _indexes: Indexes
+    #: Slots in which something is that need not hinder an addition: a neighbour without a known hardware address, a
+    #: removed one (it stays a while if the kernel still refers to it), a route of another device.
+    _shared: set[Hashable] = attrs.field(factory=set)
+    _has_sent: bool = False
 
     def standing(self) -> list[LinkThing]:
         table, routes = self._kernel.neighbours(), _routes(self._kernel)
         self._shared = {*table.unresolved, *map(slot, routes)}
         return [*table.known, *routes]
 
-    def send(self, steps: Sequence[Step[LinkThing]]) -> dict[int, Failure]:
+    def send(self, steps: Steps[LinkThing]) -> Failures:
         # The commit has read everything before its first removal. A rollback removes later: read again, since the
         # kernel would also remove another program's neighbour of the same address.
-        refused = self._not_standing(steps) if self._has_sent and any(verb == "remove" for verb, _, _ in steps) else {}
+        refused: Failures = {}
+        removals = [(number, thing) for number, (verb, thing, _) in enumerate(steps) if verb == "remove"]
+        if self._has_sent and removals:
+            places = Places(self.standing())
+            answers = {number: places.remove(thing) for number, thing in removals}
+            refused = {number: answer for number, answer in answers.items() if isinstance(answer, Failure)}
         self._has_sent = True
         packed = [
             self._pack(number, verb, thing) for number, (verb, thing, _) in enumerate(steps) if number not in refused
         ]
         batches = (b"".join(packed[start : start + BATCH]) for start in range(0, len(packed), BATCH))
         return refused | self._kernel.deliver(batches, len(steps))
-
-    def _not_standing(self, steps: Sequence[Step[LinkThing]]) -> dict[int, Failure]:
-        places = Places(self.standing())
-        answers = {number: places.remove(thing) for number, (verb, thing, _) in enumerate(steps) if verb == "remove"}
-        return {number: answer for number, answer in answers.items() if isinstance(answer, Failure)}
 
     def _pack(self, number: int, verb: str, thing: LinkThing) -> bytes:
         if verb == "add" and slot(thing) in self._shared:

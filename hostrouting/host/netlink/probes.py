@@ -13,12 +13,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError
-from hostrouting.host.netlink.conversation import in_namespace
+from hostrouting.host.netlink.conversation import enlarge, in_namespace
 from hostrouting.net.addresses import Address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from hostrouting.host.ports import LinkAddress
     from phases import Context
 
 #: Seconds to wait for answers to the first question, and to the second, which is sent because a frame may be lost.
@@ -34,7 +35,7 @@ _LONGEST_FRAME: Final = 2048
 
 _DISCARD_PORT: Final = 9
 _ETH_P_ALL, _ETH_P_ARP, _ETH_P_IPV6 = 0x0003, 0x0806, 0x86DD
-_SO_ATTACH_FILTER, _SO_RCVBUFFORCE = 26, 33
+_SO_ATTACH_FILTER: Final = 26
 _GONE: Final = frozenset({errno.ENETDOWN, errno.ENXIO, errno.ENODEV})
 _FULL: Final = frozenset({errno.EAGAIN, errno.ENOBUFS})
 
@@ -92,38 +93,24 @@ def question(mac: bytes, address: bytes) -> bytes:
     In IPv6 probing is the rule, and a question without a sender is a probe (RFC 4862). So the question has a sender:
     the owner answers, and a node that is only probing the address keeps it and stays silent.
     """
-    return _arp_probe(mac, address) if len(address) == 4 else _solicitation(mac, address)
-
-
-def answered_address(frame: bytes) -> bytes | None:
-    """Return the address that an ARP reply or a neighbour advertisement is about; None for any other frame."""
-    if len(frame) < _ethernet.size:
-        return None
-    protocol = int.from_bytes(frame[12:14], "big")
-    if protocol == _ETH_P_ARP:
-        return _replied(frame)
-    return _advertised(frame) if protocol == _ETH_P_IPV6 else None
-
-
-def _arp_probe(mac: bytes, address: bytes) -> bytes:
-    packet = _arp.pack(*_arp_kinds, _ARP_REQUEST, mac, bytes(4), bytes(6), address)
-    return _ethernet.pack(b"\xff" * 6, mac, _ETH_P_ARP) + packet
-
-
-def _replied(frame: bytes) -> bytes | None:
-    if len(frame) < _ethernet.size + _arp.size:
-        return None
-    *kinds, operation, _, address, _, _ = _arp.unpack_from(frame, _ethernet.size)
-    return address if tuple(kinds) == _arp_kinds and operation == _ARP_REPLY else None
-
-
-def _solicitation(mac: bytes, address: bytes) -> bytes:
+    if len(address) == 4:
+        packet = _arp.pack(*_arp_kinds, _ARP_REQUEST, mac, bytes(4), bytes(6), address)
+        return _ethernet.pack(b"\xff" * 6, mac, _ETH_P_ARP) + packet
     group = _SOLICITED_NODE + address[13:]
     length = _discovery.size + len(_ASKER_OPTION)
     ipv6 = _ipv6.pack(6 << 28, length, socket.IPPROTO_ICMPV6, _ON_LINK, _ASKER, group)
     checksum = _checksum(ipv6, _discovery.pack(_SOLICITATION, 0, 0, 0, address) + _ASKER_OPTION)
     packet = ipv6 + _discovery.pack(_SOLICITATION, 0, checksum, 0, address) + _ASKER_OPTION
     return _ethernet.pack(b"\x33\x33" + group[12:], mac, _ETH_P_IPV6) + packet
+
+
+def answered_address(frame: bytes) -> bytes | None:
+    """Return the address that an ARP reply or a neighbour advertisement is about; None for any other frame."""
+    protocol = int.from_bytes(frame[12:14], "big")
+    if protocol == _ETH_P_ARP and len(frame) >= _ethernet.size + _arp.size:
+        *kinds, operation, _, address, _, _ = _arp.unpack_from(frame, _ethernet.size)
+        return address if tuple(kinds) == _arp_kinds and operation == _ARP_REPLY else None
+    return _advertised(frame) if protocol == _ETH_P_IPV6 else None
 
 
 def _advertised(frame: bytes) -> bytes | None:
@@ -164,8 +151,8 @@ def _checksum(ipv6: bytes, body: bytes) -> int:
 
 
 def ask(
-    ctx: Context, asked: Iterable[tuple[str, str]], macs: Mapping[str, bytes], *, netns: str | None
-) -> frozenset[tuple[str, str]]:
+    ctx: Context, asked: Iterable[LinkAddress], macs: Mapping[str, bytes], *, netns: str | None
+) -> frozenset[LinkAddress]:
     """Return the pairs (device, address) that were answered; devices without an entry in `macs` are not asked.
 
     No table of this node changes. A pod that is asked for an IPv6 address notes the sender (`_ASKER`), as it does for
@@ -178,7 +165,7 @@ def ask(
     return frozenset(pair for pair, place in places.items() if place in inquiry.answered)
 
 
-def touch(asked: Iterable[tuple[str, str]], *, netns: str | None) -> None:
+def touch(asked: Iterable[LinkAddress], *, netns: str | None) -> None:
     """Send an empty datagram to each (device, IPv4 address), so that the kernel looks for its hardware address."""
     for dev, address in asked:
         try:
@@ -292,10 +279,7 @@ def _prepare(opened: socket.socket) -> None:
     # The kernel has read the program when setsockopt returns.
     where, _ = program.buffer_info()
     opened.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", len(_ANSWERS_ONLY), where))
-    try:
-        opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BYTES)
-    except PermissionError:  # CAP_NET_RAW alone gives only the usual size
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
+    enlarge(opened, _RECEIVE_BYTES)
 
 
 # Classic BPF, since all traffic of a busy node passes here: (operation, steps if true, steps if not, operand).

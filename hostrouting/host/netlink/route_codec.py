@@ -11,6 +11,7 @@ nearly all routes share a few signatures, so `route_writer` packs and `route_rea
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -37,8 +38,9 @@ from hostrouting.net.routes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
+    from hostrouting.host.netlink.frames import Attributes
     from hostrouting.net.routes import Extra, Route
 
 NEWROUTE: Final = 24
@@ -68,6 +70,11 @@ _NESTED: Final = 0x8000
 
 #: A route message before and after its destination, without the header.
 Signature = tuple[bytes, bytes]
+#: The networks of routes by their signature.
+Echoes = dict[Signature, set[int]]
+#: Device names by interface index, and the reverse.
+Names = Mapping[int, str]
+Indexes = Mapping[str, int]
 
 IPV6_ROUTES: Final = Request(GETROUTE, rtmsg.pack(IPV6, 0, 0, 0, 0, 0, 0, 0, 0), "ip -6 route show table all")
 
@@ -79,13 +86,13 @@ class UnknownDeviceError(Exception):
 # --- to the kernel
 
 
-def pack_route(route: Route | ObservedRoute, indexes: Mapping[str, int]) -> bytes:
+def pack_route(route: Route | ObservedRoute, indexes: Indexes) -> bytes:
     """Return the payload of a message that adds or removes exactly this route."""
     before, after = pack_signature(route, indexes)
     return before + Address(route.family, route.network).packed + after
 
 
-def pack_signature(route: Route | ObservedRoute, indexes: Mapping[str, int]) -> Signature:
+def pack_signature(route: Route | ObservedRoute, indexes: Indexes) -> Signature:
     """Return the payload before and after the network, in the kernel's order.
 
     So the kernel shows a route later, byte for byte, as it was sent.
@@ -117,7 +124,7 @@ def lookup_request(address: Address, *, fib_match: bool) -> Request:
     return Request(GETROUTE, packed, f"ip -6 route get{' fibmatch' if fib_match else ''} {address}")
 
 
-def _pack_attributes(route: Route | ObservedRoute, indexes: Mapping[str, int]) -> bytes:
+def _pack_attributes(route: Route | ObservedRoute, indexes: Indexes) -> bytes:
     packed = [attribute(_RTA_PRIORITY, word.pack(route.metric))] if route.metric else []
     packed += [attribute(number, payload) for number, payload in route.extra]
     if route.source is not None:
@@ -136,7 +143,7 @@ def _pack_attributes(route: Route | ObservedRoute, indexes: Mapping[str, int]) -
     return b"".join(packed)
 
 
-def _pack_next_hop(hop: NextHop, family: int, indexes: Mapping[str, int]) -> bytes:
+def _pack_next_hop(hop: NextHop, family: int, indexes: Indexes) -> bytes:
     parts = [attribute(number, payload) for number, payload in hop.extra]
     tail = b"".join([*parts, _pack_gateway(hop.gateway, family), _pack_encapsulation(hop.encapsulation)])
     flags = FLAG_ONLINK if hop.onlink else 0
@@ -161,7 +168,7 @@ def _pack_encapsulation(encapsulation: Encapsulation | None) -> bytes:
 # --- from the kernel
 
 
-def parse_ipv6_routes(payloads: Iterable[bytes], names: Mapping[int, str]) -> list[ObservedRoute]:
+def parse_ipv6_routes(payloads: Iterable[bytes], names: Names) -> list[ObservedRoute]:
     """Return the routes of all tables in the kernel's order, without those that it only caches.
 
     A kernel without IPv6 (`ipv6.disable=1`) answers with its routes of all other families.
@@ -173,7 +180,7 @@ def parse_ipv6_routes(payloads: Iterable[bytes], names: Mapping[int, str]) -> li
     ]
 
 
-def parse_route(payload: bytes, names: Mapping[int, str], *, family: int = IPV4) -> ObservedRoute:
+def parse_route(payload: bytes, names: Names, *, family: int = IPV4) -> ObservedRoute:
     """Return the route of one message, of a dump or of the answer to a lookup."""
     found, length, source_length, tos, small_table, protocol, scope, kind, flags = rtmsg.unpack_from(payload)
     if found != family:
@@ -211,7 +218,7 @@ def parse_route(payload: bytes, names: Mapping[int, str], *, family: int = IPV4)
     )
 
 
-def device_of(index: int, names: Mapping[int, str]) -> str:
+def device_of(index: int, names: Names) -> str:
     """Return the name of the device that has this index; raise UnknownDeviceError if there is none."""
     try:
         return names[index]
@@ -225,7 +232,7 @@ def _address(packed: bytes) -> Address:
     return Address.unpack(packed)
 
 
-def gateway_of(fields: Mapping[int, bytes], family: int) -> Address | None:
+def gateway_of(fields: Attributes, family: int) -> Address | None:
     """Return the gateway among the attributes of a route or next hop of this family."""
     if _RTA_VIA in fields:
         # The family comes first; the length tells it, too.
@@ -238,7 +245,7 @@ def gateway_of(fields: Mapping[int, bytes], family: int) -> Address | None:
     return gateway
 
 
-def encapsulation_of(fields: Mapping[int, bytes]) -> Encapsulation | None:
+def encapsulation_of(fields: Attributes) -> Encapsulation | None:
     """Return the encapsulation among the attributes of a route or next hop."""
     if _RTA_ENCAP_TYPE not in fields:
         return None
@@ -253,7 +260,7 @@ def _expiry(cache_info: bytes | None) -> int:
     return max(1, -(-ticks // _TICKS)) if ticks else 0
 
 
-def _next_hops(payload: bytes, names: Mapping[int, str], family: int) -> Iterator[NextHop]:
+def _next_hops(payload: bytes, names: Names, family: int) -> Iterator[NextHop]:
     for flags, hops, index, packed in next_hops(payload):
         fields = attributes(packed)
         yield NextHop(
@@ -267,5 +274,5 @@ def _next_hops(payload: bytes, names: Mapping[int, str], family: int) -> Iterato
         )
 
 
-def _extra(fields: Mapping[int, bytes]) -> Extra:
+def _extra(fields: Attributes) -> Extra:
     return tuple(item for item in fields.items() if item[0] not in _NOT_EXTRA and item != _MEDIUM_PREFERENCE)

@@ -7,8 +7,6 @@ found by its bytes (see `route_codec`).
 from __future__ import annotations
 
 import struct
-import sys
-from array import array
 from functools import lru_cache
 from itertools import repeat
 from operator import add
@@ -23,19 +21,15 @@ from hostrouting.host.netlink.frames import (
     is_end_of_dump,
     message_start,
 )
-from hostrouting.host.netlink.route_codec import (
-    NEWROUTE,
-    RTA_TABLE,
-    parse_route,
-)
-from hostrouting.host.netlink.route_writer import AFTER_DST, DST_HEADER
+from hostrouting.host.netlink.route_codec import NEWROUTE, RTA_TABLE, parse_route
+from hostrouting.host.netlink.route_writer import AFTER_DST, DST_HEADER, network_order
 from hostrouting.net.addresses import IPV4
 from hostrouting.net.routes import ObservedRoute
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from hostrouting.host.netlink.route_codec import Signature
+    from hostrouting.host.netlink.route_codec import Echoes, Names, Signature
 
 _TABLE_HEADER: Final = struct.pack("=HH", 8, RTA_TABLE)
 #: The part of a message before the destination, without its header, and the destination.
@@ -51,7 +45,7 @@ _cached: Final = lru_cache(_MOST_SIGNATURES)
 class RouteReader:
     """Parses route messages in bulk; `names` maps interface indexes to names."""
 
-    def __init__(self, names: Mapping[int, str]) -> None:
+    def __init__(self, names: Names) -> None:
         #: By the bytes before and after the destination: all fields of an ObservedRoute but `network`.
         self._suffix = _cached(self._parse_suffix)
         # By all bytes but the header: the default route, which has no destination, answers many lookups.
@@ -119,7 +113,7 @@ def _refusal(message: memoryview) -> int:
     return number
 
 
-def strike_seen(buffer: memoryview, echoes: dict[Signature, set[int]]) -> bool:
+def strike_seen(buffer: memoryview, echoes: Echoes) -> bool:
     """Remove the networks of every route of one receive from `echoes`; return True when the dump is complete."""
     for signatures, networks, message in _runs(buffer):
         if len(signatures) == 1:
@@ -195,7 +189,4 @@ def _only_networks_differ(run: memoryview, length: int) -> Sequence[int] | None:
     memoryview(repeated).cast("I")[AFTER_DST // 4 - 1 :: length // 4] = words
     if repeated != run:
         return None
-    networks = array("I", words.tobytes())
-    if sys.byteorder == "little":
-        networks.byteswap()
-    return networks
+    return network_order(words.tobytes())

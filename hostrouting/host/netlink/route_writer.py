@@ -14,15 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.host.netlink.conversation import BATCH
-from hostrouting.host.netlink.frames import (
-    CHANGE_FLAGS,
-    HEADER_LENGTH,
-    REQUEST,
-    Request,
-    attribute,
-    message,
-    word,
-)
+from hostrouting.host.netlink.frames import CHANGE_FLAGS, HEADER_LENGTH, REQUEST, Request, attribute, message, word
 from hostrouting.host.netlink.route_codec import (
     DELROUTE,
     FIB_MATCH,
@@ -39,10 +31,13 @@ from hostrouting.net.addresses import IPV4
 from hostrouting.net.routes import signature
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from hostrouting.host.netlink.commit import AnyRoute, Step
-    from hostrouting.host.netlink.route_codec import Signature
+    from hostrouting.host.netlink.commit import AnyRoute, Steps
+    from hostrouting.host.netlink.route_codec import Echoes, Indexes, Signature
+
+    #: All fields of a route but its network: routes with equal ones have one signature.
+    _Fields = tuple[object, ...]
 
 DST_HEADER: Final = struct.pack("=HH", 8, RTA_DST)
 #: The position after the destination in a message of the usual form.
@@ -61,16 +56,14 @@ _FLAG_LOOKUP_TABLE: Final = 0x1000
 class RouteWriter:
     """Packs route messages; `indexes` maps device names to interface indexes."""
 
-    def __init__(self, indexes: Mapping[str, int]) -> None:
+    def __init__(self, indexes: Indexes) -> None:
         self._indexes = indexes
-        self._signatures: dict[tuple[object, ...], tuple[bytes, bytes]] = {}
+        self._signatures: dict[_Fields, Signature] = {}
         #: The tables and protocols of the routes so far: a dump of these alone shows all of them.
         self.tables: set[int] = set()
         self.protocols: set[int] = set()
 
-    def batches(
-        self, steps: Sequence[Step[AnyRoute]], *, echoes: dict[Signature, set[int]]
-    ) -> Iterator[bytes | memoryview]:
+    def batches(self, steps: Steps[AnyRoute], *, echoes: Echoes) -> Iterator[bytes | memoryview]:
         """Pack the steps into batches of at most `BATCH` messages.
 
         A step's sequence number is its position counted from 1, in network byte order. `echoes` collects the
@@ -84,21 +77,20 @@ class RouteWriter:
             if fits and keys.count(keys[0]) == len(keys) and verbs.count(verbs[0]) == len(verbs):
                 networks = [route.network for route in routes]
                 echoes.setdefault(parts, set()).update(networks)
-                yield _pack_alike(verbs[0], start + 1, parts, networks)
+                before, after = parts
+                one = _up_to_network.pack(_head(verbs[0], len(after)), 0, before, 0) + after
+                sequences = range(start + 1, start + 1 + len(networks))
+                # Against a message at a time, this saves 18 to 24 % of an `apply` of 10,000 routes that are alike.
+                yield _with_columns(one, len(networks), {2: sequences, AFTER_DST // 4 - 1: networks})
             else:
-                yield from self._pack_each(start + 1, verbs, routes, keys, echoes)
+                yield from self._pack_each(start + 1, zip(verbs, routes, keys, strict=True), echoes)
 
     def _pack_each(
-        self,
-        sequence: int,
-        verbs: Sequence[str],
-        routes: Sequence[AnyRoute],
-        keys: Sequence[tuple[object, ...]],
-        echoes: dict[Signature, set[int]],
+        self, sequence: int, changes: Iterable[tuple[str, AnyRoute, _Fields]], echoes: Echoes
     ) -> Iterator[bytes]:
         packed: list[bytes] = []
         length = 0
-        for number, (verb, route, key) in enumerate(zip(verbs, routes, keys, strict=True), sequence):
+        for number, (verb, route, key) in enumerate(changes, sequence):
             parts = self._signatures.get(key) or self._pack_signature(key, route)
             before, after = parts
             echoes.setdefault(parts, set()).add(route.network)
@@ -111,7 +103,7 @@ class RouteWriter:
         if packed:
             yield b"".join(packed)
 
-    def _pack_signature(self, key: tuple[object, ...], route: AnyRoute) -> Signature:
+    def _pack_signature(self, key: _Fields, route: AnyRoute) -> Signature:
         self.tables.add(route.table)
         self.protocols.add(route.protocol)
         parts = self._signatures[key] = pack_signature(route, self._indexes)
@@ -122,17 +114,6 @@ class RouteWriter:
 def _head(verb: str, length_after: int) -> bytes:
     kind = DELROUTE if verb == "remove" else NEWROUTE
     return struct.pack("=IHH", AFTER_DST + length_after, kind, CHANGE_FLAGS[verb])
-
-
-def _pack_alike(verb: str, sequence: int, parts: Signature, networks: Sequence[int]) -> memoryview:
-    """Return messages that differ in their sequence numbers and networks only.
-
-    Against a message at a time, this saves 18 to 24 % of an `apply` of 10,000 routes that are alike.
-    """
-    before, after = parts
-    one = _up_to_network.pack(_head(verb, len(after)), 0, before, 0) + after
-    count = len(networks)
-    return _with_columns(one, count, {2: range(sequence, sequence + count), AFTER_DST // 4 - 1: networks})
 
 
 def dump_request(*, table: int | None = None, protocol: int | None = None) -> Request:
@@ -166,12 +147,13 @@ def _with_columns(message: bytes, count: int, columns: Mapping[int, Sequence[int
     """Return copies of a message; each has other numbers, in network byte order, at the words in `columns`."""
     copies = memoryview(bytearray(message * count))
     for first, numbers in columns.items():
-        copies.cast("I")[first :: len(message) // 4] = _network_order(numbers)
+        copies.cast("I")[first :: len(message) // 4] = memoryview(network_order(numbers))
     return copies
 
 
-def _network_order(numbers: Sequence[int]) -> memoryview:
+def network_order(numbers: Sequence[int] | bytes) -> array[int]:
+    """Return the numbers in network byte order, or those that `bytes` in this order hold."""
     column = array("I", numbers)
     if sys.byteorder == "little":
         column.byteswap()
-    return memoryview(column)
+    return column

@@ -6,19 +6,14 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.host.netlink.device_codec import device_name
-from hostrouting.host.netlink.frames import (
-    Request,
-    address_of,
-    checked_length,
-    number_of,
-    parsed,
-)
+from hostrouting.host.netlink.frames import Request, address_of, checked_length, number_of, parsed
 from hostrouting.net.addresses import IPV4
 from hostrouting.net.rules import Range, Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
+    from hostrouting.host.netlink.frames import Attributes
     from hostrouting.net.routes import Extra
 
 _fib_rule = struct.Struct("=8BI")
@@ -41,34 +36,38 @@ def parse_rules(payloads: Iterable[bytes]) -> list[Rule]:
 
 def _parse_rule(payload: bytes) -> Rule:
     (family, to_length, from_length, tos, table, _, _, action, flags), fields = parsed(payload, _fib_rule)
+
+    def number(attribute: int, size: int = 4) -> int:
+        return number_of(fields.get(attribute), size=size)
+
     return Rule(
-        priority=number_of(fields.get(_FRA_PRIORITY)),
+        priority=number(_FRA_PRIORITY),
         action=RULE_ACTIONS.get(action, f"action {action}"),
-        table=number_of(fields.get(_FRA_TABLE)) or table,
+        table=number(_FRA_TABLE) or table,
         source=(address_of(fields.get(_FRA_SRC), family) or 0, checked_length(from_length, family)),
         destination=(address_of(fields.get(_FRA_DST), family) or 0, checked_length(to_length, family)),
         inverted=bool(flags & _RULE_INVERTED),
         goto=number_of(fields[_FRA_GOTO]) if _FRA_GOTO in fields else None,
         tos=tos,
-        mark=number_of(fields.get(_FRA_MARK)),
-        mark_mask=number_of(fields.get(_FRA_MARK_MASK)),
+        mark=number(_FRA_MARK),
+        mark_mask=number(_FRA_MARK_MASK),
         iif=device_name(fields.get(_FRA_IIF, b"")),
         oif=device_name(fields.get(_FRA_OIF, b"")),
-        ip_protocol=number_of(fields.get(_FRA_IP_PROTOCOL), size=1),
+        ip_protocol=number(_FRA_IP_PROTOCOL, 1),
         source_ports=_range("=HH", fields.get(_FRA_SPORTS)),
         destination_ports=_range("=HH", fields.get(_FRA_DPORTS)),
         uids=_range("=II", fields.get(_FRA_UIDS)),
         tun_id=int.from_bytes(fields.get(_FRA_TUN_ID, b""), "big"),
-        l3mdev=bool(number_of(fields.get(_FRA_L3MDEV), size=1)),
+        l3mdev=bool(number(_FRA_L3MDEV, 1)),
         suppress_prefix_length=_unless_off(fields.get(_FRA_SUPPRESS_LENGTH)),
         suppress_group=_unless_off(fields.get(_FRA_SUPPRESS_GROUP)),
-        protocol=number_of(fields.get(_FRA_PROTOCOL), size=1),
+        protocol=number(_FRA_PROTOCOL, 1),
         family=family,
         unknown=unknown_selectors(fields),
     )
 
 
-def unknown_selectors(fields: Mapping[int, bytes]) -> Extra:
+def unknown_selectors(fields: Attributes) -> Extra:
     """Return the attributes of a rule that we do not understand, and that may select."""
     return tuple(item for item in fields.items() if item[0] not in _KNOWN)
 

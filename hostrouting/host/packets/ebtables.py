@@ -19,14 +19,7 @@ from hostrouting.host.packets.ebtables_rules import (
     titles,
     why_unsafe,
 )
-from hostrouting.host.packets.ebtables_tools import (
-    UNSEEN,
-    Command,
-    RefusedError,
-    Tools,
-    find,
-    legacy_may_have_rules,
-)
+from hostrouting.host.packets.ebtables_tools import UNSEEN, Command, RefusedError, Tools, find, legacy_may_have_rules
 from phases import Context, DeadlineExceededError
 
 if TYPE_CHECKING:
@@ -71,11 +64,8 @@ class EbtablesCommand:
     def delete(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """See `Ebtables.delete`."""
         change = _Change(ctx, self.prefix, rules, "deleted")
-        found, absent = matches(change.before, rules)
-        if absent:
-            raise BackendError(f"nothing was deleted: {titles(absent)} is not there (any more)")
         # In the order of the chain: the program searches from its beginning, and so finds each rule at once.
-        change.make([Command("-D", rule) for rule in found])
+        change.make([Command("-D", rule) for rule in matches(change.before, rules)])
 
     def insert(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """See `Ebtables.insert`."""
@@ -144,7 +134,7 @@ class _Change:
             if self._word == "deleted":
                 back = insertions(now, rules)
             else:
-                back = [Command("-D", rule) for rule in matches(now, rules)[0]]
+                back = [Command("-D", rule) for rule in matches(now, rules)]
             for tools, batch in self._batches(back):
                 reasons += _as_far_as_possible(tools, batch)
             # A second reading shows the result; the program's own reasons say more.

@@ -155,12 +155,10 @@ def identity(rule: EbtablesRule) -> tuple[str, str, tuple[str, ...]]:
     return rule.backend, rule.chain, rule.spec
 
 
-def matches(
-    present: Iterable[EbtablesRule], asked: Iterable[EbtablesRule]
-) -> tuple[list[EbtablesRule], list[EbtablesRule]]:
+def matches(present: Iterable[EbtablesRule], asked: Sequence[EbtablesRule]) -> list[EbtablesRule]:
     """Return the `present` rules that a deletion of those `asked` for deletes, in the order of their chains.
 
-    Return the rules that are absent as well. Of identical rules the first are deleted, as the programs do it.
+    Of identical rules the first are deleted, as the programs do it. Raise BackendError if some are absent.
     """
     wanted = Counter(map(identity, asked))
     found = []
@@ -168,7 +166,9 @@ def matches(
         if wanted[identity(rule)] > 0:
             wanted[identity(rule)] -= 1
             found.append(rule)
-    return found, [rule for rule in asked if wanted[identity(rule)] > 0]
+    if absent := [rule for rule in asked if wanted[identity(rule)] > 0]:
+        raise BackendError(f"nothing was deleted: {titles(absent)} is not there (any more)")
+    return found
 
 
 def why_unsafe(rule: EbtablesRule) -> str | None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+
+import attrs
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.host.packets import with_sbin
@@ -53,18 +55,18 @@ class RefusedError(Exception):
         super().__init__(words)
 
 
+@attrs.frozen
 class Tools:
     """The programs of one backend; `name` is the program to call."""
 
-    backend: str
-    #: Debian's name; other distributions use similar ones.
-    package: str
-    #: The most commands for one process, which does all of them or nothing.
-    most: int
+    prefix: Sequence[str]
+    name: str
 
-    def __init__(self, prefix: Sequence[str], name: str) -> None:
-        self.prefix: tuple[str, ...] = tuple(prefix)
-        self.name = name
+    backend: ClassVar[str]
+    #: Debian's name; other distributions use similar ones.
+    package: ClassVar[str]
+    #: The most commands for one process, which does all of them or nothing.
+    most: ClassVar[int]
 
     def save(self, ctx: Context) -> str:
         """Return the rules as ebtables-save prints them; raise one of `UNSEEN` if they cannot be seen."""

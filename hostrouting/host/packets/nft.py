@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from phases import Context
 
+#: The objects of `nft -j list`.
+Listing = list[dict[str, Any]]
+
 #: The most characters of nft's words that an error shows: the first mistake comes first.
 _MOST_WORDS: Final = 2000
 #: nft reads its arguments as one line of its language, and would read any other character in a name as more of it.
@@ -35,7 +38,7 @@ class NftCommand:
 
     command: Sequence[str] = ("nft",)
 
-    def table(self, ctx: Context, family: str, name: str) -> list[dict[str, Any]] | None:
+    def table(self, ctx: Context, family: str, name: str) -> Listing | None:
         """See `Nftables.table`."""
         check_table_name(family, name)
         what = f"list the table {family} {name}"
@@ -138,7 +141,7 @@ def _counter(value: Any) -> Any:
     return normalised({key: one for key, one in value.items() if key not in {"packets", "bytes"}}) or None
 
 
-def _objects(said: str, what: str) -> list[dict[str, Any]]:
+def _objects(said: str, what: str) -> Listing:
     import json  # 8 ms, only for readings
 
     message = f"cannot {what}: nft printed no listing in JSON: {said.strip()[:200]!r}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shlex
 from contextlib import contextmanager
@@ -17,11 +16,9 @@ from hostrouting.host.units import UnitState, instance_of, reach, settings
 from phases import CommandFailedError, run_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from phases import Context
-
-_logger = logging.getLogger(__name__)
 
 _PROPERTIES: Final = "Id,LoadState,ActiveState,SubState,Result,MainPID,NeedDaemonReload,DropInPaths,Requires"
 #: systemctl does not show a template. So it is asked about an unused instance, which systemd loads for the answer.
@@ -132,15 +129,15 @@ class OfflineUnits:
 
     def daemon_reload(self, ctx: Context) -> None:
         """See `ServiceManager.daemon_reload`."""
-        self._leave_out(ctx, "daemon-reload")
+        ctx.check()
 
     def start(self, ctx: Context, unit: str, *, wait: bool = True) -> None:  # noqa: ARG002 - nothing starts
         """See `ServiceManager.start`."""
-        self._leave_out(ctx, "start", unit)
+        ctx.check()
 
-    def stop(self, ctx: Context, unit: str) -> None:
+    def stop(self, ctx: Context, unit: str) -> None:  # noqa: ARG002 - nothing runs
         """See `ServiceManager.stop`."""
-        self._leave_out(ctx, "stop", unit)
+        ctx.check()
 
     def state(self, ctx: Context, unit: str) -> UnitState:
         """See `ServiceManager.state`."""
@@ -154,9 +151,8 @@ class OfflineUnits:
         ctx.check()
         return []
 
-    def loaded(self, ctx: Context, unit: str) -> list[UnitState]:
-        """See `ServiceManager.loaded`."""
-        return self.running(ctx, unit)
+    #: See `ServiceManager.loaded`.
+    loaded = running
 
     def ordered_before(self, ctx: Context, unit: str) -> frozenset[str]:
         """See `ServiceManager.ordered_before`."""
@@ -167,11 +163,6 @@ class OfflineUnits:
         """See `ServiceManager.settings`."""
         ctx.check()
         return settings(self._unit_files.texts(unit).values(), *names)
-
-    def _leave_out(self, ctx: Context, *verb: str) -> None:
-        ctx.check()
-        words = " ".join(verb)
-        _logger.info("offline: no 'systemctl %s' in the image %s", words, self._root, extra={"root": self._root})
 
 
 def is_there() -> bool:
@@ -187,7 +178,8 @@ def unit_error(error: CommandFailedError, advice: str = "") -> UnitError:
         return UnitError(
             "this machine was not booted with systemd; to prepare an image, use --root and its folder (Host.offline)"
         )
-    return UnitError("\n".join([str(error), *_next_steps(error, advice)]))
+    steps = (advice, "" if os.geteuid() == 0 else "are you root?") if error.status is not None else ()
+    return UnitError("\n".join(filter(None, [str(error), *steps])))
 
 
 @contextmanager
@@ -205,15 +197,6 @@ def _readable(*units: str) -> Iterator[None]:
 def journal_advice(unit: str) -> str:
     """Return the command that shows why a unit failed."""
     return f"see: journalctl -b -u {unit}"
-
-
-def _next_steps(error: CommandFailedError, advice: str) -> Iterable[str]:
-    if error.status is None:
-        return
-    if advice:
-        yield advice
-    if os.geteuid() != 0:
-        yield "are you root?"
 
 
 def _unit_state(properties: dict[str, str]) -> UnitState:

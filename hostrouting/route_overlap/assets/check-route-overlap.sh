@@ -614,6 +614,8 @@ report() { # number of the cidr, first, last, answer: adds a finding
       fi
       ;;
   esac
+  # The kernel names it only once a rule of the node was changed.
+  route=${route//' table local'/}
   dotted "$2" && first=$REPLY
   dotted "$3"
   bad[$1]=yes kinds[$kind]=yes

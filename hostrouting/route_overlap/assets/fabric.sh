@@ -2,7 +2,6 @@
 
 fabric_configuration=/etc/waagent.conf
 fabric_pool=/var/lib/hyperv/.kvp_pool_0
-fabric_uptime=/proc/uptime
 fabric_pause=0.1    # Seconds before a pool that ends within a record is read again.
 fabric_most=262144  # Bytes of a file.
 fabric_longest=1024 # Bytes of a line of the configuration.
@@ -155,11 +154,9 @@ parse_pairs() { # value of IPoIB_Data, its name -> fabric_macs, fabric_addresses
 # Add to fabric_source when the pool was written; only a finding says it, and `stat` takes time. A date and no age: an
 # unchanged verdict has an unchanged text, which is not logged again.
 date_fabric_source() {
-  local up='' written
+  local written
   [[ $fabric_source == "$fabric_pool" ]] && written=$(stat -Lc %Y "$fabric_pool" 2>/dev/null) || return 0
   TZ=UTC printf -v REPLY ', written %(%Y-%m-%d %H:%M UTC)T' "$written"
-  [[ -r $fabric_uptime ]] && IFS=. read -r up _ <"$fabric_uptime"
-  [[ $up == +([0-9]) ]] && ((EPOCHSECONDS - written > up)) && REPLY+=', in an earlier boot'
   fabric_source+=$REPLY
 }
 
