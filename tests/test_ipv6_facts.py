@@ -195,6 +195,56 @@ def test_a_route_by_source_hides_the_others(node: WiredNode, metrics: tuple[str,
     assert decided(node) == ["lo"]
 
 
+def test_the_longest_source_decides_before_the_metric(node: WiredNode) -> None:
+    """Destination first, then the source prefix, then the metric; a source that fits none falls to a shorter prefix."""
+    node.hold("e1", "fd00:1:2::1/64")
+    do(
+        node,
+        "route add fd00::/8 from fd00:1::/32 dev lo",
+        f"route add fd00::/8 via {ROUTER} dev e0 metric 1",
+        f"route add {PLACE} from fd00:1:2::/64 dev e0 metric 2000",
+        f"route add {PLACE} from fd00:1::/32 dev e1 metric 1",
+    )
+    assert decided(node, ADDRESS, "from", "fd00:1:2::1") == ["e0"]
+    assert decided(node, ADDRESS, "from", "fd00:1::1") == ["e1"]
+    # At the shorter prefix, too, the route by source hides the other: there is none for this source, and for no source.
+    assert decided(node, ADDRESS, "from", "2001:db8:1::1") == decided(node) == []
+
+
+def test_a_source_that_fits_any_hides_nothing(node: WiredNode) -> None:
+    """A route `from ::/0` is one without a source."""
+    do(node, f"route add {PLACE} from ::/0 dev e0", f"route append {PLACE} dev e1")
+    assert held(node) == [("e0", 1024), ("e1", 1024)]
+    assert decided(node) == ["e0"]
+
+
+def test_a_default_route_is_never_hidden(node: WiredNode) -> None:
+    """At ::/0 a route by source decides for its sources, at any metric; for all others there is the default route.
+
+    So it is where other sources end that fell from a longer prefix.
+    """
+    do(node, "route add default dev e0 metric 1", "route add default from fd00:1::/64 dev e1 metric 2000")
+    do(node, f"route add {PLACE} from 2001:db8:7::/64 dev lo", f"route add {PLACE} dev lo")
+    assert decided(node) == decided(node, ADDRESS, "from", "2001:db8:1::1") == ["e0"]
+    assert decided(node, ADDRESS, "from", "fd00:1::1") == ["e1"]
+
+
+def test_a_source_is_chosen_after_the_route(node: WiredNode) -> None:
+    """A socket without an address asks without a source; if that finds no route, with the source that it would have.
+
+    So a route by source serves each such socket where nothing else leads there.
+    """
+    do(node, f"route add {PLACE} from fd00:1::/64 dev e1")
+    assert decided(node) == []
+    program = (
+        "import socket; asking = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM);"
+        f"asking.connect(('{ADDRESS}', 9)); print(asking.getsockname()[0])"
+    )
+    assert node.run("python3", "-c", program) == "fd00:1::1\n"
+    do(node, f"route add fd00::/8 via {ROUTER} dev e0")
+    assert node.run("python3", "-c", program) == "2001:db8:1::1\n"
+
+
 @pytest.mark.parametrize("shorter", [False, True])
 def test_a_gateway_that_fails_is_passed_over_by_a_host(node: WiredNode, shorter: bool) -> None:
     """With forwarding=0 a higher metric or a shorter prefix decides; with forwarding=1 the table does."""
