@@ -211,18 +211,6 @@ def test_ipv6_routes_by_gateways_merge_and_others_stand_behind(six: KernelNode, 
     assert shown() == [plain]
 
 
-@pytest.mark.parametrize("forwarding", ["0", "1"])
-def test_a_silent_ipv6_gateway_is_passed_over_by_a_host_alone(six: KernelNode, forwarding: str) -> None:
-    """A host takes the route of a higher metric, a router does not."""
-    six.run("sysctl", "-qw", f"net.ipv6.conf.all.forwarding={forwarding}")
-    first, second = "default via fd00:a::7 dev ib0 metric 1", "default via fd00:1::1 dev eth0 metric 1024"
-    add_ipv6(six, first)
-    add_ipv6(six, second)
-    assert decided(six, "2001:db8::1") == first
-    six.ip("neigh", "replace", "fd00:a::7", "dev", "ib0", "nud", "failed")
-    assert decided(six, "2001:db8::1") == (second if forwarding == "0" else first)
-
-
 def test_a_link_that_goes_down_deletes_its_ipv6_with_events(six: KernelNode) -> None:
     """Unlike IPv4's, its routes and addresses are announced, and up again it gets none of them back."""
     add_ipv6(six, "fd00:9::/32 via fd00:1::7 dev eth0 metric 1")
