@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.boot import RUNTIME_DIRECTORY, BootTemplate
 from hostrouting.boot.layout import read_asset
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
-from hostrouting.net.addresses import bounds, format_cidr, netmask
+from hostrouting.net.addresses import IPV4, Prefix, address_bits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,7 +40,7 @@ def render_script(config: HostRoutingConfig) -> bytes:
     patterns = dict.fromkeys((*DEFAULT_ALLOWED_DEVS, *overlap.allowed_devs))
     lists = {
         "CIDRS": overlap.cidrs,
-        "ROOTS": _roots(overlap.cidrs),
+        "ROOTS": _roots(overlap.cidrs, IPV4),
         # A pattern has no quotes: see hostrouting.config.rules.
         "ALLOWED": [f"'{pattern}'" for pattern in patterns],
         "EXPECTED": [f"'{dev}'" for dev in overlap.expected_devs],
@@ -60,10 +60,11 @@ def boot_part(config: HostRoutingConfig) -> BootUnit | Departure:
     return _TEMPLATE.fill(render_script(config)) if config.route_overlap.cidrs else DEPARTURE
 
 
-def _merged(cidrs: Iterable[str]) -> list[tuple[int, int]]:
-    """Return the ranges of the CIDRs as (first, last), sorted; overlapping and adjacent ones are merged."""
+def _merged(prefixes: Iterable[Prefix]) -> list[tuple[int, int]]:
+    """Return the ranges of networks as (first, last), sorted; overlapping and adjacent ones are merged."""
     merged: list[tuple[int, int]] = []
-    for first, last in sorted(map(bounds, cidrs)):
+    for family, first, length in sorted(prefixes):
+        last = first | (1 << address_bits(family) - length) - 1
         if merged and first <= merged[-1][1] + 1:
             merged[-1] = merged[-1][0], max(last, merged[-1][1])
         else:
@@ -71,23 +72,24 @@ def _merged(cidrs: Iterable[str]) -> list[tuple[int, int]]:
     return merged
 
 
-def _roots(cidrs: Iterable[str]) -> list[str]:
-    """Return a few CIDRs that cover all of these and little else.
+def _roots(cidrs: Iterable[str], family: int) -> list[str]:
+    """Return a few CIDRs that cover all of these of one family and little else.
 
-    >>> _roots(["10.0.0.0/24", "10.0.1.0/24", "10.0.0.4/30", "172.16.0.0/12"])
+    >>> _roots(["10.0.0.0/24", "10.0.1.0/24", "10.0.0.4/30", "172.16.0.0/12", "fd00::/8"], IPV4)
     ['10.0.0.0/23', '172.16.0.0/12']
     """
-    roots = [_root(first, last) for first, last in _merged(cidrs)]
+    prefixes = [prefix for prefix in map(Prefix.parse, cidrs) if prefix.family == family]
+    roots = [_root(first, last) for first, last in _merged(prefixes)]
     while len(roots) > _MOST_ROOTS or any(one[1] >= other[0] for one, other in pairwise(roots)):
         joined = [_root(one[0], max(one[1], other[1])) for one, other in pairwise(roots)]
         # Join adjacent ones first, else those that are the smallest together.
         best = min(range(len(joined)), key=lambda i: (roots[i][1] < roots[i + 1][0], joined[i][1] - joined[i][0]))
         roots[best : best + 2] = [joined[best]]
-    return [format_cidr(first, 32 - (last - first).bit_length()) for first, last in roots]
+    bits = address_bits(family)
+    return [str(Prefix(family, first, bits - (last - first).bit_length())) for first, last in roots]
 
 
 def _root(first: int, last: int) -> tuple[int, int]:
-    """Return the smallest CIDR around a range."""
-    length = 32 - (first ^ last).bit_length()
-    network = first & netmask(length)
-    return network, network | ~netmask(length) & 0xFFFFFFFF
+    """Return the smallest network around a range."""
+    free = (1 << (first ^ last).bit_length()) - 1
+    return first & ~free, first | free

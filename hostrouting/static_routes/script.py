@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import RUNTIME_DIRECTORY, WAITED, BootTemplate
+from hostrouting.net.addresses import IPV4
 
 if TYPE_CHECKING:
     from hostrouting.boot import BootUnit, Departure
@@ -42,5 +43,5 @@ def _line(route: StaticRoute) -> str:
     name: see `hostrouting.net.addresses.check_device_name`.
     """
     metric = f" metric {route.metric}" if route.metric else ""
-    destination = route.destination.removesuffix("/32")
+    destination = route.destination.removesuffix("/32" if route.family == IPV4 else "/128")
     return f"{destination} via {route.gateway or '?'} dev {route.dev or '?'}{metric}\n"
