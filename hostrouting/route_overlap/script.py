@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -29,14 +28,10 @@ TOLD: Final = f"{RUNTIME_DIRECTORY}/route-overlap.told"
 #: For each root the script reads all tables, and each row outside of the CIDRs costs it time.
 _MOST_ROOTS: Final = 8
 
-#: Lines of the script that it has only if the fabric is one of these: `auto`, `list`.
-_SECTION: Final = re.compile(r" *# @if ([a-z ]+)@\n(.*?) *# @end@\n", re.DOTALL)
-
 
 def render_script(config: HostRoutingConfig) -> bytes:
     """Return the boot script; the same config gives the same bytes. Without expected CIDRs it does nothing."""
     overlap = config.route_overlap
-    template = _TEMPLATE.read_script()
     patterns = dict.fromkeys((*DEFAULT_ALLOWED_DEVS, *overlap.allowed_devs))
     lists = {
         "CIDRS": overlap.cidrs,
@@ -48,7 +43,7 @@ def render_script(config: HostRoutingConfig) -> bytes:
         "NETWORKS": () if isinstance(overlap.fabric, str) else overlap.fabric,
     }
     fabric = overlap.fabric if isinstance(overlap.fabric, str) else "list" if overlap.fabric else "off"
-    template = _SECTION.sub(lambda section: section[2] if fabric in section[1].split() else "", template)
+    template = _TEMPLATE.read_script(fabric)
     for name, words in lists.items():
         template = template.replace(f"  # @{name}@\n", "".join(f"  {word}\n" for word in words))
     template = template.replace("# @AGENT@\n", read_asset(__file__, "fabric.sh").decode())

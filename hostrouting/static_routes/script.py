@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import RUNTIME_DIRECTORY, WAITED, BootTemplate
-from hostrouting.net.addresses import IPV4
+from hostrouting.net.addresses import IPV4, IPV6, mask_of
 
 if TYPE_CHECKING:
     from hostrouting.boot import BootUnit, Departure
@@ -21,8 +21,9 @@ RUN_FILES: Final = (WAITED, f"{RUNTIME_DIRECTORY}/static-routes.told")
 def render_script(config: HostRoutingConfig) -> bytes:
     """Return the boot script; the same config gives the same bytes. Without routes it removes those of hostrouting."""
     routes = sorted(config.static_routes.routes, key=_kernels_order)
-    text = _TEMPLATE.read_script().replace("@COUNT@", str(len(routes)))
-    return text.replace("@ROUTES@", "".join(map(_line, routes))).encode()
+    ipv4, ipv6 = ("".join(_line(route) for route in routes if route.family == family) for family in (IPV4, IPV6))
+    text = _TEMPLATE.read_script("ipv6" if ipv6 else "")
+    return text.replace("@ROUTES@", ipv4).replace("@ROUTES6@", ipv6).encode()
 
 
 def boot_part(config: HostRoutingConfig) -> BootUnit | Departure:
@@ -31,9 +32,10 @@ def boot_part(config: HostRoutingConfig) -> BootUnit | Departure:
 
 
 def _kernels_order(route: StaticRoute) -> tuple[int, int, int]:
-    """Return the sort key of the kernel's listing, so that the script can compare all routes at once."""
-    network, prefix_length = route.prefix
-    return network, -prefix_length, route.metric
+    """Return the sort key of the kernel's listing of a family, so that the script can compare all routes at once."""
+    network, length = route.prefix
+    # IPv6 lists a network after all that lies in it.
+    return network if route.family == IPV4 else network | ~mask_of(IPV6, length), -length, route.metric
 
 
 def _line(route: StaticRoute) -> str:
@@ -44,4 +46,7 @@ def _line(route: StaticRoute) -> str:
     """
     metric = f" metric {route.metric}" if route.metric else ""
     destination = route.destination.removesuffix("/32" if route.family == IPV4 else "/128")
-    return f"{destination} via {route.gateway or '?'} dev {route.dev or '?'}{metric}\n"
+    gateway = route.gateway or "?"
+    if route.family == IPV4 and ":" in gateway:
+        gateway = f"inet6 {gateway}"
+    return f"{destination} via {gateway} dev {route.dev or '?'}{metric}\n"
