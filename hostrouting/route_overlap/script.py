@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.boot import RUNTIME_DIRECTORY, BootTemplate
 from hostrouting.boot.layout import read_asset
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
-from hostrouting.net.addresses import IPV4, Prefix, address_bits
+from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,6 +36,7 @@ def render_script(config: HostRoutingConfig) -> bytes:
     lists = {
         "CIDRS": overlap.cidrs,
         "ROOTS": _roots(overlap.cidrs, IPV4),
+        "ROOTS6": _roots(overlap.cidrs, IPV6),
         # A pattern has no quotes: see hostrouting.config.rules.
         "ALLOWED": [f"'{pattern}'" for pattern in patterns],
         "EXPECTED": [f"'{dev}'" for dev in overlap.expected_devs],
@@ -43,7 +44,10 @@ def render_script(config: HostRoutingConfig) -> bytes:
         "NETWORKS": () if isinstance(overlap.fabric, str) else overlap.fabric,
     }
     fabric = overlap.fabric if isinstance(overlap.fabric, str) else "list" if overlap.fabric else "off"
-    template = _TEMPLATE.read_script(fabric)
+    families = {4: lists["ROOTS"], 6: lists["ROOTS6"]}
+    # The fabric is of IPv4.
+    template = _TEMPLATE.read_script(fabric if families[4] else "off", "ipv6" if families[6] else "")
+    template = template.replace("@FAMILIES@", " ".join(str(family) for family, roots in families.items() if roots))
     for name, words in lists.items():
         template = template.replace(f"  # @{name}@\n", "".join(f"  {word}\n" for word in words))
     template = template.replace("# @AGENT@\n", read_asset(__file__, "fabric.sh").decode())

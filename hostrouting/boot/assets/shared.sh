@@ -148,7 +148,8 @@ parse_route() {
       onlink) onlink=' onlink' ;;
       # Words with a value after them: a device may have any name, even `linkdown`.
       # @if ipv6@
-      pref | expires | error) i=$((i + 1)) && continue ;;
+      expires | error) i=$((i + 1)) && continue ;;
+      pref) i=$((i + 1)) && preference=${words[i]} && continue ;;
       # @end@
       dev | via | metric | table | tos | proto | from)
         i=$((i + 1))
@@ -187,8 +188,8 @@ sort_defaults() {
   for line in "${lines[@]}"; do
     parse_route "$line"
     rank=$((metric << 2 | 1))
-    [[ $line == *' pref high'* ]] && rank=$((rank - 1))
-    [[ $line == *' pref low'* ]] && rank=$((rank + 1))
+    [[ $preference == high ]] && rank=$((rank - 1))
+    [[ $preference == low ]] && rank=$((rank + 1))
     [[ $line == *' expires -'* ]] || ranks[rank]+=$line$'\n'
   done
   printf -v line %s "${ranks[@]}"

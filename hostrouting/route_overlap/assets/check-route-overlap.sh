@@ -14,16 +14,23 @@ mode=@MODE@
 cidrs=(
   # @CIDRS@
 )
-# These contain all of them.
+# These contain all of them, those of IPv4.
 roots=(
   # @ROOTS@
 )
+# @if ipv6@
+# And those of IPv6.
+roots6=(
+  # @ROOTS6@
+)
+# @end@
+families=(@FAMILIES@)
 # Patterns of device names.
 allowed=(
   # @ALLOWED@
 )
 # Devices by which they must leave; none stands for those of the default route.
-expected=(
+given=(
   # @EXPECTED@
 )
 # The names that presets give to the addresses that they expect.
@@ -66,12 +73,29 @@ bounds() { # of a CIDR, an address or 'default'
 
 # --- the kernel's routes and rules: the edges where answers can change
 
-edge() { # a route or selector
-  bounds "$1"
-  edges[low]=1
-  edges[high + 1]=1
+holds() { # address: is it between the last bounds?
+  ((low <= $1 && $1 <= high))
 }
 
+before() { # address -> REPLY: the one before it
+  REPLY=$(($1 - 1))
+}
+
+edge() { # a route or selector -> next: the address after it
+  bounds "$1"
+  next=$((high + 1)) edges[low]=1 edges[next]=1
+}
+
+sort_edges() { # -> points
+  points=("${!edges[@]}")
+}
+
+# The edges of the ranges that the kernel treats specially (multicast, for example).
+first_edges() {
+  edges=([1]=1 [224 << 24]=1 [240 << 24]=1 [0xffffffff]=1)
+}
+
+prefix='([0-9a-f.:/]*[0-9:][0-9a-f.:/]*)' # An expression; `all` does not match it.
 read_rule() {
   local text=${1/$'\t'/ }
   # @if auto list@
@@ -82,17 +106,20 @@ read_rule() {
     looked_up+=" $REPLY "
   fi
   # @end@
-  [[ $text =~ ' from '([0-9./]+) ]] && edge "${BASH_REMATCH[1]}" && by_source=yes
-  [[ $text =~ ' to '([0-9./]+) ]] && edge "${BASH_REMATCH[1]}"
+  [[ $text =~ ' from '$prefix ]] && edge "${BASH_REMATCH[1]}" && by_source=yes
+  [[ $text =~ ' to '$prefix ]] && edge "${BASH_REMATCH[1]}"
   [[ $text == *' '@(blackhole|unreachable|prohibit)*( ) ]] && blockers+=("$text")
 }
 
 read_tables() {
   local line questions rules_seen=''
-  default='' way='' by_source='' blockers=()
-  # The edges of the ranges that the kernel treats specially (multicast, for example).
-  edges=([1]=1 [224 << 24]=1 [240 << 24]=1 [0xffffffff]=1)
+  defaults=() by_source='' blockers=()
+  first_edges
   printf -v questions '\nroute show table all root %s' "${roots[@]}"
+  # @if ipv6@
+  # Equal routes share a decision, so all that lead to the CIDRs are read.
+  [[ $family == 6 ]] && printf -v line '\nroute show table all match %s' "${roots[@]}" && questions+=$line$'\naddr show scope global'
+  # @end@
   # @if auto list@
   looked_up=''
   ((${#fabric_networks[@]} + ${#fabric_addresses[@]})) \
@@ -101,6 +128,9 @@ read_tables() {
   look $'route show default\nrule show'"$questions" || cannot_prove
   split "$answer"
   for line in "${lines[@]}"; do
+    # @if ipv6@
+    [[ $family == 6 ]] && read_row "$line" && continue
+    # @end@
     case $line in
       [0-9]*:$'\t'*)
         rules_seen=yes
@@ -111,7 +141,7 @@ read_tables() {
       # @end@
       [0-9]*) edge "${line%% *}" ;;
       default*)
-        [[ ! $rules_seen && ! $default ]] && own_default "$line" && leads_out_as_expected && default=$line
+        [[ $rules_seen ]] || defaults+=("$line")
         edge default
         ;;
       *)
@@ -165,13 +195,14 @@ devices_of() { # a route as ip prints it -> devs, in order, each once; linkdown:
   done
 }
 
+defaults=(unread)
 declare -A permissions=()
 is_allowed() {
   local pattern
   # The slash is for a device with the name @ or *.
   if [[ ! ${permissions["/$1"]-} ]]; then
     permissions["/$1"]=no
-    for pattern in "${allowed[@]}"; do
+    for pattern in "${patterns[@]}"; do
       # shellcheck disable=SC2053  # it is a pattern
       [[ $1 == $pattern ]] && permissions["/$1"]=yes
     done
@@ -201,6 +232,196 @@ is_fine() { # an answer: are all its next hops allowed?
   fi
   [[ ${verdicts[$key]} == fine ]]
 }
+
+# @if ipv6@
+# --- IPv6: an address is a text of 32 hexadecimal digits, which compare as texts; `g` is after all of them
+
+# From now on, these are the functions for addresses.
+use_ipv6() {
+  roots=("${roots6[@]}") ipv4_defaults=("${defaults[@]}")
+  # The announced fabric is of IPv4.
+  fabric_networks=() fabric_addresses=() announced=()
+  # Where the kernel has no IPv6, ip could not ask.
+  if [[ ! -e /proc/net/if_inet6 ]]; then
+    look() { answer=''; }
+    lookup() { answers=("${addresses[@]/*/!Network is unreachable}"); }
+  fi
+
+  first_edges() {
+    edges=() rows_of=() globals=() companions=()
+    for next in :: ::1 fe80::/10 ff00::/8; do
+      edge "$next"
+    done
+  }
+
+  dotted() {
+    REPLY=${1:0:4}:${1:4:4}:${1:8:4}:${1:12:4}:${1:16:4}:${1:20:4}:${1:24:4}:${1:28:4}
+  }
+
+  bounds() {
+    local IFS=: text=${1%/*} length=128 digits free zeros=0:0:0:0:0:0:0:
+    [[ $1 == */* ]] && length=${1#*/}
+    [[ $1 == default ]] && text=:: length=0
+    if [[ $text == *.* ]]; then
+      set -- "${text##*:}" && set -- ${1//./:}
+      printf -v text '%s:%x:%x' "${text%:*}" $(($1 << 8 | $2)) $(($3 << 8 | $4))
+    fi
+    free=${text//[!:]/}
+    set -- ${text/::/:${zeros:0:2*(8 - ${#free})}}
+    printf -v text %04x "${@/#/0x0}"
+    digits=$((length / 4)) free=$((15 >> length % 4)) text+=00000000
+    length=$((16#0${text:digits:1} & ~free))
+    printf -v low '%s%x%032d' "${text:0:digits}" "$length" 0
+    printf -v high '%s%xffffffffffffffffffffffffffffffff' "${text:0:digits}" $((length | free))
+    low=${low:0:32} high=${high:0:32}
+  }
+
+  holds() {
+    [[ ! ($1 < $low || $1 > $high) ]]
+  }
+
+  edge() {
+    bounds "$1"
+    edges[16#${low:0:15}]+=" $low"
+    # Without the digits that become 0.
+    next=${high%"${high##*[!f]}"}
+    [[ $next ]] || { next=g && return; }
+    printf -v next '%s%x%032d' "${next%?}" $((16#${next: -1} + 1)) 0
+    next=${next:0:32}
+    edges[16#${next:0:15}]+=" $next"
+  }
+
+  before() {
+    local digits=${1%"${1##*[!0]}"}
+    printf -v REPLY %s%xffffffffffffffffffffffffffffffff "${digits%?}" $((16#${digits: -1} - 1))
+    REPLY=${REPLY:0:32}
+  }
+
+  # An index has 60 bits at most.
+  sort_edges() {
+    local i j k word middles ends
+    points=()
+    for i in "${!edges[@]}"; do
+      middles=()
+      for word in ${edges[i]}; do
+        middles[16#${word:15:15}]+=" 16#${word:30}"
+      done
+      for j in "${!middles[@]}"; do
+        ends=()
+        for word in ${middles[j]}; do
+          ends[word]=1
+        done
+        for k in "${!ends[@]}"; do
+          printf -v word %015x%015x%02x "$i" "$j" "$k"
+          points+=("$word")
+        done
+      done
+    done
+    points+=(g)
+  }
+}
+
+declare -A rows_of=() globals=() companions=()
+# Read a row of a table, or an address of a device; fail for a rule.
+read_row() {
+  local word=${1%% *} words
+  if [[ $1 == +([0-9]):[$' \t']* ]]; then
+    words=($1)
+    [[ ${words[2]-} == inet6 ]] || return
+    [[ $1 == *' '@(deprecated|tentative|dadfailed)' '* ]] || globals["/${words[1]}"]+=" ${words[3]%/*}"
+    return 0
+  fi
+  if [[ $word != *:* && $word != default ]]; then
+    [[ $word == @(blackhole|unreachable|prohibit) ]] && blockers+=("$1")
+    word=${1#* } word=${word%% *}
+  fi
+  [[ $rules_seen ]] || defaults+=("$1")
+  [[ $1 == *' from '*([0-9a-f.]):* ]] && by_source=yes
+  [[ ${rows_of[$word]-} ]] || edge "$word"
+  # A row may be listed twice, and one that has expired decides nothing.
+  [[ $'\n'${rows_of[$word]-} == *$'\n'"$1"$'\n'* || $1 == *' expires -'* ]] || rows_of[$word]+=$1$'\n'
+}
+
+# The device by which IPv6 must leave is that of the IPv4 default route that decides. Where that may be one of several, or
+# there is none, it is the one that all default routes of IPv6 name.
+find_exit() { # -> expected; the order in which the defaults decide
+  local line list dev decides
+  local -A exits=()
+  lines=("${defaults[@]}")
+  sort_defaults
+  defaults=("${lines[@]}")
+  ((${#given[@]})) && return
+  if [[ ${ipv4_defaults-} == unread ]]; then
+    family=4 look 'route show default' || cannot_prove
+    split "$answer"
+    ipv4_defaults=("${lines[@]}")
+  fi
+  for list in ipv4_defaults defaults; do
+    local -n routes=$list
+    exits=() decides=''
+    for line in "${routes[@]}"; do
+      own_default "$line" && leads_out_as_expected || continue
+      [[ $list == defaults || $metric == "${decides:=$metric}" ]] || break
+      for dev in "${!hop_dev[@]}"; do
+        [[ ${hop_dead[dev]} ]] || exits["/${hop_dev[dev]}"]=yes
+      done
+    done
+    ((${#exits[@]} == 1)) && expected=("${!exits[@]}") && expected=("${expected[@]#/}") && return
+  done
+  defaults=()
+}
+
+# Put for each answer, among the routes that are equal to it, the first that is not fine, or else the first: any of them
+# may carry.
+stand_in() {
+  local i line word place found
+  local -A known=()
+  for i in "${!answers[@]}"; do
+    line=${answers[i]}
+    [[ $line == '!'* ]] && continue
+    word=${line%% *}
+    [[ $word == *:* || $word == default ]] || word=${line#* } word=${word%% *}
+    split "${rows_of[$word]-}"
+    found=${known[$line]-${lines[0]-$line}}
+    if [[ ${lines[1]-} && ! ${known[$line]-} ]]; then
+      parse_route "$line"
+      place="$kind$elsewhere $metric $preference" found=''
+      for word in "${lines[@]}"; do
+        parse_route "$word"
+        [[ $place == "$kind$elsewhere $metric $preference" ]] || continue
+        found=${found:-$word} companions[$found]+=" ${hop_dev[*]}"
+        is_fine "$word" || { found=$word && break; }
+      done
+      known[$line]=${found:=$line}
+    fi
+    answers[i]=$found
+  done
+}
+
+# Add to `sources` the addresses of the devices by which a packet may leave: a program may send from any of them.
+sources_of() { # a route
+  local dev
+  devices_of "$1"
+  for dev in "${devs[@]}" ${companions[$1]-}; do
+    sources+=${globals["/$dev"]-}
+  done
+}
+
+# Shorten the address in REPLY as ip does: the first of the longest rows of zeros goes.
+shorten() {
+  local IFS=: n zeros=:0:0:0:0:0:0:0:0
+  set -- $REPLY
+  printf -v REPLY :%x "${@/#/0x}"
+  for ((n = 8; n > 1; n--)); do
+    [[ $REPLY: == *"${zeros:0:2*n}:"* ]] && REPLY=${REPLY/"${zeros:0:2*n}"/:} && break
+  done
+  [[ $REPLY == *: ]] && REPLY+=:
+  [[ $REPLY == ::* ]] || REPLY=${REPLY#:}
+  [[ $n == 6 && $REPLY == ::* || $n == 5 && $REPLY == ::ffff:* ]] \
+    && printf -v REPLY %s:%d.%d.%d.%d "${REPLY%:*:*}" 0x${7:0:2} 0x${7:2} 0x${8:0:2} 0x${8:2}
+  return 0
+}
+# @end@
 
 # --- verdicts
 
@@ -412,27 +633,33 @@ has_infiniband() {
 
 # --- the check
 
-# Cut the CIDRs: a part has its first address in starts, its last in ends and the number of its CIDR in cidr_of. A sparse
-# array has its indexes sorted.
+# Cut the CIDRs of the family: a part has its first address in starts, the one after its last in ends and the number of
+# its CIDR in cidr_of. A sparse array has its indexes sorted.
 cut_cidrs() {
-  local cidr points at=()
+  local points numbers=("${!cidrs[@]}")
+  local -A at=()
   local -i i j n=0
-  for cidr in "${cidrs[@]}"; do
-    edge "$cidr"
-  done
-  points=("${!edges[@]}")
-  for i in "${!points[@]}"; do
-    at[points[i]]=$i
-  done
+  # @if ipv6@
+  numbers=()
   for i in "${!cidrs[@]}"; do
-    bounds "${cidrs[i]}"
-    for ((j = at[low]; points[j] <= high; j++)); do
-      cidr_of[n]=$i starts[n]=${points[j]} ends[n]=$((points[j + 1] - 1)) n+=1
+    [[ ${cidrs[i]} == *:* ]]
+    (($? == (family == 4))) && numbers+=("$i")
+  done
+  # @end@
+  for i in "${numbers[@]}"; do
+    edge "${cidrs[i]}"
+  done
+  sort_edges
+  for i in "${!points[@]}"; do
+    at[${points[i]}]=$i
+  done
+  for i in "${numbers[@]}"; do
+    edge "${cidrs[i]}"
+    for ((j = ${at[$low]}; j < ${at[$next]}; j++)); do
+      cidr_of[n]=$i starts[n]=${points[j]} ends[n]=${points[j + 1]} n+=1
     done
   done
 }
-
-declare -a cidr_of=() addresses=() starts=() ends=() plain=()
 
 # @if auto@
 read_fabric
@@ -440,40 +667,66 @@ read_fabric
 [[ $fabric_awaited ]] && fabric_notes=("warning: ${fabric_notes[0]}")
 [[ $fabric_on ]] || fabric_notes=()
 # @end@
-read_tables
+# Fail if something is wrong with the family, or if the source of a packet matters.
+examine() {
+  local line dev start
+  expected=("${given[@]}") patterns=("${allowed[@]}") default='' way='' all_fine=yes
+  cidr_of=() addresses=() starts=() ends=() fates=() sourced=() verdicts=() permissions=()
+  read_tables
+  # @if ipv6@
+  [[ $family == 6 ]] && find_exit
+  # @end@
+  for line in "${defaults[@]}"; do
+    own_default "$line" && leads_out_as_expected && default=$line && break
+  done
+  if [[ $default && ${#expected[@]} == 0 ]]; then
+    devices_of "$default"
+    expected=("${devs[@]}")
+  fi
+  for dev in "${expected[@]}"; do
+    permissions["/$dev"]=yes
+  done
+  # @if auto list@
+  ((${#expected[@]})) && announce_fabric
+  # @end@
+  # Without any, it is unknown which device may carry anything.
+  ((${#expected[@]})) || patterns=()
+  cut_cidrs
+  for start in "${starts[@]}"; do
+    dotted "$start"
+    addresses+=("$REPLY")
+  done
+  printf -v line 'route get fibmatch %s uid 0\n' "${addresses[@]}"
+  lookup "${line%$'\n'}"
+  if ((${#answers[@]} != ${#addresses[@]})); then
+    answer="ip gave ${#answers[@]} answers to ${#addresses[@]} questions; the last is: ${answers[*]: -1}"
+    cannot_prove
+  fi
+  # @if ipv6@
+  [[ $family == 6 ]] && stand_in
+  # @end@
+  plain=("${answers[@]}")
+  for line in "${plain[@]}"; do
+    [[ ${verdicts[${line#* }]-} == fine ]] || is_fine "$line" || all_fine=''
+  done
+  # @if auto list@
+  ((${#announced[@]})) && find_taken
+  # @end@
+  [[ ! $by_source && $all_fine ]]
+}
 
-if [[ $default && ${#expected[@]} == 0 ]]; then
-  devices_of "$default"
-  expected=("${devs[@]}")
-fi
-for dev in "${expected[@]}"; do
-  permissions["/$dev"]=yes
-done
-# @if auto list@
-((${#expected[@]})) && announce_fabric
-# @end@
-# Without any, it is unknown which device may carry anything.
-((${#expected[@]})) || allowed=()
-cut_cidrs
-for start in "${starts[@]}"; do
-  dotted "$start"
-  addresses+=("$REPLY")
-done
-printf -v questions 'route get fibmatch %s uid 0\n' "${addresses[@]}"
-lookup "${questions%$'\n'}"
-plain=("${answers[@]}")
-if ((${#plain[@]} != ${#addresses[@]})); then
-  answer="ip gave ${#plain[@]} answers to ${#addresses[@]} questions; the last is: ${plain[*]: -1}"
-  cannot_prove
-fi
-all_fine=yes
-for one in "${plain[@]}"; do
-  [[ ${verdicts[${one#* }]-} == fine ]] || is_fine "$one" || all_fine=''
-done
-# @if auto list@
-((${#announced[@]})) && find_taken
-# @end@
+# Examine one family after the other, up to one that has to be judged.
+all_right() {
+  while ((${#families[@]})); do
+    family=${families[0]} families=("${families[@]:1}")
+    # @if ipv6@
+    ((family == 6)) && use_ipv6
+    # @end@
+    examine || return
+  done
+}
 
+all_right && proven=yes
 printf -v notes '\n%s' "${fabric_notes[@]}"
 ((${#fabric_notes[@]})) || notes=''
 
@@ -524,14 +777,14 @@ pass() {
   conclude "$ok" "$detected" "$REPLY $verb" 0 5 "$REPLY $verb$notes"
 }
 
-[[ ! $by_source && $all_fine ]] && pass
+[[ ${proven-} ]] && pass
 
 # --- bash reads on if something is wrong, or if the source of a packet matters
 
 # A rule that selects by source gets the source that the kernel chose after the answer without one. The second answer
 # decides for a connected socket, the first for a datagram. Set sourced[part] to the first answer that is not fine.
 ask_by_source() {
-  local questions='' part dev source i
+  local questions='' part dev source sources i
   local -a parts=() asked=()
   local -A seen=()
   for part in "${!plain[@]}"; do
@@ -548,40 +801,51 @@ ask_by_source() {
   lookup "${questions%$'\n'}"
   questions=''
   for i in "${!parts[@]}"; do
-    [[ ${answers[i]} =~ ' src '([0-9.]+) ]] || continue
-    part=${parts[i]} source=${BASH_REMATCH[1]}
-    [[ ${seen[$part $source]-} ]] && continue
-    seen[$part $source]=yes
-    asked+=("$part")
-    questions+="route get fibmatch ${addresses[part]} from $source uid 0"$'\n'
+    part=${parts[i]} sources=''
+    [[ ${answers[i]} =~ ' src '([0-9a-f.:]+) ]] && sources=${BASH_REMATCH[1]}
+    # @if ipv6@
+    [[ $family == 6 ]] && sources_of "${plain[part]}"
+    # @end@
+    for source in $sources; do
+      [[ ${seen[$part $source]-} ]] && continue
+      seen[$part $source]=yes
+      asked+=("$part")
+      questions+="route get fibmatch ${addresses[part]} from $source uid 0"$'\n'
+    done
   done
   [[ $questions ]] || return 0
   lookup "${questions%$'\n'}"
+  # @if ipv6@
+  [[ $family == 6 ]] && stand_in
+  # @end@
   for i in "${!asked[@]}"; do
     part=${asked[i]}
     is_fine "${answers[i]}" || sourced[part]=${sourced[part]-${answers[i]}}
     # @if auto list@
-    [[ ! ${fates[part]-} ]] && may_take "${starts[part]}" "${answers[i]}" sourced && fates[part]=$number
+    ((${#announced[@]})) && [[ ! ${fates[part]-} ]] && may_take "${starts[part]}" "${answers[i]}" sourced && fates[part]=$number
     # @end@
   done
 }
 
 # Find the most specific route or rule that refuses an address: the kernel answers only with an error number.
 blocker_of() { # address, the kernel's message -> REPLY
-  local line word found='' size=$((1 << 33)) address=$1
+  local line word length found='' longest=-1
   for line in "${blockers[@]}"; do
     # For an 'unreachable' rule, the kernel's message is that for 'no route'.
     [[ $2 == 'Network is unreachable' && $line != [0-9]*:*unreachable* ]] && continue
     word=${line#* }
-    [[ $line == [0-9]*:* ]] && word=0.0.0.0/0
+    [[ $line == [0-9]*:* ]] && word=default
     [[ $line == [0-9]*:*' to '* ]] && word=${line##*' to '}
-    bounds "${word%% *}"
-    ((low <= address && address <= high && high - low < size)) && found=$line && size=$((high - low))
+    word=${word%% *} length=128
+    [[ $word == */* ]] && length=${word#*/}
+    [[ $word == default ]] && length=0
+    bounds "$word"
+    holds "$1" && ((length > longest)) && found=$line longest=$length
   done
   REPLY=${found%"${found##*[! ]}"}
 }
 
-report() { # number of the cidr, first, last, answer: adds a finding
+report() { # number of the cidr, first address, the one after the last, answer: adds a finding
   local kind first by='' dev route=$4 cidr=${cidrs[$1]}
   case $4 in
     '!'*)
@@ -614,8 +878,19 @@ report() { # number of the cidr, first, last, answer: adds a finding
       fi
       ;;
   esac
-  dotted "$2" && first=$REPLY
-  dotted "$3"
+  dotted "$2"
+  # @if ipv6@
+  [[ $family == 6 ]] && shorten
+  # @end@
+  first=$REPLY
+  before "$3"
+  dotted "$REPLY"
+  # @if ipv6@
+  [[ $family == 6 ]] && shorten && route=${route//' pref medium'/}
+  while [[ $family == 6 && $route =~ ' '(pref' '(low|high)|(expires|error)' '-?[0-9]+(sec)?) ]]; do
+    route=${route/"${BASH_REMATCH[0]}"/}
+  done
+  # @end@
   bad[$1]=yes kinds[$kind]=yes
   # Sorted by CIDR, then by order of discovery. Appending to one text would copy it for each finding.
   findings[$1 << 32 | ${#findings[@]}]="$cidr${names[$cidr]:+ (${names[$cidr]})}: $kind $first-$REPLY\
@@ -624,13 +899,12 @@ ${by:+ by ${by// /,}}${route:+ ($route)}"
 
 # Judge the parts; adjacent ones with the same answer are one finding.
 judge() {
-  local -i part first=0 last=0
-  local new answer='' of=''
+  local part first='' last='' new answer='' of=''
   for part in "${!addresses[@]}"; do
     new=${sourced[part]-}
     [[ $new ]] || is_fine "${plain[part]}" || new=${plain[part]}
     new=${fates[part]+announced }${fates[part]-$new}
-    if [[ $new && $new == "$answer" && ${cidr_of[part]} == "$of" ]] && ((starts[part] == last + 1)); then
+    if [[ $new && $new == "$answer" && ${cidr_of[part]} == "$of" && ${starts[part]} == "$last" ]]; then
       last=${ends[part]}
       continue
     fi
@@ -646,7 +920,7 @@ may_heal() { # -> REPLY: the finding, or its cause, that may go by itself
   REPLY='table main has no IPv4 default route'
   ((${#expected[@]})) || return 0
   [[ ${kinds[local]-}${kinds[blocked]-}${kinds[announced]-} ]] && return 1
-  look 'link show' || return
+  family=4 look 'link show' || return
   for dev in "${expected[@]}"; do
     REPLY="there is no network device $dev"
     [[ $answer == *": $dev"[:@]* ]] || return 0
@@ -665,6 +939,10 @@ explain() { # -> REPLY
     text="the node has no IPv4 default route, so nothing leads to ${cidrs[*]}"
     [[ ${!kinds[*]} == no-route ]] || text="the node has no IPv4 default route and the config names no expectedDevs, \
 so it is unknown where ${cidrs[*]} should leave:"
+    # @if ipv6@
+    [[ $family == 6 ]] && way='Name the device in expectedDevs' text="neither the IPv4 default route nor those of IPv6 \
+name one device, so it is unknown where ${cidrs[*]} should leave:"
+    # @end@
   fi
   printf -v REPLY '\n  %s' "${findings[@]:0:most}"
   ((${#findings[@]} > most)) && REPLY+=$'\n'"  and $((${#findings[@]} - most)) more in $detected"
@@ -672,12 +950,15 @@ so it is unknown where ${cidrs[*]} should leave:"
 }
 
 declare -A kinds=()
-declare -a findings=() bad=() sourced=()
-[[ $by_source ]] && ask_by_source
-# @if auto@
-((${#fates[@]})) && date_fabric_source
-# @end@
-judge
+declare -a findings=() bad=()
+until [[ ${proven-} ]]; do
+  [[ $by_source ]] && ask_by_source
+  # @if auto@
+  ((${#fates[@]})) && date_fabric_source
+  # @end@
+  judge
+  all_right && proven=yes
+done
 ((${#findings[@]})) || pass
 ((seconds < waits)) && may_heal && wait_a_second "$REPLY" && look_again
 explain
