@@ -332,7 +332,8 @@ read_row() {
     return 0
   fi
   if [[ $word != *:* && $word != default ]]; then
-    [[ $word == @(blackhole|unreachable|prohibit) ]] && blockers+=("$1")
+    words=${1%% pref *}
+    [[ $word == @(blackhole|unreachable|prohibit) ]] && blockers+=("${words%% error *}")
     word=${1#* } word=${word%% *}
   fi
   [[ $rules_seen ]] || defaults+=("$1")
@@ -870,6 +871,13 @@ report() { # number of the cidr, first address, the one after the last, answer: 
       done
       ((${#expected[@]})) || kind=unknown-exit
       [[ $4 == 'local '* ]] && kind='local'
+      # @if ipv6@
+      for dev in ' pref '[a-z]+ ' expires '[0-9]+sec; do
+        [[ $family == 6 && $route =~ $dev ]] && route=${route/"${BASH_REMATCH[0]}"/}
+      done
+      # Before a list ip leaves no space.
+      [[ $route == *[!\ ]\\$'\t'* ]] && route=${route/\\$'\t'/ }
+      # @end@
       # A backslash and a tab precede each next hop; its state is not shown, as in the proof.
       route=${route//\\$'\t'/} route=${route% }
       if [[ $4 == *\\$'\t'* ]]; then
@@ -886,10 +894,7 @@ report() { # number of the cidr, first address, the one after the last, answer: 
   before "$3"
   dotted "$REPLY"
   # @if ipv6@
-  [[ $family == 6 ]] && shorten && route=${route//' pref medium'/}
-  while [[ $family == 6 && $route =~ ' '(pref' '(low|high)|(expires|error)' '-?[0-9]+(sec)?) ]]; do
-    route=${route/"${BASH_REMATCH[0]}"/}
-  done
+  [[ $family == 6 ]] && shorten
   # @end@
   bad[$1]=yes kinds[$kind]=yes
   # Sorted by CIDR, then by order of discovery. Appending to one text would copy it for each finding.
