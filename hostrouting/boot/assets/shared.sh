@@ -3,7 +3,7 @@
 # With -p bash takes no options or functions from the environment: errexit, for example, would end a run silently.
 folder=/run/aks-flex-node
 protocol=142 # Marks the routes of hostrouting.
-family=4     # The address family of the commands.
+family=4     # The address family of the commands; empty: that of their addresses, or IPv4.
 waited=$folder/waited # The seconds that a boot has waited.
 waits=30 # Seconds that it waits, in all, for DHCP, a driver or the network's configuration.
 seconds=${1-}
@@ -17,7 +17,7 @@ end=$'Object "end" is unknown, try "ip help".\nCommand failed -:'
 ask() {
   local commands=$1
   [[ $commands != *[\"\'\\#]* ]] || by_number
-  answer=$(exec ip "-$family" -o "${@:2}" -batch - 2>&1 < <(printf '%s\nend\n' "$commands" 2>/dev/null))
+  answer=$(exec ip ${family:+"-$family"} -o "${@:2}" -batch - 2>&1 < <(printf '%s\nend\n' "$commands" 2>/dev/null))
   if [[ $answer == *"$end"+([0-9]) ]]; then
     answer=${answer%"$end"*}
     return 0

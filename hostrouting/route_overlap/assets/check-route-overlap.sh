@@ -122,7 +122,7 @@ read_tables() {
   # @end@
   # @if auto list@
   looked_up=''
-  ((${#fabric_networks[@]} + ${#fabric_addresses[@]})) \
+  ((family == 4 && ${#fabric_networks[@]} + ${#fabric_addresses[@]})) \
     && questions+=$'\nroute show table local exact 127.0.0.0\nlink show type vrf\nlink show\naddr show'
   # @end@
   look $'route show default\nrule show'"$questions" || cannot_prove
@@ -168,7 +168,7 @@ leads_out_as_expected() { # after own_default -> way: the first next hop by whic
 
 lookup() { # questions, one a line -> answers; a refusal is '!' and the kernel's message
   local line refusal=''
-  ask "$1" -force || cannot_prove
+  family='' ask "$1" -force || cannot_prove
   split "$answer"
   answers=("${lines[@]}")
   [[ $answer == *'Command failed -:'* ]] || return 0
@@ -195,7 +195,6 @@ devices_of() { # a route as ip prints it -> devs, in order, each once; linkdown:
   done
 }
 
-defaults=(unread)
 declare -A permissions=()
 is_allowed() {
   local pattern
@@ -237,10 +236,9 @@ is_fine() { # an answer: are all its next hops allowed?
 # --- IPv6: an address is a text of 32 hexadecimal digits, which compare as texts; `g` is after all of them
 
 # From now on, these are the functions for addresses.
+# shellcheck disable=SC2071,SC2086 # Texts are compared, and split into words.
 use_ipv6() {
-  roots=("${roots6[@]}") ipv4_defaults=("${defaults[@]}")
-  # The announced fabric is of IPv4.
-  fabric_networks=() fabric_addresses=() announced=()
+  roots=("${roots6[@]}")
   # Where the kernel has no IPv6, ip could not ask.
   if [[ ! -e /proc/net/if_inet6 ]]; then
     look() { answer=''; }
@@ -269,7 +267,7 @@ use_ipv6() {
     free=${text//[!:]/}
     set -- ${text/::/:${zeros:0:2*(8 - ${#free})}}
     printf -v text %04x "${@/#/0x0}"
-    digits=$((length / 4)) free=$((15 >> length % 4)) text+=00000000
+    digits=$((length / 4)) free=$((15 >> length % 4)) text=${text}00000000
     length=$((16#0${text:digits:1} & ~free))
     printf -v low '%s%x%032d' "${text:0:digits}" "$length" 0
     printf -v high '%s%xffffffffffffffffffffffffffffffff' "${text:0:digits}" $((length | free))
@@ -323,8 +321,9 @@ use_ipv6() {
 
 declare -A rows_of=() globals=() companions=()
 # Read a row of a table, or an address of a device; fail for a rule.
+# shellcheck disable=SC2206 # Split at blanks.
 read_row() {
-  local word=${1%% *} words
+  local word=${1%% *} words list
   if [[ $1 == +([0-9]):[$' \t']* ]]; then
     words=($1)
     [[ ${words[2]-} == inet6 ]] || return
@@ -332,8 +331,7 @@ read_row() {
     return 0
   fi
   if [[ $word != *:* && $word != default ]]; then
-    words=${1%% pref *}
-    [[ $word == @(blackhole|unreachable|prohibit) ]] && blockers+=("${words%% error *}")
+    [[ $word == @(blackhole|unreachable|prohibit) ]] && list=${1%% pref *} && blockers+=("${list%% error *}")
     word=${1#* } word=${word%% *}
   fi
   [[ $rules_seen ]] || defaults+=("$1")
@@ -345,23 +343,18 @@ read_row() {
 
 # The device by which IPv6 must leave is that of the IPv4 default route that decides. Where that may be one of several, or
 # there is none, it is the one that all default routes of IPv6 name.
-find_exit() { # -> expected; the order in which the defaults decide
+find_exit_of_ipv6() { # -> expected; the order in which the defaults decide
   local line list dev decides
   local -A exits=()
   lines=("${defaults[@]}")
   sort_defaults
   defaults=("${lines[@]}")
   ((${#given[@]})) && return
-  if [[ ${ipv4_defaults-} == unread ]]; then
-    family=4 look 'route show default' || cannot_prove
-    split "$answer"
-    ipv4_defaults=("${lines[@]}")
-  fi
   for list in ipv4_defaults defaults; do
     local -n routes=$list
     exits=() decides=''
     for line in "${routes[@]}"; do
-      own_default "$line" && leads_out_as_expected || continue
+      { own_default "$line" && leads_out_as_expected; } || continue
       [[ $list == defaults || $metric == "${decides:=$metric}" ]] || break
       for dev in "${!hop_dev[@]}"; do
         [[ ${hop_dead[dev]} ]] || exits["/${hop_dev[dev]}"]=yes
@@ -409,6 +402,7 @@ sources_of() { # a route
 }
 
 # Shorten the address in REPLY as ip does: the first of the longest rows of zeros goes.
+# shellcheck disable=SC2086 # Split into groups.
 shorten() {
   local IFS=: n zeros=:0:0:0:0:0:0:0:0
   set -- $REPLY
@@ -668,14 +662,11 @@ read_fabric
 [[ $fabric_awaited ]] && fabric_notes=("warning: ${fabric_notes[0]}")
 [[ $fabric_on ]] || fabric_notes=()
 # @end@
-# Fail if something is wrong with the family, or if the source of a packet matters.
-examine() {
-  local line dev start
-  expected=("${given[@]}") patterns=("${allowed[@]}") default='' way='' all_fine=yes
-  cidr_of=() addresses=() starts=() ends=() fates=() sourced=() verdicts=() permissions=()
-  read_tables
+find_exit() { # -> expected, the devices by which packets must leave; default: the route that leads out there
+  local line dev
+  expected=("${given[@]}") patterns=("${allowed[@]}") default='' way=''
   # @if ipv6@
-  [[ $family == 6 ]] && find_exit
+  ((family == 6)) && find_exit_of_ipv6
   # @end@
   for line in "${defaults[@]}"; do
     own_default "$line" && leads_out_as_expected && default=$line && break
@@ -687,28 +678,46 @@ examine() {
   for dev in "${expected[@]}"; do
     permissions["/$dev"]=yes
   done
-  # @if auto list@
-  ((${#expected[@]})) && announce_fabric
-  # @end@
   # Without any, it is unknown which device may carry anything.
   ((${#expected[@]})) || patterns=()
+}
+
+# Fail if something is wrong with the family, or if the source of a packet matters.
+examine() {
+  local one count questions
+  cidr_of=() addresses=() starts=() ends=() fates=() sourced=() verdicts=() permissions=() all_fine=yes
+  read_tables
+  ((family == 6)) || find_exit
+  # @if auto list@
+  announced=() # Of IPv4 alone.
+  ((family == 4 && ${#expected[@]})) && announce_fabric
+  # @end@
   cut_cidrs
-  for start in "${starts[@]}"; do
-    dotted "$start"
+  for one in "${starts[@]}"; do
+    dotted "$one"
     addresses+=("$REPLY")
   done
-  printf -v line 'route get fibmatch %s uid 0\n' "${addresses[@]}"
-  lookup "${line%$'\n'}"
-  if ((${#answers[@]} != ${#addresses[@]})); then
-    answer="ip gave ${#answers[@]} answers to ${#addresses[@]} questions; the last is: ${answers[*]: -1}"
-    cannot_prove
-  fi
+  count=${#addresses[@]}
+  printf -v questions 'route get fibmatch %s uid 0\n' "${addresses[@]}"
   # @if ipv6@
-  [[ $family == 6 ]] && stand_in
+  # Without a family, ip shows the default routes of IPv4.
+  ((family == 6)) && questions+=$'route show default\n'
+  # @end@
+  lookup "${questions%$'\n'}"
+  # @if ipv6@
+  if ((family == 6)); then
+    ipv4_defaults=("${answers[@]:count}") answers=("${answers[@]:0:count}")
+    find_exit
+    stand_in
+  fi
   # @end@
   plain=("${answers[@]}")
-  for line in "${plain[@]}"; do
-    [[ ${verdicts[${line#* }]-} == fine ]] || is_fine "$line" || all_fine=''
+  if ((${#plain[@]} != count)); then
+    answer="ip gave ${#plain[@]} answers to $count questions; the last is: ${plain[*]: -1}"
+    cannot_prove
+  fi
+  for one in "${plain[@]}"; do
+    [[ ${verdicts[${one#* }]-} == fine ]] || is_fine "$one" || all_fine=''
   done
   # @if auto list@
   ((${#announced[@]})) && find_taken
