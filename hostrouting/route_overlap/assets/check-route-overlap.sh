@@ -57,196 +57,55 @@ told=$folder/route-overlap.told
 # Later starts in this boot do not wait.
 [[ -e $ok || -e $detected ]] && waits=0
 
-# --- addresses: results in REPLY, or in low and high, because a subshell takes as long as all the rest
+# --- addresses, and the kernel's routes and rules: the edges where answers can change. Results are in REPLY, or in low and
+# high, because a subshell takes as long as all the rest.
 
-dotted() {
-  printf -v REPLY '%d.%d.%d.%d' $(($1 >> 24)) $(($1 >> 16 & 255)) $(($1 >> 8 & 255)) $(($1 & 255))
-}
+# The functions for addresses are those of IPv4, where an address is a number.
+use_ipv4() {
+  family=4
 
-bounds() { # of a CIDR, an address or 'default'
-  local IFS=./
-  # shellcheck disable=SC2086  # split into octets and length
-  if [[ $1 == default ]]; then set -- 0 0 0 0 0; else set -- $1 32; fi
-  low=$((($1 << 24 | $2 << 16 | $3 << 8 | $4) & 0xffffffff << 32 - $5 & 0xffffffff))
-  high=$((low | 0xffffffff >> $5))
-}
+  first_edges() { # of the ranges that the kernel treats specially (multicast, for example)
+    edges=([1]=1 [224 << 24]=1 [240 << 24]=1 [0xffffffff]=1)
+  }
 
-# --- the kernel's routes and rules: the edges where answers can change
+  dotted() { # address -> REPLY
+    printf -v REPLY '%d.%d.%d.%d' $(($1 >> 24)) $(($1 >> 16 & 255)) $(($1 >> 8 & 255)) $(($1 & 255))
+  }
 
-holds() { # address: is it between the last bounds?
-  ((low <= $1 && $1 <= high))
-}
+  bounds() { # of a CIDR, an address or 'default'
+    local IFS=./
+    # shellcheck disable=SC2086  # split into octets and length
+    if [[ $1 == default ]]; then set -- 0 0 0 0 0; else set -- $1 32; fi
+    low=$((($1 << 24 | $2 << 16 | $3 << 8 | $4) & 0xffffffff << 32 - $5 & 0xffffffff))
+    high=$((low | 0xffffffff >> $5))
+  }
 
-before() { # address -> REPLY: the one before it
-  REPLY=$(($1 - 1))
-}
+  holds() { # address: is it between the last bounds?
+    ((low <= $1 && $1 <= high))
+  }
 
-edge() { # a route or selector -> next: the address after it
-  bounds "$1"
-  next=$((high + 1)) edges[low]=1 edges[next]=1
-}
+  before() { # address -> REPLY: the one before it
+    REPLY=$(($1 - 1))
+  }
 
-sort_edges() { # -> points
-  points=("${!edges[@]}")
-}
+  edge() { # a route or selector -> next: the address after it
+    bounds "$1"
+    next=$((high + 1)) edges[low]=1 edges[next]=1
+  }
 
-# The edges of the ranges that the kernel treats specially (multicast, for example).
-first_edges() {
-  edges=([1]=1 [224 << 24]=1 [240 << 24]=1 [0xffffffff]=1)
-}
-
-prefix='([0-9a-f.:/]*[0-9:][0-9a-f.:/]*)' # An expression; `all` does not match it.
-read_rule() {
-  local text=${1/$'\t'/ }
-  # @if auto list@
-  if [[ $text == *' lookup '* ]]; then
-    REPLY=${text##*' lookup '} REPLY=${REPLY%% *}
-    # Inverted, a rule of VRFs selects packets of none, and has no table for them: the kernel takes main.
-    [[ $REPLY == '[l3mdev-table]' && $text == *' not '* ]] && REPLY='local  main'
-    looked_up+=" $REPLY "
-  fi
-  # @end@
-  [[ $text =~ ' from '$prefix ]] && edge "${BASH_REMATCH[1]}" && by_source=yes
-  [[ $text =~ ' to '$prefix ]] && edge "${BASH_REMATCH[1]}"
-  [[ $text == *' '@(blackhole|unreachable|prohibit)*( ) ]] && blockers+=("$text")
-}
-
-read_tables() {
-  local line questions rules_seen=''
-  defaults=() by_source='' blockers=()
-  first_edges
-  printf -v questions '\nroute show table all root %s' "${roots[@]}"
-  # @if ipv6@
-  # Equal routes share a decision, so all that lead to the CIDRs are read.
-  [[ $family == 6 ]] && printf -v line '\nroute show table all match %s' "${roots[@]}" && questions+=$line$'\naddr show scope global'
-  # @end@
-  # @if auto list@
-  looked_up=''
-  ((family == 4 && ${#fabric_networks[@]} + ${#fabric_addresses[@]})) \
-    && questions+=$'\nroute show table local exact 127.0.0.0\nlink show type vrf\nlink show\naddr show'
-  # @end@
-  look $'route show default\nrule show'"$questions" || cannot_prove
-  split "$answer"
-  for line in "${lines[@]}"; do
-    # @if ipv6@
-    [[ $family == 6 ]] && read_row "$line" && continue
-    # @end@
-    case $line in
-      [0-9]*:$'\t'*)
-        rules_seen=yes
-        read_rule "$line"
-        ;;
-      # @if auto list@
-      [0-9]*': '*) ;; # a device, or an address with its device
-      # @end@
-      [0-9]*) edge "${line%% *}" ;;
-      default*)
-        [[ $rules_seen ]] || defaults+=("$line")
-        edge default
-        ;;
-      *)
-        [[ $line == @(blackhole|unreachable|prohibit)* ]] && blockers+=("$line")
-        line=${line#* }
-        edge "${line%% *}"
-        ;;
-    esac
-  done
-}
-
-leads_out_as_expected() { # after own_default -> way: the first next hop by which it does
-  local i
-  for i in "${!hop_dev[@]}"; do
-    # One that is dead is passed over by the kernel.
-    [[ ! ${hop_dead[i]} && (${#expected[@]} == 0 || " ${expected[*]} " == *" ${hop_dev[i]} "*) ]] || continue
-    way="dev ${hop_dev[i]}${hop_gateway[i]:+ via ${hop_gateway[i]}}"
-    return
-  done
-  return 1
-}
-
-# --- lookups
-
-lookup() { # questions, one a line -> answers; a refusal is '!' and the kernel's message
-  local line refusal=''
-  family='' ask "$1" -force || cannot_prove
-  split "$answer"
-  answers=("${lines[@]}")
-  [[ $answer == *'Command failed -:'* ]] || return 0
-  answers=()
-  for line in "${lines[@]}"; do
-    case $line in
-      'Command failed -:'*) answers+=("!$refusal") ;;
-      'RTNETLINK answers: '*) refusal=${line#*: } ;;
-      'Error: '* | 'Warning: '*) refusal=$line ;;
-      *) answers+=("$line") ;;
-    esac
-  done
-}
-
-devices_of() { # a route as ip prints it -> devs, in order, each once; linkdown: without carrier; passed_over: dead
-  local i
-  devs=() linkdown=' ' passed_over=' '
-  parse_route "$1"
-  for i in "${!hop_dev[@]}"; do
-    [[ " ${devs[*]-} " == *" ${hop_dev[i]} "* ]] || devs+=("${hop_dev[i]}")
-    # The kernel sends nothing by a dead one.
-    [[ ${hop_dead[i]} ]] && passed_over+="${hop_dev[i]} "
-    [[ ${hop_linkdown[i]} && ! ${hop_dead[i]} ]] && linkdown+="${hop_dev[i]} "
-  done
-}
-
-declare -A permissions=()
-is_allowed() {
-  local pattern
-  # The slash is for a device with the name @ or *.
-  if [[ ! ${permissions["/$1"]-} ]]; then
-    permissions["/$1"]=no
-    for pattern in "${patterns[@]}"; do
-      # shellcheck disable=SC2053  # it is a pattern
-      [[ $1 == $pattern ]] && permissions["/$1"]=yes
-    done
-  fi
-  [[ ${permissions["/$1"]} == yes ]]
-}
-
-# The verdicts on answers, and the devices by which they leave, if all is fine.
-declare -A verdicts=() carries=()
-is_fine() { # an answer: are all its next hops allowed?
-  # Without the destination, which does not matter here.
-  local dev key=${1#* }
-  [[ $1 == '!'* ]] && return 1
-  if [[ ! ${verdicts[$key]-} ]]; then
-    verdicts[$key]=bad
-    devices_of "$1"
-    # @if auto list@
-    places[$key]="${elsewhere#' table '} $metric"
-    # @end@
-    ((${#devs[@]})) || return
-    for dev in "${devs[@]}"; do
-      # An expected device without carrier is a dead end.
-      is_allowed "$dev" && [[ $linkdown != *" $dev "* || " ${expected[*]} " != *" $dev "* ]] || return
-      [[ $passed_over == *" $dev "* ]] || carries["/$dev"]=yes
-    done
-    verdicts[$key]=fine
-  fi
-  [[ ${verdicts[$key]} == fine ]]
+  sort_edges() { # -> points
+    points=("${!edges[@]}")
+  }
 }
 
 # @if ipv6@
-# --- IPv6: an address is a text of 32 hexadecimal digits, which compare as texts; `g` is after all of them
-
-# From now on, these are the functions for addresses.
+# They are those of IPv6, where an address is a text of 32 hexadecimal digits, and `g` is after all of them.
 # shellcheck disable=SC2071,SC2086 # Texts are compared, and split into words.
 use_ipv6() {
-  roots=("${roots6[@]}")
-  # Where the kernel has no IPv6, ip could not ask.
-  if [[ ! -e /proc/net/if_inet6 ]]; then
-    look() { answer=''; }
-    lookup() { answers=("${addresses[@]/*/!Network is unreachable}"); }
-  fi
+  family=6
 
   first_edges() {
-    edges=() rows_of=() globals=() companions=()
+    edges=()
     for next in :: ::1 fe80::/10 ff00::/8; do
       edge "$next"
     done
@@ -319,6 +178,17 @@ use_ipv6() {
   }
 }
 
+# Work in the family of an address, and expect its devices.
+speak() { # address
+  if ((${#1} == 32)); then
+    ((family == 6)) || use_ipv6
+  else
+    ((family == 4)) || use_ipv4
+  fi
+  # shellcheck disable=SC2206 # Split at blanks.
+  expected=(${expected_of[family]-})
+}
+
 declare -A rows_of=() globals=() companions=()
 # Read a row of a table, or an address of a device; fail for a rule.
 # shellcheck disable=SC2206 # Split at blanks.
@@ -331,7 +201,7 @@ read_row() {
     return 0
   fi
   if [[ $word != *:* && $word != default ]]; then
-    [[ $word == @(blackhole|unreachable|prohibit) ]] && list=${1%% pref *} && blockers+=("${list%% error *}")
+    [[ $word == @(blackhole|unreachable|prohibit) ]] && list=${1%% pref *} && blockers+=("6 ${list%% error *}")
     word=${1#* } word=${word%% *}
   fi
   [[ $rules_seen ]] || defaults+=("$1")
@@ -417,6 +287,150 @@ shorten() {
   return 0
 }
 # @end@
+
+prefix='([0-9a-f.:/]*[0-9:][0-9a-f.:/]*)' # An expression; `all` does not match it.
+read_rule() {
+  local text=${1/$'\t'/ }
+  # @if auto list@
+  if [[ $family == 4 && $text == *' lookup '* ]]; then
+    REPLY=${text##*' lookup '} REPLY=${REPLY%% *}
+    # Inverted, a rule of VRFs selects packets of none, and has no table for them: the kernel takes main.
+    [[ $REPLY == '[l3mdev-table]' && $text == *' not '* ]] && REPLY='local  main'
+    looked_up+=" $REPLY "
+  fi
+  # @end@
+  [[ $text =~ ' from '$prefix ]] && edge "${BASH_REMATCH[1]}" && by_source=yes
+  [[ $text =~ ' to '$prefix ]] && edge "${BASH_REMATCH[1]}"
+  [[ $text == *' '@(blackhole|unreachable|prohibit)*( ) ]] && blockers+=("$family $text")
+}
+
+read_tables() {
+  local line questions rules_seen=''
+  defaults=()
+  first_edges
+  printf -v questions '\nroute show table all root %s' "${roots[@]}"
+  # @if ipv6@
+  if ((family == 6)); then
+    # Equal routes share a decision, so all that lead to the CIDRs are read.
+    printf -v questions '\nroute show table all root %s' "${roots6[@]}"
+    printf -v line '\nroute show table all match %s' "${roots6[@]}"
+    questions+=$line$'\naddr show scope global'
+    # The kernel may have no IPv6.
+    [[ -e /proc/net/if_inet6 ]] || return 0
+  fi
+  # @end@
+  # @if auto list@
+  ((family == 4 && ${#fabric_networks[@]} + ${#fabric_addresses[@]})) \
+    && questions+=$'\nroute show table local exact 127.0.0.0\nlink show type vrf\nlink show\naddr show'
+  # @end@
+  look $'route show default\nrule show'"$questions" || cannot_prove
+  split "$answer"
+  for line in "${lines[@]}"; do
+    # @if ipv6@
+    ((family == 6)) && read_row "$line" && continue
+    # @end@
+    case $line in
+      [0-9]*:$'\t'*)
+        rules_seen=yes
+        read_rule "$line"
+        ;;
+      # @if auto list@
+      [0-9]*': '*) ;; # a device, or an address with its device
+      # @end@
+      [0-9]*) edge "${line%% *}" ;;
+      default*)
+        [[ $rules_seen ]] || defaults+=("$line")
+        edge default
+        ;;
+      *)
+        [[ $line == @(blackhole|unreachable|prohibit)* ]] && blockers+=("$family $line")
+        line=${line#* }
+        edge "${line%% *}"
+        ;;
+    esac
+  done
+}
+
+leads_out_as_expected() { # after own_default -> way: the first next hop by which it does
+  local i
+  for i in "${!hop_dev[@]}"; do
+    # One that is dead is passed over by the kernel.
+    [[ ! ${hop_dead[i]} && (${#expected[@]} == 0 || " ${expected[*]} " == *" ${hop_dev[i]} "*) ]] || continue
+    way="dev ${hop_dev[i]}${hop_gateway[i]:+ via ${hop_gateway[i]}}"
+    return
+  done
+  return 1
+}
+
+# --- lookups
+
+lookup() { # questions, one a line -> answers; a refusal is '!' and the kernel's message
+  local line refusal=''
+  ask "$1" -force || cannot_prove
+  split "$answer"
+  answers=("${lines[@]}")
+  [[ $answer == *'Command failed -:'* ]] || return 0
+  answers=()
+  for line in "${lines[@]}"; do
+    case $line in
+      'Command failed -:'*) answers+=("!$refusal") ;;
+      'RTNETLINK answers: '*) refusal=${line#*: } ;;
+      'Error: '* | 'Warning: '*) refusal=$line ;;
+      *) answers+=("$line") ;;
+    esac
+  done
+}
+
+devices_of() { # a route as ip prints it -> devs, in order, each once; linkdown: without carrier; passed_over: dead
+  local i
+  devs=() linkdown=' ' passed_over=' '
+  parse_route "$1"
+  for i in "${!hop_dev[@]}"; do
+    [[ " ${devs[*]-} " == *" ${hop_dev[i]} "* ]] || devs+=("${hop_dev[i]}")
+    # The kernel sends nothing by a dead one.
+    [[ ${hop_dead[i]} ]] && passed_over+="${hop_dev[i]} "
+    [[ ${hop_linkdown[i]} && ! ${hop_dead[i]} ]] && linkdown+="${hop_dev[i]} "
+  done
+}
+
+declare -A permissions=()
+is_allowed() {
+  local pattern
+  # The slash is for a device with the name @ or *.
+  if [[ ! ${permissions["$family/$1"]-} ]]; then
+    permissions["$family/$1"]=no
+    # Without an expected device, it is unknown which may carry anything.
+    ((${#expected[@]})) || return
+    for pattern in "${allowed[@]}"; do
+      # shellcheck disable=SC2053  # it is a pattern
+      [[ $1 == $pattern ]] && permissions["$family/$1"]=yes
+    done
+  fi
+  [[ ${permissions["$family/$1"]} == yes ]]
+}
+
+# The verdicts on answers, and the devices by which they leave, if all is fine.
+declare -A verdicts=() carries=()
+is_fine() { # an answer: are all its next hops allowed?
+  # Without the destination, which does not matter here.
+  local dev key=${1#* }
+  [[ $1 == '!'* ]] && return 1
+  if [[ ! ${verdicts[$key]-} ]]; then
+    verdicts[$key]=bad
+    devices_of "$1"
+    # @if auto list@
+    places[$key]="${elsewhere#' table '} $metric"
+    # @end@
+    ((${#devs[@]})) || return
+    for dev in "${devs[@]}"; do
+      # An expected device without carrier is a dead end.
+      is_allowed "$dev" && [[ $linkdown != *" $dev "* || " ${expected[*]} " != *" $dev "* ]] || return
+      [[ $passed_over == *" $dev "* ]] || carries["/$dev"]=yes
+    done
+    verdicts[$key]=fine
+  fi
+  [[ ${verdicts[$key]} == fine ]]
+}
 
 # --- verdicts
 
@@ -606,7 +620,7 @@ sends_as_now() { # answer: does the kernel choose the same source when the new a
 # Set fates[part] to the network that may take it by a device that is not allowed.
 find_taken() {
   local part dev
-  for part in "${!starts[@]}"; do
+  for ((part = 0; part < ipv4_parts; part++)); do
     may_take "${starts[part]}" "${plain[part]}" || continue
     # A packet from a new address may meet rules about which nobody can be asked yet.
     [[ $by_source || ${absent[number]-} ]] && fates[part]=$number
@@ -629,11 +643,11 @@ has_infiniband() {
 # --- the check
 
 # Cut the CIDRs of the family: a part has its first address in starts, the one after its last in ends and the number of
-# its CIDR in cidr_of. A sparse array has its indexes sorted.
+# its CIDR in cidr_of; addresses has the first for ip. A sparse array has its indexes sorted.
 cut_cidrs() {
   local points numbers=("${!cidrs[@]}")
   local -A at=()
-  local -i i j n=0
+  local -i i j n=${#starts[@]}
   # @if ipv6@
   numbers=()
   for i in "${!cidrs[@]}"; do
@@ -651,7 +665,8 @@ cut_cidrs() {
   for i in "${numbers[@]}"; do
     edge "${cidrs[i]}"
     for ((j = ${at[$low]}; j < ${at[$next]}; j++)); do
-      cidr_of[n]=$i starts[n]=${points[j]} ends[n]=${points[j + 1]} n+=1
+      dotted "${points[j]}"
+      cidr_of[n]=$i starts[n]=${points[j]} ends[n]=${points[j + 1]} addresses[n]=$REPLY n+=1
     done
   done
 }
@@ -664,7 +679,7 @@ read_fabric
 # @end@
 find_exit() { # -> expected, the devices by which packets must leave; default: the route that leads out there
   local line dev
-  expected=("${given[@]}") patterns=("${allowed[@]}") default='' way=''
+  expected=("${given[@]}") default=''
   # @if ipv6@
   ((family == 6)) && find_exit_of_ipv6
   # @end@
@@ -675,68 +690,58 @@ find_exit() { # -> expected, the devices by which packets must leave; default: t
     devices_of "$default"
     expected=("${devs[@]}")
   fi
+  expected_of[family]=${expected[*]}
   for dev in "${expected[@]}"; do
-    permissions["/$dev"]=yes
+    permissions["$family/$dev"]=yes
   done
-  # Without any, it is unknown which device may carry anything.
-  ((${#expected[@]})) || patterns=()
 }
 
-# Fail if something is wrong with the family, or if the source of a packet matters.
-examine() {
-  local one count questions
-  cidr_of=() addresses=() starts=() ends=() fates=() sourced=() verdicts=() permissions=() all_fine=yes
+by_source='' looked_up='' way='' all_fine=yes ipv4_parts=0
+declare -a cidr_of=() addresses=() starts=() ends=() plain=() blockers=() expected_of=()
+use_ipv4
+for family in "${families[@]}"; do
+  # @if ipv6@
+  ((family == 6)) && use_ipv6
+  # @end@
   read_tables
-  ((family == 6)) || find_exit
+  ((family == 4)) && find_exit
   # @if auto list@
-  announced=() # Of IPv4 alone.
   ((family == 4 && ${#expected[@]})) && announce_fabric
   # @end@
   cut_cidrs
-  for one in "${starts[@]}"; do
-    dotted "$one"
-    addresses+=("$REPLY")
-  done
-  count=${#addresses[@]}
-  printf -v questions 'route get fibmatch %s uid 0\n' "${addresses[@]}"
+  ((family == 4)) && ipv4_parts=${#starts[@]}
+done
+printf -v questions 'route get fibmatch %s uid 0\n' "${addresses[@]}"
+# @if ipv6@
+# The family is that of each address, and here IPv4.
+family='' questions+=$'route show default\n'
+# @end@
+lookup "${questions%$'\n'}"
+# @if ipv6@
+ipv4_defaults=("${answers[@]:${#addresses[@]}}") answers=("${answers[@]:0:${#addresses[@]}}")
+use_ipv6
+find_exit
+stand_in
+# @end@
+plain=("${answers[@]}")
+if ((${#plain[@]} != ${#addresses[@]})); then
+  answer="ip gave ${#plain[@]} answers to ${#addresses[@]} questions; the last is: ${plain[*]: -1}"
+  cannot_prove
+fi
+for part in "${!plain[@]}"; do
   # @if ipv6@
-  # Without a family, ip shows the default routes of IPv4.
-  ((family == 6)) && questions+=$'route show default\n'
+  speak "${starts[part]}"
   # @end@
-  lookup "${questions%$'\n'}"
-  # @if ipv6@
-  if ((family == 6)); then
-    ipv4_defaults=("${answers[@]:count}") answers=("${answers[@]:0:count}")
-    find_exit
-    stand_in
-  fi
-  # @end@
-  plain=("${answers[@]}")
-  if ((${#plain[@]} != count)); then
-    answer="ip gave ${#plain[@]} answers to $count questions; the last is: ${plain[*]: -1}"
-    cannot_prove
-  fi
-  for one in "${plain[@]}"; do
-    [[ ${verdicts[${one#* }]-} == fine ]] || is_fine "$one" || all_fine=''
-  done
-  # @if auto list@
-  ((${#announced[@]})) && find_taken
-  # @end@
-  [[ ! $by_source && $all_fine ]]
-}
+  one=${plain[part]}
+  [[ ${verdicts[${one#* }]-} == fine ]] || is_fine "$one" || all_fine=''
+done
+# @if ipv6@
+use_ipv4
+# @end@
+# @if auto list@
+((${#announced[@]})) && find_taken
+# @end@
 
-# Examine one family after the other, up to one that has to be judged.
-all_right() {
-  while ((${#families[@]})); do
-    family=${families[0]} families=("${families[@]:1}")
-    # @if ipv6@
-    ((family == 6)) && use_ipv6
-    # @end@
-    examine || return
-  done
-}
-
-all_right && proven=yes
 printf -v notes '\n%s' "${fabric_notes[@]}"
 ((${#fabric_notes[@]})) || notes=''
 
@@ -787,7 +792,7 @@ pass() {
   conclude "$ok" "$detected" "$REPLY $verb" 0 5 "$REPLY $verb$notes"
 }
 
-[[ ${proven-} ]] && pass
+[[ ! $by_source && $all_fine ]] && pass
 
 # --- bash reads on if something is wrong, or if the source of a packet matters
 
@@ -814,7 +819,7 @@ ask_by_source() {
     part=${parts[i]} sources=''
     [[ ${answers[i]} =~ ' src '([0-9a-f.:]+) ]] && sources=${BASH_REMATCH[1]}
     # @if ipv6@
-    [[ $family == 6 ]] && sources_of "${plain[part]}"
+    ((part < ipv4_parts)) || sources_of "${plain[part]}"
     # @end@
     for source in $sources; do
       [[ ${seen[$part $source]-} ]] && continue
@@ -826,13 +831,17 @@ ask_by_source() {
   [[ $questions ]] || return 0
   lookup "${questions%$'\n'}"
   # @if ipv6@
-  [[ $family == 6 ]] && stand_in
+  use_ipv6
+  stand_in
   # @end@
   for i in "${!asked[@]}"; do
     part=${asked[i]}
+    # @if ipv6@
+    speak "${starts[part]}"
+    # @end@
     is_fine "${answers[i]}" || sourced[part]=${sourced[part]-${answers[i]}}
     # @if auto list@
-    ((${#announced[@]})) && [[ ! ${fates[part]-} ]] && may_take "${starts[part]}" "${answers[i]}" sourced && fates[part]=$number
+    ((part < ipv4_parts)) && [[ ! ${fates[part]-} ]] && may_take "${starts[part]}" "${answers[i]}" sourced && fates[part]=$number
     # @end@
   done
 }
@@ -841,6 +850,8 @@ ask_by_source() {
 blocker_of() { # address, the kernel's message -> REPLY
   local line word length found='' longest=-1
   for line in "${blockers[@]}"; do
+    [[ $line == "$family "* ]] || continue
+    line=${line#* }
     # For an 'unreachable' rule, the kernel's message is that for 'no route'.
     [[ $2 == 'Network is unreachable' && $line != [0-9]*:*unreachable* ]] && continue
     word=${line#* }
@@ -856,6 +867,9 @@ blocker_of() { # address, the kernel's message -> REPLY
 }
 
 report() { # number of the cidr, first address, the one after the last, answer: adds a finding
+  # @if ipv6@
+  speak "$2"
+  # @end@
   local kind first by='' dev route=$4 cidr=${cidrs[$1]}
   case $4 in
     '!'*)
@@ -915,6 +929,9 @@ ${by:+ by ${by// /,}}${route:+ ($route)}"
 judge() {
   local part first='' last='' new answer='' of=''
   for part in "${!addresses[@]}"; do
+    # @if ipv6@
+    speak "${starts[part]}"
+    # @end@
     new=${sourced[part]-}
     [[ $new ]] || is_fine "${plain[part]}" || new=${plain[part]}
     new=${fates[part]+announced }${fates[part]-$new}
@@ -964,15 +981,12 @@ name one device, so it is unknown where ${cidrs[*]} should leave:"
 }
 
 declare -A kinds=()
-declare -a findings=() bad=()
-until [[ ${proven-} ]]; do
-  [[ $by_source ]] && ask_by_source
-  # @if auto@
-  ((${#fates[@]})) && date_fabric_source
-  # @end@
-  judge
-  all_right && proven=yes
-done
+declare -a findings=() bad=() sourced=()
+[[ $by_source ]] && ask_by_source
+# @if auto@
+((${#fates[@]})) && date_fabric_source
+# @end@
+judge
 ((${#findings[@]})) || pass
 ((seconds < waits)) && may_heal && wait_a_second "$REPLY" && look_again
 explain
