@@ -25,8 +25,8 @@ MARKERS: Final = (MARKER_DETECTED, MARKER_OK)
 #: The script's last message to journald.
 TOLD: Final = f"{RUNTIME_DIRECTORY}/route-overlap.told"
 
-#: For each root the script reads all tables, and each row outside of the CIDRs costs it time.
-_MOST_ROOTS: Final = 8
+#: For each root of a family the script reads all tables, for IPv6 twice, and each row outside of the CIDRs costs it time.
+_MOST_ROOTS: Final = {IPV4: 8, IPV6: 2}
 
 
 def render_script(config: HostRoutingConfig) -> bytes:
@@ -79,7 +79,7 @@ def _roots(cidrs: Iterable[str], family: int) -> list[str]:
     """
     prefixes = [prefix for prefix in map(Prefix.parse, cidrs) if prefix.family == family]
     roots = [_root(first, last) for first, last in _merged(prefixes)]
-    while len(roots) > _MOST_ROOTS or any(one[1] >= other[0] for one, other in pairwise(roots)):
+    while len(roots) > _MOST_ROOTS[family] or any(one[1] >= other[0] for one, other in pairwise(roots)):
         joined = [_root(one[0], max(one[1], other[1])) for one, other in pairwise(roots)]
         # Join adjacent ones first, else those that are the smallest together.
         best = min(range(len(joined)), key=lambda i: (roots[i][1] < roots[i + 1][0], joined[i][1] - joined[i][0]))

@@ -99,6 +99,8 @@ use_ipv4() {
 }
 
 # @if ipv6@
+hexadecimal=0123456789abcdef lowest=00000000000000000000000000000000 highest=${lowest//0/f}
+
 # They are those of IPv6, where an address is a text of 32 hexadecimal digits, and `g` is after all of them.
 # shellcheck disable=SC2071,SC2086 # Texts are compared, and split into words.
 use_ipv6() {
@@ -127,9 +129,8 @@ use_ipv6() {
     set -- ${text/::/:${zeros:0:2*(8 - ${#free})}}
     printf -v text %04x "${@/#/0x0}"
     digits=$((length / 4)) free=$((15 >> length % 4)) text=${text}00000000
-    length=$((16#0${text:digits:1} & ~free))
-    printf -v low '%s%x%032d' "${text:0:digits}" "$length" 0
-    printf -v high '%s%xffffffffffffffffffffffffffffffff' "${text:0:digits}" $((length | free))
+    length=$((16#0${text:digits:1} & ~free)) text=${text:0:digits}
+    low=$text${hexadecimal:length:1}$lowest high=$text${hexadecimal:length | free:1}$highest
     low=${low:0:32} high=${high:0:32}
   }
 
@@ -143,14 +144,15 @@ use_ipv6() {
     # Without the digits that become 0.
     next=${high%"${high##*[!f]}"}
     [[ $next ]] || { next=g && return; }
-    printf -v next '%s%x%032d' "${next%?}" $((16#${next: -1} + 1)) 0
+    next=${next%?}${hexadecimal:16#${next: -1} + 1:1}$lowest
     next=${next:0:32}
     edges[16#${next:0:15}]+=" $next"
   }
 
   before() {
     local digits=${1%"${1##*[!0]}"}
-    printf -v REPLY %s%xffffffffffffffffffffffffffffffff "${digits%?}" $((16#${digits: -1} - 1))
+    [[ $1 == g ]] && REPLY=$highest && return
+    REPLY=${digits%?}${hexadecimal:16#0${digits: -1} - 1:1}$highest
     REPLY=${REPLY:0:32}
   }
 
@@ -159,6 +161,8 @@ use_ipv6() {
     local i j k word middles ends
     points=()
     for i in "${!edges[@]}"; do
+      word=${edges[i]:1:32}
+      [[ ${edges[i]//" $word"/} ]] || { points+=("$word") && continue; }
       middles=()
       for word in ${edges[i]}; do
         middles[16#${word:15:15}]+=" 16#${word:30}"
@@ -204,11 +208,12 @@ read_row() {
     [[ $word == @(blackhole|unreachable|prohibit) ]] && list=${1%% pref *} && blockers+=("6 ${list%% error *}")
     word=${1#* } word=${word%% *}
   fi
+  # A row may be listed twice, and one that has expired decides nothing.
+  [[ $'\n'${rows_of[$word]-} == *$'\n'"$1"$'\n'* || $1 == *' expires -'* ]] && return
   [[ $rules_seen ]] || defaults+=("$1")
   [[ $1 == *' from '*([0-9a-f.]):* ]] && by_source=yes
   [[ ${rows_of[$word]-} ]] || edge "$word"
-  # A row may be listed twice, and one that has expired decides nothing.
-  [[ $'\n'${rows_of[$word]-} == *$'\n'"$1"$'\n'* || $1 == *' expires -'* ]] || rows_of[$word]+=$1$'\n'
+  rows_of[$word]+=$1$'\n'
 }
 
 # The device by which IPv6 must leave is that of the IPv4 default route that decides. Where that may be one of several, or
@@ -245,9 +250,10 @@ stand_in() {
     [[ $line == '!'* ]] && continue
     word=${line%% *}
     [[ $word == *:* || $word == default ]] || word=${line#* } word=${word%% *}
-    split "${rows_of[$word]-}"
-    found=${known[$line]-${lines[0]-$line}}
-    if [[ ${lines[1]-} && ! ${known[$line]-} ]]; then
+    found=${rows_of[$word]-$line}
+    found=${known[$line]-${found%$'\n'}}
+    if [[ $found == *$'\n'* ]]; then
+      split "$found"
       parse_route "$line"
       place="$kind$elsewhere $metric $preference" found=''
       for word in "${lines[@]}"; do
@@ -366,7 +372,7 @@ leads_out_as_expected() { # after own_default -> way: the first next hop by whic
 
 lookup() { # questions, one a line -> answers; a refusal is '!' and the kernel's message
   local line refusal=''
-  ask "$1" -force || cannot_prove
+  family='' ask "$1" -force || cannot_prove
   split "$answer"
   answers=("${lines[@]}")
   [[ $answer == *'Command failed -:'* ]] || return 0
@@ -645,7 +651,7 @@ has_infiniband() {
 # Cut the CIDRs of the family: a part has its first address in starts, the one after its last in ends and the number of
 # its CIDR in cidr_of; addresses has the first for ip. A sparse array has its indexes sorted.
 cut_cidrs() {
-  local points numbers=("${!cidrs[@]}")
+  local points numbers=("${!cidrs[@]}") lows=() nexts=()
   local -A at=()
   local -i i j n=${#starts[@]}
   # @if ipv6@
@@ -657,14 +663,14 @@ cut_cidrs() {
   # @end@
   for i in "${numbers[@]}"; do
     edge "${cidrs[i]}"
+    lows[i]=$low nexts[i]=$next
   done
   sort_edges
   for i in "${!points[@]}"; do
     at[${points[i]}]=$i
   done
   for i in "${numbers[@]}"; do
-    edge "${cidrs[i]}"
-    for ((j = ${at[$low]}; j < ${at[$next]}; j++)); do
+    for ((j = ${at[${lows[i]}]}; j < ${at[${nexts[i]}]}; j++)); do
       dotted "${points[j]}"
       cidr_of[n]=$i starts[n]=${points[j]} ends[n]=${points[j + 1]} addresses[n]=$REPLY n+=1
     done
@@ -696,8 +702,9 @@ find_exit() { # -> expected, the devices by which packets must leave; default: t
   done
 }
 
-by_source='' looked_up='' way='' all_fine=yes ipv4_parts=0
-declare -a cidr_of=() addresses=() starts=() ends=() plain=() blockers=() expected_of=()
+# shellcheck disable=SC2034 # Not every config needs all of them.
+by_source='' looked_up='' way='' all_fine=yes ipv4_parts=0 expected_of=() ipv4_defaults=()
+declare -a cidr_of=() addresses=() starts=() ends=() plain=() blockers=()
 use_ipv4
 for family in "${families[@]}"; do
   # @if ipv6@
@@ -709,15 +716,17 @@ for family in "${families[@]}"; do
   ((family == 4 && ${#expected[@]})) && announce_fabric
   # @end@
   cut_cidrs
+  # shellcheck disable=SC2034
   ((family == 4)) && ipv4_parts=${#starts[@]}
 done
 printf -v questions 'route get fibmatch %s uid 0\n' "${addresses[@]}"
 # @if ipv6@
-# The family is that of each address, and here IPv4.
-family='' questions+=$'route show default\n'
+# Without a family ip shows those of IPv4.
+questions+=$'route show default\n'
 # @end@
 lookup "${questions%$'\n'}"
 # @if ipv6@
+# shellcheck disable=SC2034 # find_exit_of_ipv6 uses it by its name.
 ipv4_defaults=("${answers[@]:${#addresses[@]}}") answers=("${answers[@]:0:${#addresses[@]}}")
 use_ipv6
 find_exit
