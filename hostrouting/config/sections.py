@@ -379,6 +379,16 @@ class HostRoutingConfig(WireValue):
         return config
 
     @property
+    def families(self) -> tuple[int, ...]:
+        """The address families of its routes and expected CIDRs; IPv4 in any case.
+
+        >>> HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": ["10.0.0.0/8"]}}).families == (IPV4,)
+        True
+        """
+        named = (*(route.destination for route in self.static_routes.routes), *self.route_overlap.cidrs)
+        return (IPV4, IPV6) if any(":" in text for text in named) else (IPV4,)
+
+    @property
     def asks(self) -> bool:
         """True if it asks for a route, a proof or a sibling; another config installs nothing."""
         return bool(

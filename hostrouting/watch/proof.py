@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from logging import ERROR, WARNING
 from math import inf
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
@@ -12,8 +13,8 @@ import attrs
 from hostrouting.boot import RecordedFiles
 from hostrouting.config import OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostFileError
-from hostrouting.host import NeighbourEvent, RouteEvent
-from hostrouting.net.addresses import bounds
+from hostrouting.host import AddressEvent, NeighbourEvent, RouteEvent
+from hostrouting.net.addresses import Prefix, address_bits
 from hostrouting.net.routes import LOCAL_TABLE
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, Fabric
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
@@ -28,7 +29,7 @@ from hostrouting.watch.trouble import TASK, Trouble
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host, NetworkEvent
@@ -67,9 +68,9 @@ class ProofKeeper:
     _host: Host
     _logger: logging.Logger
     _installed: InstalledConfig
-    #: The section that is proven, and the first and last addresses of its CIDRs.
+    #: The section that is proven, and the first and last addresses of its CIDRs by family.
     _section: RouteOverlapConfig = attrs.field(factory=RouteOverlapConfig)
-    _ranges: Sequence[tuple[int, int]] = ()
+    _ranges: Mapping[int, Sequence[tuple[int, int]]] = attrs.field(factory=dict)
     _fabric: Fabric = attrs.field(factory=Fabric)
     #: Since when the files announce no fabric any more; None if they announce one, or never did.
     _gone_since: float | None = None
@@ -95,7 +96,10 @@ class ProofKeeper:
 
     def _begin(self, section: RouteOverlapConfig) -> None:
         """Begin to prove a section about which nothing is known yet."""
-        self._section, self._ranges = section, [bounds(cidr) for cidr in section.cidrs]
+        ranges: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+        for family, low, length in map(Prefix.parse, section.cidrs):
+            ranges[family].append((low, _last(family, low, length)))
+        self._section, self._ranges = section, dict(ranges)
         self._fabric, self._gone_since, self._is_stale = Fabric(), None, True
         self._told, self._bad_readings, self._next_count, self._silent_until = None, 0, -inf, -inf
 
@@ -121,15 +125,21 @@ class ProofKeeper:
 
     def _concerns(self, event: NetworkEvent) -> bool:
         """Return True if an event may change the findings."""
+        if isinstance(event, AddressEvent):
+            return event.address.family in self._ranges
         if not isinstance(event, RouteEvent):
             return not isinstance(event, NeighbourEvent)
-        first, length, table = event.route.network, event.route.prefix_length, event.route.table
-        last = first + (1 << 32 - length) - 1
-        for low, high in self._ranges:
+        route = event.route
+        if not route.prefix_length:
+            # One of IPv4 tells by which device IPv6 should leave, too.
+            return True
+        ranges = self._ranges.get(route.family, ())
+        first, last = route.network, _last(route.family, route.network, route.prefix_length)
+        for low, high in ranges:
             if first <= high and low <= last:
                 return True
         # The node may send from other addresses now.
-        return table == LOCAL_TABLE
+        return bool(ranges) and route.table == LOCAL_TABLE
 
     def lose(self) -> None:
         """See `Keeper`."""
@@ -254,3 +264,7 @@ class ProofKeeper:
         elif was_bad:
             message = "the expected addresses leave as they should again: %s"
             self._logger.info(message, report.verdict, extra={"task": TASK})
+
+
+def _last(family: int, first: int, length: int) -> int:
+    return first + (1 << address_bits(family) - length) - 1

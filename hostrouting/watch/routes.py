@@ -66,14 +66,16 @@ class RouteKeeper:
     _places: frozenset[Place] = frozenset()
     #: The devices by which the routes leave, or that may change which these are.
     _devices: Collection[str | None] = ()
-    #: True if a default route completes a route of the config.
-    _looks_up: bool = False
+    #: The families of the routes of the config that a default route completes.
+    _looks_up: Collection[int] = ()
     #: True if all routes are to be read.
     _is_whole: bool = True
     #: The places of routes that the kernel may accept once their gateway is found otherwise.
     _awaited: Collection[Place] = ()
     #: The places of events since the last repair.
     _touched: set[Place] = attrs.field(factory=set)
+    #: The devices that are down: the kernel deletes the IPv6 routes of one, which is no contest.
+    _down: set[str] = attrs.field(factory=set)
     #: True while it repairs: it hears its own changes.
     _is_acting: bool = False
     #: When to compare the routes without an event, on the monotonic clock.
@@ -138,23 +140,28 @@ class RouteKeeper:
             was_first = self._is_in_force(spot)
             if self._known.hear(event):
                 self._touched.add(spot)
-            if was_first and event.verb in {"remove", "replace"} and not (self._is_acting or self._is_in_force(spot)):
+            is_lost = was_first and not (self._is_acting or self._is_in_force(spot))
+            if is_lost and event.verb in {"remove", "replace"} and event.route.dev not in self._down:
                 self._taken.add(spot)
-            if event.route.scope >= SCOPE_LINK:
+            if event.route.scope >= SCOPE_LINK or event.route.family == IPV6:
                 # The kernel accepts a gateway by a lookup, in any table, that passes over routes of a wider scope. A
-                # route to nowhere of that scope hides a shorter one, as a rule may.
+                # route to nowhere of that scope hides a shorter one, as a rule may. IPv6 routes have no scope.
                 self._touched.update(self._awaited)
             self._is_whole = self._is_whole or self._completes(event.route)
         elif isinstance(event, RuleEvent):
             self._touched.update(self._awaited)
         else:
+            if isinstance(event, DeviceEvent):
+                (self._down.discard if event.device.up else self._down.add)(event.device.name)
             self._is_whole = self._is_whole or self._takes_routes_along(event)
 
     def _takes_routes_along(self, event: NetworkEvent) -> bool:
         if isinstance(event, DeviceEvent):
             return self._is_used(event.device.name) or self._is_used(event.former)
         if isinstance(event, AddressEvent):
-            return self._is_used(event.dev) or event.address.local in self._known.sources
+            # Of IPv6 routes no others go with an address, which each router advertisement renews.
+            is_near = event.address.family == IPV4 and self._is_used(event.dev)
+            return is_near or event.address.local in self._known.sources
         if isinstance(event, NexthopEvent):
             return event.nexthop_id in self._known.objects
         return False
@@ -165,7 +172,7 @@ class RouteKeeper:
     def _completes(self, route: ObservedRoute) -> bool:
         """Return True if a change of this foreign route may complete a route of the config in another way."""
         is_default = not route.prefix_length and route.table == MAIN_TABLE
-        return self._looks_up and is_default and route.protocol != OUR_PROTOCOL
+        return is_default and route.family in self._looks_up and route.protocol != OUR_PROTOCOL
 
     def _is_done(self) -> bool:
         """Return True if nothing is to be repaired; forget the events that changed nothing."""
@@ -209,7 +216,7 @@ class RouteKeeper:
         """Keep the routes of another config from now on."""
         self._routes, self._places = routes, frozenset(route.place for route in routes)
         self._devices = {route.dev for route in routes}
-        self._looks_up = not all(route.dev and route.gateway for route in routes)
+        self._looks_up = {route.family for route in routes if not (route.dev and route.gateway)}
         self._known.forget(self._places)
         self._taken.clear()
         self._contests.clear()
@@ -222,8 +229,13 @@ class RouteKeeper:
         if last.waiting or self._paused:
             # It may be time for them.
             return False
-        routes = self._host.routes
-        answers = routes.routes_of(OUR_PROTOCOL), routes.lookup([route.network for route in last.wanted.values()])
+        ours: list[ObservedRoute] = []
+        deciding: list[Lookup] = []
+        for family in self._installed.families:
+            ours += self._host.routes.routes_of(OUR_PROTOCOL, family)
+            asked = [route.network for route in last.wanted.values() if route.family == family]
+            deciding += self._host.routes.lookup(asked, family=family)
+        answers = ours, deciding
         if answers == self._confirmed:
             return True
         is_confirmed = self._agree(*answers)
