@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from hostrouting.net.addresses import IPV4
+from hostrouting.net.addresses import IPV4, IPV6
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

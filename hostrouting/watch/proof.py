@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from logging import ERROR, WARNING
 from math import inf
-from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 import attrs
 
@@ -14,7 +14,7 @@ from hostrouting.boot import RecordedFiles
 from hostrouting.config import OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostFileError
 from hostrouting.host import AddressEvent, NeighbourEvent, RouteEvent
-from hostrouting.net.addresses import Prefix, address_bits
+from hostrouting.net.addresses import IPV6, Prefix, address_bits
 from hostrouting.net.routes import LOCAL_TABLE
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, Fabric
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
@@ -25,6 +25,7 @@ from hostrouting.route_overlap.task import (
     tell_findings,
     tell_notes,
 )
+from hostrouting.watch.known import host_with
 from hostrouting.watch.trouble import TASK, Trouble
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hostrouting.config import HostRoutingConfig
-    from hostrouting.host import Host, NetworkEvent
+    from hostrouting.host import Host, Lookup, NetworkEvent, RouteBackend
     from hostrouting.route_overlap import OverlapReport
     from hostrouting.route_overlap.report import Finding
     from hostrouting.watch.installed import InstalledConfig
@@ -78,6 +79,8 @@ class ProofKeeper:
     _stamps: tuple[float | None, ...] = ()
     #: True if an event since the last proof may have changed the findings.
     _is_stale: bool = True
+    #: When the first route ends, if it is not renewed, by which IPv6 addresses left at the last good proof.
+    _end: float = -inf
     #: When to prove again without an event.
     _next_proof: float = -inf
     #: The findings that were told last; None before the first.
@@ -174,10 +177,13 @@ class ProofKeeper:
         # On a node with many routes it takes seconds.
         with ctx.interruptible():
             self._fabric = self._announced_fabric(ctx)
-            report = prove_now(config, self._fabric, self._host)
+            noted = _Noted(self._host.routes)
+            report = prove_now(config, self._fabric, host_with(self._host, noted))
         is_doubtful = self._gone_since is not None
         pause = _WINDOW if is_doubtful else max(config.watch.interval, (time.thread_time() - started) / _SHARE)
-        return report, pause
+        if report.ok:
+            self._end = ctx.clock.monotonic() + min(noted.ends, default=-inf)
+        return report, min((pause, *noted.ends))
 
     def _announced_fabric(self, ctx: Context) -> Fabric:
         """Return the announced fabric, also for a while after it has gone: its pool may be being written anew."""
@@ -214,6 +220,10 @@ class ProofKeeper:
                 return inf
         elif not report.ok:
             until = self._next_count if self._is_spreading(found) else max(self._next_count, self._silent_until)
+            if all(one.kind == "no-route" and ":" in one.first for _, one in report.findings):
+                # A route that was lost before its end comes back with the next advertisement of its router.
+                self._end = min(self._end, now + self._installed.config.watch.interval)
+                until = max(until, self._end)
             if now < until:
                 silence = until - now
                 # The marker of the told alarm may be missing: the disk was full.
@@ -264,6 +274,23 @@ class ProofKeeper:
         elif was_bad:
             message = "the expected addresses leave as they should again: %s"
             self._logger.info(message, report.verdict, extra={"task": TASK})
+
+
+class _Noted:
+    """A backend that notes in how many seconds the IPv6 routes of its answers end: no event tells of a renewal."""
+
+    def __init__(self, backend: RouteBackend) -> None:
+        self._backend = backend
+        self.ends: set[int] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def lookup(self, destinations: Sequence[int], **how: Any) -> list[Lookup]:
+        answers = self._backend.lookup(destinations, **how)
+        if how.get("family") == IPV6:
+            self.ends |= {one.route.expires for one in answers if one.route and one.route.expires > 0}
+        return answers
 
 
 def _last(family: int, first: int, length: int) -> int:
