@@ -19,7 +19,6 @@ import attrs
 
 from hostrouting.exceptions import BackendError
 from hostrouting.fib.model import resting
-from hostrouting.host import Host
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.routes import OUR_PROTOCOL, place
 from hostrouting.static_routes.reconcile import held_in
@@ -205,11 +204,6 @@ class NearRoutes(_Reading):
     ) -> None:
         """See `RouteBackend.apply`: the kernel refuses a change that does not fit the routes of this moment."""
         self._known.backend.apply(changes, verify=False, standing=self.routes(None))
-
-
-def host_with(host: Host, routes: RouteBackend) -> Host:
-    """Return the part of a host that a repair or proof needs, with another view of its routes."""
-    return Host(routes=routes, files=host.files, lock=host.lock, services=host.services)
 
 
 def _ours(routes: Iterable[ObservedRoute]) -> dict[Place, list[ObservedRoute]]:

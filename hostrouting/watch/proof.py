@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from logging import ERROR, WARNING
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 import attrs
 
@@ -14,7 +14,7 @@ from hostrouting.boot import RecordedFiles
 from hostrouting.config import OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostFileError
 from hostrouting.host import AddressEvent, NeighbourEvent, RouteEvent
-from hostrouting.net.addresses import IPV6, Prefix, address_bits
+from hostrouting.net.addresses import Prefix, address_bits
 from hostrouting.net.routes import LOCAL_TABLE
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, Fabric
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
@@ -25,15 +25,14 @@ from hostrouting.route_overlap.task import (
     tell_findings,
     tell_notes,
 )
-from hostrouting.watch.known import host_with
 from hostrouting.watch.trouble import TASK, Trouble
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from hostrouting.config import HostRoutingConfig
-    from hostrouting.host import Host, Lookup, NetworkEvent, RouteBackend
+    from hostrouting.host import Host, NetworkEvent
     from hostrouting.route_overlap import OverlapReport
     from hostrouting.route_overlap.report import Finding
     from hostrouting.watch.installed import InstalledConfig
@@ -79,8 +78,9 @@ class ProofKeeper:
     _stamps: tuple[float | None, ...] = ()
     #: True if an event since the last proof may have changed the findings.
     _is_stale: bool = True
-    #: When the first route ends, if it is not renewed, by which IPv6 addresses left at the last good proof.
-    _end: float = -inf
+    #: When the first route of an advertisement ends that decided at the last good proof; the devices of all of these.
+    _end: float = inf
+    _led: Collection[str] = ()
     #: When to prove again without an event.
     _next_proof: float = -inf
     #: The findings that were told last; None before the first.
@@ -177,13 +177,15 @@ class ProofKeeper:
         # On a node with many routes it takes seconds.
         with ctx.interruptible():
             self._fabric = self._announced_fabric(ctx)
-            noted = _Noted(self._host.routes)
-            report = prove_now(config, self._fabric, host_with(self._host, noted))
+            report = prove_now(config, self._fabric, self._host)
         is_doubtful = self._gone_since is not None
         pause = _WINDOW if is_doubtful else max(config.watch.interval, (time.thread_time() - started) / _SHARE)
+        # No event tells that an advertisement has renewed a route, or that a lookup skips one that has ended.
+        ending = [route for route in report.deciding if route.expires > 0]
+        soonest = min((route.expires for route in ending), default=inf)
         if report.ok:
-            self._end = ctx.clock.monotonic() + min(noted.ends, default=-inf)
-        return report, min((pause, *noted.ends))
+            self._end, self._led = ctx.clock.monotonic() + soonest, {dev for route in ending for dev in route.devs}
+        return report, min(pause, soonest)
 
     def _announced_fabric(self, ctx: Context) -> Fabric:
         """Return the announced fabric, also for a while after it has gone: its pool may be being written anew."""
@@ -220,8 +222,7 @@ class ProofKeeper:
                 return inf
         elif not report.ok:
             until = self._next_count if self._is_spreading(found) else max(self._next_count, self._silent_until)
-            if all(one.kind == "no-route" and ":" in one.first for _, one in report.findings):
-                # A route that was lost before its end comes back with the next advertisement of its router.
+            if self._may_return(report):
                 self._end = min(self._end, now + self._installed.config.watch.interval)
                 until = max(until, self._end)
             if now < until:
@@ -234,6 +235,11 @@ class ProofKeeper:
                 return _WINDOW
         self._tell(report, found, now)
         return self._leave_marker(ctx, report)
+
+    def _may_return(self, report: OverlapReport) -> bool:
+        """Return True if IPv6 lost its ways, and the next advertisement of a router may bring them back."""
+        is_lost = all(one.kind == "no-route" and ":" in one.first for _, one in report.findings)
+        return is_lost and any(link.carrier and link.name in self._led for link in self._host.routes.links())
 
     def _is_spreading(self, found: Found) -> bool:
         """Return True if a CIDR has findings that had none when the findings were told last."""
@@ -274,23 +280,6 @@ class ProofKeeper:
         elif was_bad:
             message = "the expected addresses leave as they should again: %s"
             self._logger.info(message, report.verdict, extra={"task": TASK})
-
-
-class _Noted:
-    """A backend that notes in how many seconds the IPv6 routes of its answers end: no event tells of a renewal."""
-
-    def __init__(self, backend: RouteBackend) -> None:
-        self._backend = backend
-        self.ends: set[int] = set()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._backend, name)
-
-    def lookup(self, destinations: Sequence[int], **how: Any) -> list[Lookup]:
-        answers = self._backend.lookup(destinations, **how)
-        if how.get("family") == IPV6:
-            self.ends |= {one.route.expires for one in answers if one.route and one.route.expires > 0}
-        return answers
 
 
 def _last(family: int, first: int, length: int) -> int:

@@ -16,7 +16,7 @@ from hostrouting.host import OUR_PROTOCOL, AddressEvent, DeviceEvent, Host, Next
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.routes import MAIN_TABLE, SCOPE_LINK, place
 from hostrouting.static_routes.converge import Repair, repair, repair_places
-from hostrouting.watch.known import KnownRoutes, NearRoutes, WholeRoutes, host_with
+from hostrouting.watch.known import KnownRoutes, NearRoutes, WholeRoutes
 from hostrouting.watch.trouble import Account, Lines
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from hostrouting.config import HostRoutingConfig, StaticRoute
-    from hostrouting.host import Lookup, NetworkEvent, ObservedRoute, Route
+    from hostrouting.host import Lookup, NetworkEvent, ObservedRoute, Route, RouteBackend
     from hostrouting.net.routes import Place
     from hostrouting.watch.installed import InstalledConfig
     from phases import Change, Context
@@ -263,14 +263,18 @@ class RouteKeeper:
         places, self._touched = self._touched - self._paused.keys(), set()
         if not self._is_whole:
             with suppress(BackendError):
-                near = host_with(self._host, NearRoutes(self._known, places))
+                near = self._host_with(NearRoutes(self._known, places))
                 return repair_places(ctx, places, self._last, near, self._logger)
         self._is_whole, self._confirmed = False, None
-        whole = host_with(self._host, WholeRoutes(self._known, ctx))
+        whole = self._host_with(WholeRoutes(self._known, ctx))
         made = repair(ctx, routes, whole, self._logger, leave=self._paused)
         left_by = {route.dev for route in routes} | {route.dev for route in made.wanted.values()}
         self._devices = left_by | made.completed_by
         return made
+
+    def _host_with(self, routes: RouteBackend) -> Host:
+        """Return the part of the host that a repair needs, with another view of its routes."""
+        return Host(routes=routes, files=self._host.files, lock=self._host.lock, services=self._host.services)
 
     def _note_contests(self, now: float) -> None:
         """Let a route that others take again and again pause, longer each time: retaking it harms no foreign route.
