@@ -145,7 +145,8 @@ class StaticRoute(WireValue):
         True
         """
         is_ours = (standing.protocol, standing.kind, place(standing)) == (OUR_PROTOCOL, "unicast", self.place)
-        return is_ours and self.dev in {None, standing.dev} and self.gateway in {None, str(standing.gateway)}
+        parts = (self.dev, standing.dev), (self.gateway, str(standing.gateway))
+        return is_ours and not standing.nexthops and all(named in {None, part} for named, part in parts)
 
     def __str__(self) -> str:
         """Return the route as `ip route` writes it, without the absent parts."""
