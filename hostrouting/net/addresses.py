@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 #: The address families, as plain integers.
 IPV4: Final = int(AF_INET)
 IPV6: Final = int(AF_INET6)
+FAMILY_NAMES: Final = {IPV4: "IPv4", IPV6: "IPv6"}
 
 #: IFNAMSIZ is 16 with the terminating zero; the kernel counts bytes, not characters.
 _LONGEST_DEVICE_NAME: Final = 15
@@ -148,6 +149,11 @@ def canonical(text: str) -> str | None:
 def format_address(family: int, number: int) -> str:
     """Return the text of an address of either family, in the spelling of `ip` and the kernel."""
     return inet_ntop(family, number.to_bytes(address_bits(family) // 8, "big"))
+
+
+def is_link_local(number: int) -> bool:
+    """Return True for an IPv6 address that is good on one link only, of fe80::/10."""
+    return number >> 118 == 0xFE80 >> 6
 
 
 def address_bits(family: int) -> int:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from hostrouting.net.addresses import format_cidr, netmask, parse_cidr
+from hostrouting.net.addresses import IPV4, format_cidr, netmask, parse_cidr
 from hostrouting.net.links import DeviceAddress, vrf_of
 from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, SCOPE_HOST, SCOPE_LINK, NextHop, ObservedRoute
 from hostrouting.route_overlap.fabric import agent_mac
@@ -52,7 +52,10 @@ class Announced:
         self, devices: Sequence[Device], routes: Iterable[ObservedRoute], rules: Sequence[Rule], fabric: Fabric
     ) -> None:
         self._source = fabric.source
-        self._devices = {device.name: device for device in devices}
+        self._devices = {
+            device.name: device._replace(addresses=tuple(own for own in device.addresses if own.family == IPV4))
+            for device in devices
+        }
         self._by_source = any(rule.source[1] for rule in rules)
         #: The tables that rules look up, in their order.
         self._tables = [table for rule in rules for table in _looked_up(rule)]
@@ -74,7 +77,7 @@ class Announced:
         self.members = {
             device.name
             for network, length in map(parse_cidr, fabric.networks)
-            for device in devices
+            for device in self._devices.values()
             for one in device.addresses
             if one.local & netmask(length) == network
         }

@@ -9,6 +9,7 @@ import attrs
 
 from hostrouting.exceptions import LinkNotFoundError, Refusal
 from hostrouting.findings import APPLY, NodeFinding, is_refused, refused
+from hostrouting.net.addresses import IPV4
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.routes import OUR_PROTOCOL, place, signature
 from hostrouting.static_routes.reconcile import held_in
@@ -233,7 +234,7 @@ def _is_on_link(gateway: Address, dev: str, observed: Iterable[ObservedRoute]) -
 
 
 def _is_usable(link: Device) -> bool:
-    return link.up and bool(link.addresses)
+    return link.up and any(own.family == IPV4 for own in link.addresses)
 
 
 def _no_device(route: Route | StaticRoute) -> str:

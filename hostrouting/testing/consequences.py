@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from hostrouting.fib.tables import Tables, deleted, inserted, key_of
-from hostrouting.net.addresses import netmask
+from hostrouting.net.addresses import IPV4, IPV6, netmask
 from hostrouting.net.routes import (
     FLAG_DEAD,
     FLAG_LINKDOWN,
@@ -24,6 +24,7 @@ from hostrouting.net.routes import (
     ObservedRoute,
     signature,
 )
+from hostrouting.testing import ipv6
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from hostrouting.net.links import Device, DeviceAddress
 
 _KERNEL: Final = 2
-_LOOPBACKS_FIRST: Final = LOCAL_TABLE, 127 << 24, 32
+_LOOPBACKS_FIRST: Final = IPV4, LOCAL_TABLE, 127 << 24, 32
 
 
 def with_device(fib: Fib, device: Device) -> Fib:
@@ -47,7 +48,8 @@ def with_bucket(fib: Fib, key: Key, bucket: Bucket) -> Fib:
 
 
 def device_down(fib: Fib, name: str) -> Fib:
-    """Set a device down: its routes go, but not the local ones; of multipath routes its next hops die."""
+    """Set a device down: its routes go, but not the local ones of IPv4; of multipath routes its next hops die."""
+    fib = ipv6.device_down(fib, name)
     down = fib.devices[name]._replace(up=False, carrier=False, neighbours=())
     return _with_hops(with_device(fib, down), name, dead=True, spare_local=True)
 
@@ -67,11 +69,11 @@ def device_removed(fib: Fib, name: str) -> Fib:
 
 
 def address_added(fib: Fib, name: str, new: DeviceAddress) -> Fib:
-    """Add an address, with the routes that the kernel makes for it: secondary if the device has one in its network."""
+    """Add an IPv4 address, with the kernel's routes for it: secondary if the device has one in its network."""
     device = fib.devices[name]
     new = new._replace(secondary=any(same_subnet(new, other) for other in device.addresses))
     # Primaries come first.
-    addresses = tuple(sorted((*device.addresses, new), key=attrgetter("secondary")))
+    addresses = tuple(sorted((*device.addresses, new), key=attrgetter("family", "secondary")))
     fib = with_own_routes(with_device(fib, device._replace(addresses=addresses)), name, new)
     return device_up(fib, name, carrier=device.carrier) if device.up else fib
 
@@ -81,12 +83,14 @@ def address_removed(fib: Fib, name: str, gone: DeviceAddress) -> Fib:
 
     Its secondary addresses go first. With the last address of a device, all its routes go.
     """
+    if gone.family == IPV6:
+        return ipv6.address_removed(fib, name, gone)
     if not gone.secondary:
         for other in fib.devices[name].addresses:
             if other.secondary and same_subnet(gone, other):
                 fib = _forgotten(fib, name, other)
     fib = _forgotten(fib, name, gone)
-    return fib if fib.devices[name].addresses else _with_hops(fib, name, dead=True)
+    return fib if _ipv4(fib.devices[name]) else _with_hops(fib, name, dead=True)
 
 
 def own_routes(fib: Fib, device: Device, address: DeviceAddress) -> list[ObservedRoute]:
@@ -118,6 +122,8 @@ def own_routes(fib: Fib, device: Device, address: DeviceAddress) -> list[Observe
 
 def with_own_routes(fib: Fib, name: str, address: DeviceAddress) -> Fib:
     """Return the model with the routes that the kernel makes for an address of a device, see `own_routes`."""
+    if address.family == IPV6:
+        return ipv6.with_networks(fib, name, address)
     device = fib.devices[name]
     for route in own_routes(fib, device, address):
         # The kernel refuses a source that is not local. If the local route of a primary address was deleted, its
@@ -141,14 +147,18 @@ def with_state(route: ObservedRoute, device: Device) -> ObservedRoute:
 
 def same_subnet(first: DeviceAddress, second: DeviceAddress) -> bool:
     """Return True if two addresses have one prefix length and one network."""
-    lengths = {first.prefix_length, second.prefix_length}
+    lengths = {(one.family, one.prefix_length) for one in (first, second)}
     return len(lengths) == 1 and not (first.peer ^ second.peer) & netmask(first.prefix_length)
+
+
+def _ipv4(device: Device) -> list[DeviceAddress]:
+    return [address for address in device.addresses if address.family == IPV4]
 
 
 def _forgotten(fib: Fib, name: str, address: DeviceAddress) -> Fib:
     device = fib.devices[name]
     remaining = device._replace(addresses=tuple(other for other in device.addresses if other != address))
-    needed = {route for other in remaining.addresses for route in own_routes(fib, remaining, other)}
+    needed = {route for other in _ipv4(remaining) for route in own_routes(fib, remaining, other)}
     for route in own_routes(fib, device, address):
         if route not in needed:
             key = key_of(route)
@@ -165,7 +175,7 @@ def _with_hops(fib: Fib, name: str, *, dead: bool, spare_local: bool = False) ->
     """Kill or revive the next hops by a device; a route without living ones goes."""
 
     def change(route: ObservedRoute) -> ObservedRoute | None:
-        if name not in route.devs or (spare_local and route.scope == SCOPE_HOST):
+        if route.family == IPV6 or name not in route.devs or (spare_local and route.scope == SCOPE_HOST):
             return route
         hops = tuple(hop._replace(dead=dead if hop.dev == name else hop.dead) for hop in route.nexthops)
         if dead and all(hop.dead for hop in hops):
@@ -176,4 +186,5 @@ def _with_hops(fib: Fib, name: str, *, dead: bool, spare_local: bool = False) ->
 
 
 def _mapped(fib: Fib, change: Callable[[ObservedRoute], ObservedRoute | None]) -> Fib:
-    return attrs.evolve(fib, tables=Tables.of(filter(None, map(change, fib.tables))))
+    changed = (change(route) for family in (IPV4, IPV6) for route in fib.tables.routes(family))
+    return attrs.evolve(fib, tables=Tables.of(filter(None, changed)))

@@ -18,6 +18,7 @@ import attrs
 
 from hostrouting.exceptions import BackendError
 from hostrouting.fib.model import resting
+from hostrouting.net.addresses import IPV4
 from hostrouting.net.routes import OUR_PROTOCOL, place
 from hostrouting.static_routes.reconcile import held_in
 
@@ -122,19 +123,28 @@ class _Reading:
 
     _known: KnownRoutes
 
+    @property
+    def families(self) -> tuple[int, ...]:
+        return self._known.backend.families
+
     def links(self) -> list[Device]:
         return self._known.backend.links()
 
-    def rules(self) -> list[Rule]:
-        return self._known.backend.rules()
+    def rules(self, family: int = IPV4) -> list[Rule]:
+        return self._known.backend.rules(family)
 
-    def routes_of(self, protocol: int) -> list[ObservedRoute]:
-        return self._known.backend.routes_of(protocol)
+    def routes_of(self, protocol: int, family: int = IPV4) -> list[ObservedRoute]:
+        return self._known.backend.routes_of(protocol, family)
 
     def lookup(
-        self, destinations: Sequence[int], *, sources: Sequence[int | None] | None = None, resolve: bool = False
+        self,
+        destinations: Sequence[int],
+        *,
+        sources: Sequence[int | None] | None = None,
+        resolve: bool = False,
+        family: int = IPV4,
     ) -> list[Lookup]:
-        return self._known.backend.lookup(destinations, sources=sources, resolve=resolve)
+        return self._known.backend.lookup(destinations, sources=sources, resolve=resolve, family=family)
 
 
 @attrs.define
@@ -147,10 +157,10 @@ class WholeRoutes(_Reading):
     _ctx: Context
     _has_changed: bool = False
 
-    def routes(self) -> list[ObservedRoute]:
+    def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         """Return the routes of every table."""
         with nullcontext() if self._has_changed else self._ctx.interruptible():
-            return self._known.read()
+            return self._known.read() if family == IPV4 else self._known.backend.routes(family)
 
     def apply(
         self,
@@ -170,11 +180,13 @@ class NearRoutes(_Reading):
 
     _places: Collection[Place]
 
-    def routes(self) -> list[ObservedRoute]:
+    def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         """Return the routes in the places, as the events so far tell; BackendError says that they are not known."""
         self._known.catch_up()
         found: list[ObservedRoute] = []
         for spot in self._places:
+            if spot[1] != family:
+                continue
             here = self._known.at(spot)
             if here is None:
                 raise BackendError("the events do not tell which routes there are, so all are to be read")

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from hostrouting.exceptions import HostRoutingError, RouteOverlapError
+from hostrouting.net.addresses import IPV4
 from hostrouting.net.rules import Rule
 from hostrouting.route_overlap import OverlapReport, prove_egress
 from hostrouting.testing import MemoryBackend
@@ -22,8 +23,8 @@ class Node(MemoryBackend):
         if default:
             self.add_route("default", gateway="10.224.0.1", dev="eth0")
 
-    def rules(self) -> list[Rule]:
-        return [*self._marked, *super().rules()]
+    def rules(self, family: int = IPV4) -> list[Rule]:
+        return [*self._marked, *super().rules(family)]
 
 
 def test_the_json_is_the_agreed_one() -> None:

@@ -53,7 +53,6 @@ def test_a_silent_gateway_is_a_warning(cidrs: list[str]) -> None:
     host.routes.add_link("eth0")
     host.routes.add_address("eth0", "10.224.0.4/16")
     host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
-    host.link_layer.add_device("eth0")
     host.link_layer.silence("eth0", "10.224.0.1")
     config = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": cidrs, "mode": "STRICT"}})
     report = check_node(Context(), config, host)

@@ -39,14 +39,13 @@ class TestFiles:
     def test_script(self) -> None:
         """The whole script, to the byte: its asset, with these places filled in; rendered twice it is the same."""
         plain = asset("static_routes/static-routes.sh", SHARED="boot/shared.sh")
-        assert changes(plain, render_script(CONFIG)) == [
-            *("-count=@COUNT@", "+count=4"),
-            "-@ROUTES@'",
+        assert [line for line in changes(plain, render_script(CONFIG)) if line not in IPV6_ALONE] == [
+            "-@ROUTES@')",
             "+10.0.0.0/8 via 10.1.0.1 dev ? metric 100",
             "+169.254.169.254 via ? dev bond0.100 metric 4294967295",
             "+172.16.1.0/24 via 172.18.1.1 dev eth0",
             "+172.16.2.0/24 via ? dev ?",
-            "+'",
+            "+')",
         ]
         assert render_script(CONFIG) == render_script(CONFIG)
 
@@ -79,18 +78,17 @@ class TestFiles:
     def test_any_config_is_data_to_bash(self, config: HostRoutingConfig) -> None:
         """Whatever validates, bash reads it as the words that the config has, and runs nothing of it."""
         script = render_script(config)
-        start = script.index(b"count=")
-        text = script[start : script.index(b"'\n\n", start) + 2]
-        program = b"LC_ALL=C\nset -f\n" + text + b'\nprintf "%s\\n" "$count" "$routes"\n'
+        start = script.index(b"routes_of=(")
+        text = script[start : script.index(b"\n\n", start)]
+        program = b"LC_ALL=C\nset -f\n" + text + b'\nprintf %s "${routes_of[@]}"\n'
         done = subprocess.run(["bash", "-r"], input=program, capture_output=True, check=True, env={})
         lines = [
-            f"{route.destination.removesuffix('/32')} via {route.gateway or '?'} dev {route.dev or '?'}"
-            f"{f' metric {route.metric}' if route.metric else ''}"
+            f"{re.sub(r'(?<![:/].*)/32$|/128$', '', route.destination)} via "
+            f"{'inet6 ' if ':' in (route.gateway or '') and ':' not in route.destination else ''}"
+            f"{route.gateway or '?'} dev {route.dev or '?'}{f' metric {route.metric}' if route.metric else ''}"
             for route in config.static_routes.routes
         ]
-        count, *found = done.stdout.decode().splitlines()
-        assert (count, found[0], found[-1]) == (str(len(lines)), "", "")
-        assert sorted(found[1:-1]) == sorted(lines)
+        assert sorted(filter(None, done.stdout.decode().splitlines())) == sorted(lines)
         assert done.stderr == b""
 
 

@@ -9,7 +9,7 @@ import hostrouting
 from hostrouting.boot import read_asset
 
 _PACKAGE: Final = Path(str(hostrouting.__file__)).parent
-_MARK: Final = re.compile(r"^ *# @(if [a-z ]+|end)@\n", re.MULTILINE)
+_MARK: Final = re.compile(r"^ *# @(if [a-z0-9 ]+|end)@\n", re.MULTILINE)
 
 
 def asset(path: str, **included: str) -> str:

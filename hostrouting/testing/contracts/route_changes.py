@@ -13,9 +13,9 @@ from hostrouting.exceptions import LinkNotFoundError, RouteRejectedError
 from hostrouting.net.addresses import Address
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.routes import SCOPE_LINK, ObservedRoute, Route
+from hostrouting.testing.contracts.ipv6_routes import Ipv6RoutesContract
 from hostrouting.testing.contracts.routes import (
     MULTIPATH,
-    RouteReadingContract,
     arrange,
     deciding,
     find,
@@ -59,7 +59,7 @@ def metrics(kind: int, value: int) -> Extra:
     return ((8, struct.pack("=HHI", 8, kind, value)),)
 
 
-class RouteBackendContract(RouteReadingContract):
+class RouteBackendContract(Ipv6RoutesContract):
     """Each test has a fresh `node` with a loopback device that is up, and nothing else; `backend` sees that node."""
 
     # --- applying
@@ -165,16 +165,6 @@ class RouteBackendContract(RouteReadingContract):
         assert place(backend) == [ON_LINK]
 
     # --- refusals
-
-    def _refused(self, backend: RouteBackend, *changes: RouteChange) -> RouteRejectedError:
-        """Apply a batch that must be refused; assert that nothing changed."""
-        before = backend.routes()
-        with pytest.raises(RouteRejectedError) as caught:
-            backend.apply(changes)
-        assert backend.routes() == before
-        assert caught.value.rolled_back
-        assert caught.value.left_behind == []
-        return caught.value
 
     @pytest.mark.parametrize(("verb", "wanted", "number"), REFUSED.values(), ids=REFUSED)
     def test_each_reason_has_its_errno(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from hostrouting.net.addresses import Address, format_ipv4, parse_ipv4
+from hostrouting.net.addresses import IPV4, Address, format_ipv4, parse_ipv4
 from hostrouting.net.routes import KINDS, LOCAL_TABLE, PROTOCOL_NAMES, NextHop, Route
 from hostrouting.net.rules import Range, Rule
 
@@ -42,11 +42,12 @@ def route(text: str) -> Route:
     """Read a route as `str` and `ip route` write it; its scope is the usual one."""
     words = text.split()
     kind = words.pop(0) if words[0] in KINDS else "unicast"
-    destination = "0.0.0.0/0" if words[0] == "default" else words[0]
     given = dict(zip(words[1::2], words[2::2], strict=True))
+    default = "::/0" if ":" in given.get("via", "") else "0.0.0.0/0"
+    destination = default if words[0] == "default" else words[0]
     protocol = given.get("proto", "boot")
     return Route.parse(
-        destination if "/" in destination else f"{destination}/32",
+        destination if "/" in destination else f"{destination}/{128 if ':' in destination else 32}",
         gateway=given.get("via"),
         dev=given.get("dev"),
         metric=int(given.get("metric", 0)),
@@ -64,8 +65,9 @@ def arrange(node: Node, *texts: str) -> None:
 
 
 def shown(backend: RouteBackend, **fields: Any) -> list[str]:
-    """Return the routes with these fields, in their order."""
-    return [str(one) for one in backend.routes() if all(getattr(one, name) == fields[name] for name in fields)]
+    """Return the routes with these fields, in their order; without a family, those of IPv4."""
+    routes = backend.routes(fields.get("family", IPV4))
+    return [str(one) for one in routes if all(getattr(one, name) == fields[name] for name in fields)]
 
 
 def place(backend: RouteBackend) -> list[str]:
@@ -75,13 +77,14 @@ def place(backend: RouteBackend) -> list[str]:
 
 def find(backend: RouteBackend, text: str) -> ObservedRoute:
     """Return the one route with this text."""
-    (found,) = [one for one in backend.routes() if str(one) == text]
+    (found,) = [one for family in backend.families for one in backend.routes(family) if str(one) == text]
     return found
 
 
 def ask(backend: RouteBackend, *addresses: str, **options: Any) -> list[Lookup]:
     """Return the answers of a lookup."""
-    return backend.lookup([parse_ipv4(address) for address in addresses], **options)
+    asked = [*map(Address.parse, addresses)]
+    return backend.lookup([address.number for address in asked], family=asked[0].family, **options)
 
 
 def deciding(backend: RouteBackend, address: str) -> str:

@@ -23,10 +23,11 @@ _TO_A_FIRST_ADDRESS: Final = re.compile(r" broadcast \d+\.\d+\.0\.0 ")
 def shown(events: Iterable[NetworkEvent]) -> list[str]:
     """Return the events as text, without those of devices, which the kernel may repeat at any time.
 
-    Without the routes, too, that only Linux before 5.14 adds: to the first address of a network, for broadcasts.
+    Without the routes, too, that only Linux before 5.14 adds: to the first address of a network, for broadcasts; and
+    without that of each device to the IPv6 groups.
     """
     texts = [_text(event) for event in events if not isinstance(event, DeviceEvent)]
-    return [text for text in texts if not _TO_A_FIRST_ADDRESS.search(text)]
+    return [text for text in texts if not (_TO_A_FIRST_ADDRESS.search(text) or " ff00::/8 " in text)]
 
 
 def _text(event: NetworkEvent) -> str:

@@ -1,0 +1,50 @@
+"""The proof of IPv6, and of both families, agrees with an oracle that asks the kernel address by address."""
+
+import ipaddress
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+import pytest
+from hypothesis import given, settings
+from support.examples import FEW
+from support.ipv6_oracle import IPv6Oracle, Way
+from support.ipv6_worlds import DEVICES, IPv6World, arranged, ipv6_worlds, mixed_worlds
+from support.kernel import needs_kernel
+from support.routers import WiredNode
+
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.route_overlap import OverlapReport, prove_egress
+
+pytestmark = needs_kernel
+
+
+def proven(node: WiredNode, cidrs: Sequence[str], *patterns: str, exits: Sequence[str] | None = ("e0",)) -> OverlapReport:
+    return prove_egress(NetlinkBackend(netns=node.name), cidrs, allowed_devs=patterns, expected_devs=exits)
+
+
+def disagreements(node: WiredNode, world: IPv6World, report: OverlapReport) -> list[tuple[str, set[Way], bool]]:
+    fine = {dev for dev in DEVICES if dev == "e0" or any(fnmatchcase(dev, pattern) for pattern in world.allowed)}
+    oracle = IPv6Oracle(node.name)
+    found = []
+    for one in report.cidrs:
+        if ":" not in one.cidr:
+            continue
+        ranges = [finding.bounds for finding in one.findings]
+        places = oracle.places(one.cidr)
+        for place, ways in zip(places, oracle.all_ways(places), strict=True):
+            wrong = {way for way in ways if not way.devs or not fine.issuperset(way.devs)}
+            claimed = any(first <= place <= last for first, last in ranges)
+            # Of an address of the node on several links, the oracle knows one.
+            is_own = any(way.kind in {"local", "anycast"} for way in ways)
+            if claimed != bool(wrong) and not (claimed and is_own):
+                found.append((str(ipaddress.IPv6Address(place)), ways, claimed))
+    return found
+
+
+@settings(max_examples=FEW)
+@given(ipv6_worlds())
+def test_the_proof_agrees_with_the_kernel(world: IPv6World) -> None:
+    """It finds a fault at each address that may leave by another device, and nowhere else."""
+    with arranged(world) as node:
+        report = proven(node, world.cidrs, *world.allowed)
+        assert not disagreements(node, world, report), report
