@@ -157,7 +157,7 @@ class StaticRoute(WireValue):
     @property
     def place(self) -> Place:
         """The place that the route will have in table main."""
-        return place(ObservedRoute(*self.prefix, metric=self.metric))
+        return place(ObservedRoute(*self.prefix, metric=self.metric, family=self.family))
 
     def is_met_by(self, standing: ObservedRoute) -> bool:
         """Return True if a route of the kernel is this one, by any gateway or device where it names none.
