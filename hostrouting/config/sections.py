@@ -157,7 +157,7 @@ class StaticRoute(WireValue):
     @property
     def place(self) -> Place:
         """The place that the route will have in table main."""
-        return place(ObservedRoute(*self.prefix, metric=self.metric))
+        return place(ObservedRoute(*self.prefix, metric=self.metric, family=self.family))
 
     def is_met_by(self, standing: ObservedRoute) -> bool:
         """Return True if a route of the kernel is this one, by any gateway or device where it names none.
@@ -167,7 +167,8 @@ class StaticRoute(WireValue):
         True
         """
         is_ours = (standing.protocol, standing.kind, place(standing)) == (OUR_PROTOCOL, "unicast", self.place)
-        return is_ours and self.dev in {None, standing.dev} and self.gateway in {None, str(standing.gateway)}
+        parts = (self.dev, standing.dev), (self.gateway, str(standing.gateway))
+        return is_ours and not standing.nexthops and all(named in {None, part} for named, part in parts)
 
     def __str__(self) -> str:
         """Return the route as `ip route` writes it, without the absent parts."""

@@ -95,6 +95,7 @@ class TestMissing:
             (StaticRoute(destination="172.16.1.0/24", metric=7), OURS, False),
             (BOTH, OURS._replace(protocol=4), False),
             (BOTH, OURS._replace(kind="blackhole", gateway=None, dev=None), False),
+            (BOTH, OURS._replace(gateway=None, dev=None, nexthops=(NextHop(None, "eth0"),) * 2), False),
         ],
     )
     def test_ours_that_stands_needs_no_default_route(

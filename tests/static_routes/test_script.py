@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import attrs
 import pytest
 from hypothesis import given, settings
 from support.boot_units import assert_systemd_accepts
@@ -261,6 +262,25 @@ class TestRunning:
         node.add_route("default", gateway=gateways[other], dev="eth0", protocol=16, metric=other)
         assert run(node, route) == (0, ["routes in force: 1"])
         assert ours(node) == ["172.16.1.0/24 via 10.224.0.1 dev eth0"]
+
+    def test_ours_that_stands_needs_no_default_route(self, node: KernelNode) -> None:
+        """As for the task: what the config names has to stand as it says; whatever else ours has, it keeps."""
+        mine = [
+            "172.20.1.0/24 via 10.224.0.1 dev eth0 metric 5 onlink",
+            "172.20.2.0/24 dev eth0 scope link",
+        ]
+        for line in mine:
+            node.ip("route", "add", "proto", "142", *line.split())
+        first, second = (
+            StaticRoute(destination=line.split()[0], metric=5 * ("metric" in line)) for line in mine
+        )
+        assert run(node, first, second) == (0, ["routes in force: 2"])
+        assert [line.split()[0] for line in ours(node)] == [line.split()[0] for line in mine]
+        assert run(node, attrs.evolve(first, gateway="10.224.0.1")) == (0, ["routes in force: 1"])
+        assert run(node, attrs.evolve(first, dev="eth0")) == (0, ["routes in force: 1"])
+        for other in ({"gateway": "10.224.0.9"}, {"dev": "ib0"}, {"metric": 6}, {"destination": "172.20.0.0/16"}):
+            assert run(node, attrs.evolve(first, **other))[0] == 1
+        assert ours(node) == [mine[0]]
 
     def test_a_dead_next_hop_is_passed_over(self, node: KernelNode) -> None:
         """As the kernel does: of a default route with two next hops, the one whose device is up counts."""

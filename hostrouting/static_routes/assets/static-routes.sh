@@ -58,6 +58,33 @@ complete() { # unknown part, value
   wanted=${wanted//"$1 "/"$2 "}
 }
 
+# Take our standing routes for those of `wanted` that no default route completes: the first of a place, if it has the named
+# parts. Fail if one is not there.
+keep() { # unknown part
+  local -A first=() stands=()
+  local line name text
+  look "route show table main proto $protocol" || cannot
+  split "$answer"
+  for line in "${lines[@]}"; do
+    parse_route "$line"
+    [[ ! $elsewhere && ! ${first["$destination $metric"]-} ]] || continue
+    first["$destination $metric"]=yes name=''
+    [[ $kind == unicast && $rest != *' nexthop '* ]] || continue
+    ((metric)) && name=" metric $metric"
+    text=$destination$rest$name
+    stands["$destination via ${hop_gateway[0]:-?} dev ?$name"]=$text
+    stands["$destination via ? dev ${hop_dev[0]}$name"]=$text
+    stands["$destination via ? dev ?$name"]=$text
+  done
+  split "$wanted"
+  wanted=$'\n'
+  for line in "${lines[@]}"; do
+    [[ "$line " == *"$1 "* ]] && line=${stands["$line"]-$line}
+    wanted+=$line$'\n'
+  done
+  [[ $wanted != *"$1"[$' \n']* ]]
+}
+
 # Set `wanted` to the routes, with the unknown parts taken from the default routes, lowest metric first; set `missing` to
 # the reason if they do not have one.
 resolve() {
@@ -85,7 +112,7 @@ resolve() {
     done
   done
   if [[ $wanted == *' dev ?'* ]]; then
-    if [[ ! $first_dev ]]; then
+    if [[ ! $first_dev ]] && ! keep ' dev ?'; then
       missing="table main has no IPv$family default route"
       return
     fi
@@ -94,14 +121,14 @@ resolve() {
   while [[ $wanted == *' via ? dev '* ]]; do
     dev=${wanted#*' via ? dev '}
     dev=${dev%%[ $'\n']*}
-    if [[ -z ${by_dev["/$dev"]+set} ]]; then
+    if [[ -z ${by_dev["/$dev"]+set} ]] && ! keep " via ? dev $dev"; then
       missing="no IPv$family default route leaves by $dev, so it has no gateway there"
       # No DHCP lease creates a device, but a driver may be late.
       family=4 ask "link show dev $dev" -force || cannot
       [[ $answer == *'does not exist'* ]] && missing="there is no network device $dev; correct its 'dev'"
       return
     fi
-    complete " via ? dev $dev" "${by_dev["/$dev"]}"
+    complete " via ? dev $dev" "${by_dev["/$dev"]-}"
   done
 }
 
