@@ -97,11 +97,10 @@ class MemoryListener:
 
     def receive(self, events: tuple[NetworkEvent, ...]) -> None:
         """Store events, or lose them."""
-        self._stored.extend(event for event in events if self._is_heard(event))
+        # What has no family is told to all.
+        heard = self._families
+        self._stored.extend(one for one in events if all(getattr(part, "family", IPV4) in heard for part in one))
         if self._has_lost or len(self._stored) > self._source.most:
             self._has_lost = True
             self._stored.clear()
         self._notify()
-
-    def _is_heard(self, event: NetworkEvent) -> bool:
-        return all(getattr(part, "family", IPV4) in self._families for part in event)

@@ -184,6 +184,11 @@ class NearRoutes(_Reading):
 
     _places: Collection[Place]
 
+    @property
+    def families(self) -> tuple[int, ...]:
+        """Those of the places: a repair asks for no others."""
+        return tuple(map(family_of, self._places))
+
     def routes(self, family: int | None = IPV4) -> list[ObservedRoute]:
         """Return the routes in the places, as the events so far tell; BackendError says that they are not known."""
         self._known.catch_up()

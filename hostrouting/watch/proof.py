@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from logging import ERROR, WARNING
 from math import inf
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
@@ -13,7 +12,7 @@ import attrs
 from hostrouting.boot import RecordedFiles
 from hostrouting.config import OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostFileError
-from hostrouting.host import AddressEvent, NeighbourEvent, RouteEvent
+from hostrouting.host import NeighbourEvent, RouteEvent
 from hostrouting.net.addresses import Prefix, address_bits
 from hostrouting.net.routes import LOCAL_TABLE
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, Fabric
@@ -29,7 +28,7 @@ from hostrouting.watch.trouble import TASK, Trouble
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host, NetworkEvent
@@ -68,9 +67,9 @@ class ProofKeeper:
     _host: Host
     _logger: logging.Logger
     _installed: InstalledConfig
-    #: The section that is proven, and the first and last addresses of its CIDRs by family.
+    #: The section that is proven; the family, first and last address of each of its CIDRs.
     _section: RouteOverlapConfig = attrs.field(factory=RouteOverlapConfig)
-    _ranges: Mapping[int, Sequence[tuple[int, int]]] = attrs.field(factory=dict)
+    _ranges: Sequence[tuple[int, int, int]] = ()
     _fabric: Fabric = attrs.field(factory=Fabric)
     #: Since when the files announce no fabric any more; None if they announce one, or never did.
     _gone_since: float | None = None
@@ -99,10 +98,8 @@ class ProofKeeper:
 
     def _begin(self, section: RouteOverlapConfig) -> None:
         """Begin to prove a section about which nothing is known yet."""
-        ranges: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-        for family, low, length in map(Prefix.parse, section.cidrs):
-            ranges[family].append((low, _last(family, low, length)))
-        self._section, self._ranges = section, dict(ranges)
+        prefixes = map(Prefix.parse, section.cidrs)
+        self._section, self._ranges = section, [(prefix.family, prefix.network, _last(*prefix)) for prefix in prefixes]
         self._fabric, self._gone_since, self._is_stale = Fabric(), None, True
         self._told, self._bad_readings, self._next_count, self._silent_until = None, 0, -inf, -inf
 
@@ -128,21 +125,18 @@ class ProofKeeper:
 
     def _concerns(self, event: NetworkEvent) -> bool:
         """Return True if an event may change the findings."""
-        if isinstance(event, AddressEvent):
-            return event.address.family in self._ranges
         if not isinstance(event, RouteEvent):
             return not isinstance(event, NeighbourEvent)
         route = event.route
         if not route.prefix_length:
             # One of IPv4 tells by which device IPv6 should leave, too.
             return True
-        ranges = self._ranges.get(route.family, ())
         first, last = route.network, _last(route.family, route.network, route.prefix_length)
-        for low, high in ranges:
-            if first <= high and low <= last:
+        for family, low, high in self._ranges:
+            if first <= high and low <= last and family == route.family:
                 return True
         # The node may send from other addresses now.
-        return bool(ranges) and route.table == LOCAL_TABLE
+        return route.table == LOCAL_TABLE
 
     def lose(self) -> None:
         """See `Keeper`."""

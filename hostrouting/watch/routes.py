@@ -67,8 +67,8 @@ class RouteKeeper:
     _places: frozenset[Place] = frozenset()
     #: The devices by which the routes leave, or that may change which these are.
     _devices: Collection[str | None] = ()
-    #: The families of the routes of the config that a default route completes.
-    _looks_up: Collection[int] = ()
+    #: True if a default route completes a route of the config.
+    _looks_up: bool = False
     #: True if all routes are to be read.
     _is_whole: bool = True
     #: The places of routes that the kernel may accept once their gateway is found otherwise.
@@ -144,9 +144,10 @@ class RouteKeeper:
             is_lost = was_first and not (self._is_acting or self._is_in_force(spot))
             if is_lost and event.verb in {"remove", "replace"} and event.route.dev not in self._down:
                 self._taken.add(spot)
-            if event.route.scope >= SCOPE_LINK or event.route.family == IPV6:
+            if event.route.scope >= SCOPE_LINK or (event.route.family == IPV6 and event.route.gateway is None):
                 # The kernel accepts a gateway by a lookup, in any table, that passes over routes of a wider scope. A
-                # route to nowhere of that scope hides a shorter one, as a rule may. IPv6 routes have no scope.
+                # route to nowhere of that scope hides a shorter one, as a rule may.
+                # IPv6 routes have no scope, and it passes over none.
                 self._touched.update(self._awaited)
             self._is_whole = self._is_whole or self._completes(event.route)
         elif isinstance(event, RuleEvent):
@@ -173,7 +174,7 @@ class RouteKeeper:
     def _completes(self, route: ObservedRoute) -> bool:
         """Return True if a change of this foreign route may complete a route of the config in another way."""
         is_default = not route.prefix_length and route.table == MAIN_TABLE
-        return is_default and route.family in self._looks_up and route.protocol != OUR_PROTOCOL
+        return self._looks_up and is_default and route.protocol != OUR_PROTOCOL
 
     def _is_done(self) -> bool:
         """Return True if nothing is to be repaired; forget the events that changed nothing."""
@@ -217,7 +218,7 @@ class RouteKeeper:
         """Keep the routes of another config from now on."""
         self._routes, self._places = routes, frozenset(route.place for route in routes)
         self._devices = {route.dev for route in routes}
-        self._looks_up = {route.family for route in routes if not (route.dev and route.gateway)}
+        self._looks_up = not all(route.dev and route.gateway for route in routes)
         self._known.forget(self._places)
         self._taken.clear()
         self._contests.clear()
@@ -230,13 +231,11 @@ class RouteKeeper:
         if last.waiting or self._paused:
             # It may be time for them.
             return False
-        ours: list[ObservedRoute] = []
-        deciding: list[Lookup] = []
+        answers: _Answers = [], []
         for family in self._installed.families:
-            ours += self._host.routes.routes_of(OUR_PROTOCOL, family)
+            answers[0].extend(self._host.routes.routes_of(OUR_PROTOCOL, family))
             asked = [route.network for route in last.wanted.values() if route.family == family]
-            deciding += self._host.routes.lookup(asked, family=family)
-        answers = ours, deciding
+            answers[1].extend(self._host.routes.lookup(asked, family=family))
         if answers == self._confirmed:
             return True
         is_confirmed = self._agree(*answers)
