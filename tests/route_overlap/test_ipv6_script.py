@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from support.examples import FEW
 from support.ipv6_oracle import IPv6Oracle
