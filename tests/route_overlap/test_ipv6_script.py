@@ -1,6 +1,7 @@
 """The boot script proves IPv6: in random worlds it agrees with an oracle that asks the kernel address by address."""
 
 import ipaddress
+import itertools
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -21,9 +22,8 @@ pytestmark = needs_kernel
 _FINDING = re.compile(r"(\S+): (\S+) ([0-9a-f:.]+)-([0-9a-f:.]+)(?: by (\S+))?(?: \((.*)\))?")
 
 
-def run(node: WiredNode, cidrs: Sequence[str], **options: object) -> ScriptRun:
+def run(node: WiredNode, cidrs: Sequence[str], *, allowed: Sequence[str] = (), **options: object) -> ScriptRun:
     """Run the script without patience, and with another folder."""
-    allowed = options.pop("allowed", ())
     with tempfile.TemporaryDirectory() as folder:
         return run_script(node, Path(folder) / "run", cidrs, allowed=allowed, options=options)
 
@@ -38,9 +38,9 @@ def claimed(ran: ScriptRun, cidr: str) -> list[tuple[int, int]]:
         match = _FINDING.fullmatch(line)
         assert match, ran
         if match[1] == cidr:
-            ranges.append(tuple(int(ipaddress.IPv6Address(text)) for text in match.group(3, 4)))
+            ranges.append((int(ipaddress.IPv6Address(match[3])), int(ipaddress.IPv6Address(match[4]))))
     assert all(first <= last for first, last in ranges)
-    assert all(one[1] < other[0] for one, other in zip(ranges, ranges[1:], strict=False))
+    assert all(one[1] < other[0] for one, other in itertools.pairwise(ranges))
     return ranges
 
 
@@ -97,9 +97,8 @@ class TestDevices:
 
     def test_without_one_the_only_device_of_ipv6(self, node: WiredNode) -> None:
         """Also where IPv4 has next hops by several; a second device makes it unknown."""
-        node.ip(
-            *"-4 route add default nexthop via 10.224.0.1 dev e0 nexthop via 10.225.0.1 dev e1".split(),
-        )
+        hops = ("nexthop", "via", "10.224.0.1", "dev", "e0", "nexthop", "via", "10.225.0.1", "dev", "e1")
+        node.ip("-4", "route", "add", "default", *hops)
         assert run(node, ["fd09::/64"]).status == 0
         node.ip("-6", "route", "append", "default", "via", ROUTER, "dev", "e1", "proto", "ra", "metric", "2048")
         ran = run(node, ["fd09::/64"])

@@ -56,7 +56,10 @@ class TestFiles:
         assert changes(plain, render_script(config_of(routes))) == [
             *("-@ROUTES@')", "+10.0.0.0/8 via inet6 fe80::1 dev ?", "+')"),
             "-@ROUTES6@'",
-            *(f"+{destination} via fe80::1 dev ? metric 1" for destination in ("fd00:1::9", "fd00:1::/32", "fd00::/16")),
+            *(
+                f"+{destination} via fe80::1 dev ? metric 1"
+                for destination in ("fd00:1::9", "fd00:1::/32", "fd00::/16")
+            ),
             "+'",
         ]
 
