@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from hypothesis import given, settings
 from support.examples import FEW
 from support.ipv6_oracle import IPv6Oracle, Way
-from support.ipv6_worlds import DEVICES, IPv6World, arranged, ipv6_worlds
+from support.ipv6_worlds import DEVICES, IPv6World, arranged, ipv6_worlds, mixed_worlds
 from support.kernel import needs_kernel
 from support.patience import wait_until
 from support.routers import WiredNode
