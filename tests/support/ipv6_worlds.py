@@ -102,7 +102,10 @@ class IPv6World(NamedTuple):
                 router.advertise(preference=preference, options=options)
         for words in _OBJECTS:
             node.ip(*words.split())
-        refused = _batch(node.name, self.commands)
+        held = [command for command in self.commands if command.startswith("address ")]
+        refused = _batch(node.name, held)
+        node.wait_for_addresses()
+        refused += _batch(node.name, self.commands[len(held) :])
         if self.ipv4 is not None:
             self.ipv4.arrange(_WithoutDevices(node.name))
         if self.down:
@@ -191,7 +194,7 @@ def _destinations() -> st.SearchStrategy[str]:
 @st.composite
 def _routes(draw: st.DrawFn, held: Sequence[str]) -> str:
     """`ip route` of any kind. The kernel takes a destination with bits behind its prefix, and clears them."""
-    kind = draw(st.sampled_from(["unicast"] * 8 + ["from", *_REFUSING, "throw", "local", "anycast"]))
+    kind = draw(st.sampled_from(["unicast"] * 8 + ["from", "from", *_REFUSING, "throw", "local", "anycast"]))
     verb = draw(st.sampled_from(["append", "append", "append", "prepend", "add", "replace"]))
     table = draw(st.sampled_from(_TABLES))
     words = [draw(_destinations())]
@@ -235,7 +238,8 @@ def _rules(draw: st.DrawFn) -> str:
     """`ip rule add` by source or destination; some go elsewhere, and some suppress what they find."""
     action = draw(st.sampled_from(["lookup"] * 6 + ["goto", *_REFUSING]))
     words = ["rule add priority", draw(st.sampled_from(["1", "50", "100", "100", "32765", "32766", "32767", "40000"]))]
-    source = draw(st.sampled_from(["", "", "", "2001:db8:1::1/128", "2001:db8:1::/64", "fd00:1::/64", "2001::/16"]))
+    sources = ["", "2001:db8:1::1/128", "2001:db8:1::/64", "fd00:1::/64", "2001::/16"]
+    source = draw(st.just("") | st.sampled_from(sources))
     destination = draw(st.just("") | st.sampled_from(PREFIXES) | _inside("2001:db8:1::/64"))
     if action in _REFUSING and not (source or destination):
         destination = draw(st.sampled_from(PREFIXES))
@@ -277,8 +281,8 @@ def ipv6_worlds(draw: st.DrawFn, *, from_rules: bool = True, silent: bool = Fals
     forwarding = draw(st.booleans())
     pairs = st.tuples(st.sampled_from(ADDRESSES), devices())
     held = [("2001:db8:1::1/64", "e0"), *draw(st.lists(pairs, max_size=4, unique_by=lambda pair: pair[0]))]
-    ways = draw(st.lists(_routes([address.partition("/")[0] for address, _ in held]), max_size=8))
-    rules = draw(st.lists(_rules(), max_size=3))
+    ways = draw(st.lists(_routes([address.partition("/")[0] for address, _ in held]), min_size=1, max_size=10))
+    rules = draw(st.lists(_rules(), max_size=4))
     late_local = ["rule add priority 32800 lookup local", "rule del priority 0"]
     commands = [
         *(f"address add {address} dev {dev} nodad" for address, dev in held),

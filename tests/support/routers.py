@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import itertools
+import json
 import socket
 import struct
 from collections.abc import Iterator, Sequence
@@ -139,16 +140,35 @@ class WiredNode(KernelNode):
         """Make several, each with a link-local address: fe80::1, fe80::2 and so on."""
         for number, name in zip(itertools.count(1), names):
             self._add_pair(name)
-            self.hold(name, f"fe80::{number}/64")
+            self.ip("address", "add", f"fe80::{number}/64", "dev", name, "nodad")
         self._wait_for(*names)
+        self.wait_for_addresses()
 
     def _wait_for(self, *names: str) -> None:
         # A device has IPv6 a moment after its carrier.
         wait_until(lambda: all(_has_ipv6(end, name) for end in (self, self.far) for name in names), f"IPv6 on {names}")
 
     def hold(self, dev: str, address: str) -> None:
-        """Add an IPv6 address, usable at once."""
+        """Add an IPv6 address, and wait until it is usable."""
         self.ip("address", "add", address, "dev", dev, "nodad")
+        self.wait_for_addresses()
+
+    def wait_for_addresses(self) -> None:
+        """Wait until each address has its routes in the table local, which come a moment after it."""
+        wait_until(lambda: not self._without_routes(), f"routes of {self._without_routes()}")
+
+    def _without_routes(self) -> set[str]:
+        shown = json.loads(self.ip("-6", "-j", "address", "show", "up") or "[]")
+        held = [(link["ifname"], one) for link in shown if link for one in link.get("addr_info", []) if one]
+        wanted = {one["local"] for _, one in held}
+        routers = {dev for dev in {dev for dev, _ in held} - {"lo"} if self._forwards(dev)}
+        for dev, one in held:
+            if dev in routers and one["prefixlen"] < 127:
+                wanted.add(str(ipaddress.IPv6Interface(f"{one['local']}/{one['prefixlen']}").network[0]))
+        return wanted - {route["dst"] for route in json.loads(self.ip("-6", "-j", "route", "show", "table", "local"))}
+
+    def _forwards(self, dev: str) -> bool:
+        return self.run("sysctl", "-n", f"net.ipv6.conf.{dev}.forwarding").strip() == "1"
 
     def switch(self, **settings: object) -> None:
         """Set switches below net.ipv6.conf; a double underscore in a name stands for a dot."""
