@@ -51,7 +51,7 @@ def prepared(node: Node) -> Host:
             node.add_address(dev, address)
     routes = NetlinkBackend(netns=node.name) if isinstance(node, KernelNode) else node
     fake = FakeHost()
-    return Host(routes=routes, services=fake.services, files=fake.files, lock=fake.lock, is_live=True)  # type: ignore[arg-type]
+    return Host(routes=routes, services=fake.services, files=fake.files, lock=fake.lock, is_live=True)
 
 
 @pytest.fixture(params=["kernel", "memory"])
@@ -174,7 +174,7 @@ def test_another_gateway_and_back(host: Host) -> None:
     apply(host, ROUTE)
     recorder = Recorder()
     changed = attrs.evolve(ROUTE, gateway="fd00:1::9")
-    task(host, changed).act(Context().within(recorder, logging.getLogger()))  # type: ignore[arg-type]
+    task(host, changed).act(Context().within(recorder, logging.getLogger()))
     assert at(host) == [OURS.replace("::7", "::9")]
     for undo in recorder.inverses:
         undo(Context())
@@ -185,7 +185,7 @@ def test_an_undo_leaves_the_place_to_its_new_holder(node: Node, host: Host, capl
     """A route that the run removed does not come back beside one that took its place."""
     apply(host, ROUTE)
     recorder = Recorder()
-    task(host).undo_act(Context().within(recorder, logging.getLogger()))  # type: ignore[arg-type]
+    task(host).undo_act(Context().within(recorder, logging.getLogger()))
     add(node, "fd00:1::8")
     recorder.inverses[0](Context())
     assert at(host) == [f"{PLACE} via fd00:1::8 dev eth0 proto static metric 1"]
@@ -233,7 +233,7 @@ def ours_act(host: Host, random: Random, inverses: list[Callable[[Context], None
         for text in random.sample(PLACES, random.randrange(3))
     ]
     recorder = Recorder()
-    ctx = Context().within(recorder, logging.getLogger())  # type: ignore[arg-type]
+    ctx = Context().within(recorder, logging.getLogger())
     with suppress(RouteRejectedError):
         match random.randrange(4):
             case 0:
