@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.fib.model import Decision, resting
 from hostrouting.fib.rules import Packet
-from hostrouting.fib.tables import deleted, inserted, key_of
+from hostrouting.fib.tables import inserted, key_of
 from hostrouting.host.netlink.frames import attribute, attributes
 from hostrouting.net.addresses import IPV6
+from hostrouting.net.changes import is_deleted_by
 from hostrouting.net.routes import DEVICELESS_KINDS, LOCAL_TABLE, MAIN_TABLE, SCOPE_HOST, SCOPE_LINK, NextHop, signature
 from hostrouting.net.rules import Rule
 from hostrouting.testing import ipv6
@@ -61,13 +62,12 @@ def admitted(fib: Fib, route: Route | ObservedRoute, verb: str) -> Fib:
 
 def removed(fib: Fib, route: Route | ObservedRoute) -> Fib:
     """Return the model without the first route that fits; `Refused` if none does."""
-    if route.family == IPV6:
-        return ipv6.removed(fib, resting(route))
     bucket = fib.tables.bucket(key_of(route))
-    smaller = deleted(bucket, route)
-    if smaller is bucket:
+    first = next((other for other in bucket if is_deleted_by(route, other)), None)
+    if first is None:
         raise Refused(errno.ESRCH)
-    return with_bucket(fib, key_of(route), smaller)
+    gone = [first] if route.gateway else ipv6.together(bucket, first)
+    return with_bucket(fib, key_of(route), tuple(other for other in bucket if other not in gone))
 
 
 def shown(route: ObservedRoute) -> ObservedRoute:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from hostrouting.fib.tables import Tables, deleted, inserted, key_of
+from hostrouting.fib.tables import deleted, inserted, key_of
 from hostrouting.net.addresses import IPV4, IPV6, netmask
 from hostrouting.net.routes import (
     FLAG_DEAD,
@@ -49,8 +49,8 @@ def with_bucket(fib: Fib, key: Key, bucket: Bucket) -> Fib:
 
 def device_down(fib: Fib, name: str) -> Fib:
     """Set a device down: its routes go, but not the local ones of IPv4; of multipath routes its next hops die."""
-    fib = ipv6.device_down(fib, name)
-    down = fib.devices[name]._replace(up=False, carrier=False, neighbours=())
+    device = fib.devices[name]
+    down = device._replace(up=False, carrier=False, neighbours=(), addresses=_ipv4(device))
     return _with_hops(with_device(fib, down), name, dead=True, spare_local=True)
 
 
@@ -90,7 +90,7 @@ def address_removed(fib: Fib, name: str, gone: DeviceAddress) -> Fib:
             if other.secondary and same_subnet(gone, other):
                 fib = _forgotten(fib, name, other)
     fib = _forgotten(fib, name, gone)
-    return fib if _ipv4(fib.devices[name]) else _with_hops(fib, name, dead=True)
+    return fib if _ipv4(fib.devices[name]) else _with_hops(fib, name, dead=True, spare_ipv6=True)
 
 
 def own_routes(fib: Fib, device: Device, address: DeviceAddress) -> list[ObservedRoute]:
@@ -123,7 +123,7 @@ def own_routes(fib: Fib, device: Device, address: DeviceAddress) -> list[Observe
 def with_own_routes(fib: Fib, name: str, address: DeviceAddress) -> Fib:
     """Return the model with the routes that the kernel makes for an address of a device, see `own_routes`."""
     if address.family == IPV6:
-        return ipv6.with_networks(fib, name, address)
+        return ipv6.with_network(fib, name, address)
     device = fib.devices[name]
     for route in own_routes(fib, device, address):
         # The kernel refuses a source that is not local. If the local route of a primary address was deleted, its
@@ -151,8 +151,8 @@ def same_subnet(first: DeviceAddress, second: DeviceAddress) -> bool:
     return len(lengths) == 1 and not (first.peer ^ second.peer) & netmask(first.prefix_length)
 
 
-def _ipv4(device: Device) -> list[DeviceAddress]:
-    return [address for address in device.addresses if address.family == IPV4]
+def _ipv4(device: Device) -> tuple[DeviceAddress, ...]:
+    return tuple(address for address in device.addresses if address.family == IPV4)
 
 
 def _forgotten(fib: Fib, name: str, address: DeviceAddress) -> Fib:
@@ -171,20 +171,22 @@ def _forgotten(fib: Fib, name: str, address: DeviceAddress) -> Fib:
     return _mapped(fib, lambda route: None if (route.source, route.table) == sends else route)
 
 
-def _with_hops(fib: Fib, name: str, *, dead: bool, spare_local: bool = False) -> Fib:
+def _with_hops(fib: Fib, name: str, *, dead: bool, spare_local: bool = False, spare_ipv6: bool = False) -> Fib:
     """Kill or revive the next hops by a device; a route without living ones goes."""
 
-    def change(route: ObservedRoute) -> ObservedRoute | None:
-        if route.family == IPV6 or name not in route.devs or (spare_local and route.scope == SCOPE_HOST):
+    def change(route: ObservedRoute, bucket: Bucket) -> ObservedRoute | None:
+        if (spare_local and route.scope == SCOPE_HOST) or (spare_ipv6 and route.family == IPV6):
             return route
-        hops = tuple(hop._replace(dead=dead if hop.dev == name else hop.dead) for hop in route.nexthops)
-        if dead and all(hop.dead for hop in hops):
+        together = [hop for part in ipv6.together(bucket, route) for hop in part.hops]
+        if name not in {hop.dev for hop in together}:
+            return route
+        if dead and all(hop.dead or hop.dev == name for hop in together):
             return None
+        hops = tuple(hop._replace(dead=dead if hop.dev == name else hop.dead) for hop in route.nexthops)
         return route._replace(nexthops=hops, flags=route.flags & ~FLAG_DEAD)
 
-    return _mapped(fib, change)
+    return attrs.evolve(fib, tables=fib.tables.mapped(change))
 
 
 def _mapped(fib: Fib, change: Callable[[ObservedRoute], ObservedRoute | None]) -> Fib:
-    changed = (change(route) for family in (IPV4, IPV6) for route in fib.tables.routes(family))
-    return attrs.evolve(fib, tables=Tables.of(filter(None, changed)))
+    return attrs.evolve(fib, tables=fib.tables.mapped(lambda route, _: change(route)))

@@ -14,12 +14,12 @@ import attrs
 from hostrouting.fib.model import resting
 from hostrouting.fib.rules import Packet
 from hostrouting.fib.tables import inserted, key_of
-from hostrouting.net.addresses import IPV6, is_link_local, mask_of
+from hostrouting.net.addresses import IPV4, IPV6, is_link_local, mask_of
 from hostrouting.net.routes import FLAG_ONLINK, LOCAL_TABLE, MAIN_TABLE, SCOPE_HOST, ObservedRoute, place
 from hostrouting.testing.faults import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from hostrouting.fib import Fib
     from hostrouting.fib.tables import Bucket
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from hostrouting.net.routes import NextHop, Route
 
 _KERNEL: Final = 2
-#: The metrics of `ip route`, where none is given, and of the kernel's routes to the networks of a device.
-_USER, _CONNECTED = 1024, 256
+#: The metric of the kernel's routes to the networks of a device.
+_CONNECTED: Final = 256
 #: Longer prefixes have no address for any of their routers.
 _LONGEST_WITH_ANYCAST: Final = 126
 
@@ -47,51 +47,44 @@ def dumped(bucket: Bucket) -> Iterator[ObservedRoute]:
     passed: list[ObservedRoute] = []
     for number, route in enumerate(bucket):
         if route not in passed:
-            last = bucket.index(_together(bucket, route)[-1])
+            last = bucket.index(together(bucket, route)[-1])
             passed += [other for other in bucket[number : last + 1] if other.from_prefix == route.from_prefix]
             yield shown(bucket, route)
 
 
 def shown(bucket: Bucket, route: ObservedRoute) -> ObservedRoute:
     """Return the route that one of the bucket is a part of."""
-    first, *others = together = _together(bucket, route)
+    first, *others = parts = together(bucket, route)
     if others:
-        hops = sorted((hop._replace(extra=()) for one in together for hop in one.hops), key=str)
+        hops = sorted((hop._replace(extra=()) for part in parts for hop in part.hops), key=str)
         return first._replace(nexthops=tuple(hops), flags=0)
-    for hop in route.hops:
-        flags = FLAG_ONLINK if hop.onlink else 0
-        return route._replace(
-            gateway=hop.gateway, dev=hop.dev, nexthops=(), encapsulation=hop.encapsulation, flags=flags
-        )
-    return route
+    if not route.nexthops:
+        return route
+    gateway, dev, _, onlink, _, encapsulation, _ = route.nexthops[0]
+    flags = FLAG_ONLINK if onlink else 0
+    return route._replace(gateway=gateway, dev=dev, nexthops=(), encapsulation=encapsulation, flags=flags)
+
+
+def together(bucket: Bucket, route: ObservedRoute) -> list[ObservedRoute]:
+    """Return the routes that are next hops of one route with this one, which is among them."""
+    if route.family == IPV4 or not _has_gateway(route):
+        return [route]
+    return [other for other in bucket if _has_gateway(other) and place(other) == place(route)]
 
 
 def admitted(fib: Fib, route: Route | ObservedRoute, verb: str) -> Fib:
     """Return the model after the kernel's `add`, `prepend`, `append` or `replace`; `Refused` if it refuses."""
-    parts = [part._replace(metric=part.metric or _USER) for part in parted(route)]
+    parts = parted(route)
     if len(parts) > 1 and not all(map(_has_gateway, parts)):
         raise Refused(errno.EINVAL, "Device only routes can not be added for IPv6 using the multipath API")
-    for part in parts:
-        _check(fib, part)
-    if len(set(map(_way, parts))) < len(parts):
-        raise Refused(errno.EEXIST)
+    for hop in resting(route).hops:
+        check_hop(fib, hop, route.table, route.source or 0)
+    if route.source is not None and not _holds(fib, route.source):
+        raise Refused(errno.EINVAL, "Invalid source address")
     for part in parts:
         fib = _with(fib, part, verb)
         verb = "append"
     return fib
-
-
-def removed(fib: Fib, named: ObservedRoute) -> Fib:
-    """Return the model without the first route that fits; with all its next hops if `named` has no single gateway."""
-    bucket = fib.tables.bucket(key_of(named))
-    for route in bucket:
-        fits = named.metric in {0, route.metric} and named.protocol in {0, route.protocol}
-        fits = fits and route.from_prefix == named.from_prefix
-        if fits and named.gateway is not None and _way(named) == _way(route):
-            return _without(fib, [route])
-        if fits and named.gateway is None and (named.nexthops or named.devs == route.devs):
-            return _without(fib, _together(bucket, route))
-    raise Refused(errno.ESRCH)
 
 
 def address_added(fib: Fib, name: str, new: DeviceAddress, *, forwards: bool = False) -> Fib:
@@ -101,20 +94,20 @@ def address_added(fib: Fib, name: str, new: DeviceAddress, *, forwards: bool = F
     others = [own for own in device.addresses if own.family != IPV6]
     fib = _with_addresses(fib, name, (*others, new, *ours))
     fib = _owned(fib, _route(name, new.local, 128, table=LOCAL_TABLE, kind="local"))
-    fib = with_networks(fib, name, new)
+    fib = with_network(fib, name, new)
+    if device.up and new.peer != new.local:
+        fib = _owned(fib, _route(name, new.peer, 128, metric=_CONNECTED))
     if forwards and _anycast(new) not in {None, *map(_anycast, ours)}:
         fib = _owned(fib, _route(name, _network(new), 128, table=LOCAL_TABLE, kind="anycast"))
     return fib
 
 
-def with_networks(fib: Fib, name: str, address: DeviceAddress) -> Fib:
-    """Return the model with the routes to the networks of an address while its device is up."""
+def with_network(fib: Fib, name: str, address: DeviceAddress) -> Fib:
+    """Return the model with the route to the network of an address while its device is up; not to the far end."""
     if not fib.devices[name].up or address.scope == SCOPE_HOST:
         return fib
-    networks = [(_network(address), address.prefix_length), (address.peer, 128)]
-    for network, length in networks[: 1 + (address.peer != address.local)]:
-        fib = _owned(fib, _route(name, network, length, metric=_CONNECTED))
-    return with_multicast(fib, name)
+    network = _route(name, _network(address), address.prefix_length, metric=_CONNECTED)
+    return with_multicast(_owned(fib, network), name)
 
 
 def with_multicast(fib: Fib, name: str) -> Fib:
@@ -143,32 +136,11 @@ def address_removed(fib: Fib, name: str, gone: DeviceAddress) -> Fib:
                 break
     if _holds(fib, gone.local):
         return fib
-    return _changed(fib, lambda _, route: route._replace(source=None) if route.source == gone.local else route)
 
+    def change(route: ObservedRoute, _: Bucket) -> ObservedRoute:
+        return route._replace(source=None) if (route.family, route.source) == (IPV6, gone.local) else route
 
-def device_down(fib: Fib, name: str) -> Fib:
-    """Take the addresses and routes of a device; a next hop is only dead while another one of its route lives."""
-
-    def change(bucket: Bucket, route: ObservedRoute) -> ObservedRoute | None:
-        hops = [hop for one in _together(bucket, route) for hop in one.hops]
-        if name in {hop.dev for hop in hops} and all(hop.dev == name or hop.dead for hop in hops):
-            return None
-        return _with_life(route, name, dead=True)
-
-    left = tuple(own for own in fib.devices[name].addresses if own.family != IPV6)
-    return _changed(_with_addresses(fib, name, left), change)
-
-
-def device_up(fib: Fib, name: str) -> Fib:
-    """Revive the next hops of a device, and add its route for multicast."""
-    return with_multicast(_changed(fib, lambda _, route: _with_life(route, name, dead=False)), name)
-
-
-def _check(fib: Fib, route: ObservedRoute) -> None:
-    for hop in route.hops:
-        check_hop(fib, hop, route.table, route.source or 0)
-    if route.source is not None and not _holds(fib, route.source):
-        raise Refused(errno.EINVAL, "Invalid source address")
+    return attrs.evolve(fib, tables=fib.tables.mapped(change))
 
 
 def check_hop(fib: Fib, hop: NextHop, table: int, source: int = 0) -> None:
@@ -196,7 +168,7 @@ def _check_gateway(fib: Fib, hop: NextHop, gateway: int, source: int) -> None:
 
 def _holds(fib: Fib, number: int, dev: str | None = None) -> bool:
     """Return True if the node, or one of its devices, has an IPv6 address."""
-    devices = fib.devices.values() if dev is None else [fib.devices[dev]]
+    devices = [device for device in fib.devices.values() if dev in {None, device.name}]
     return (IPV6, number) in {own.address for device in devices for own in device.addresses}
 
 
@@ -209,23 +181,12 @@ def _way(route: ObservedRoute) -> tuple[object, ...]:
     return tuple((hop.dev, hop.gateway, hop.encapsulation) for hop in route.hops)
 
 
-def _together(bucket: Bucket, route: ObservedRoute) -> list[ObservedRoute]:
-    """Return the routes that are next hops of one route with this one, which is among them."""
-    if not _has_gateway(route):
-        return [route]
-    return [other for other in bucket if _has_gateway(other) and place(other) == place(route)]
-
-
-def _with_life(route: ObservedRoute, name: str, *, dead: bool) -> ObservedRoute:
-    return route._replace(nexthops=tuple(hop._replace(dead=dead) if hop.dev == name else hop for hop in route.nexthops))
-
-
 def _with(fib: Fib, new: ObservedRoute, verb: str) -> Fib:
     bucket = fib.tables.bucket(key_of(new))
     standing = [other for other in bucket if place(other) == place(new)]
     if standing and verb == "replace":
         old = next((other for other in standing if _has_gateway(other) == _has_gateway(new)), standing[0])
-        gone = _together(bucket, old)
+        gone = together(bucket, old)
         return _with_bucket(
             fib, new, [new if other is old else other for other in bucket if other is old or other not in gone]
         )
@@ -253,16 +214,6 @@ def _with_bucket(fib: Fib, route: ObservedRoute, bucket: Iterable[ObservedRoute]
 
 def _with_addresses(fib: Fib, name: str, addresses: tuple[DeviceAddress, ...]) -> Fib:
     return attrs.evolve(fib, devices={**fib.devices, name: fib.devices[name]._replace(addresses=addresses)})
-
-
-def _changed(fib: Fib, change: Callable[[Bucket, ObservedRoute], ObservedRoute | None]) -> Fib:
-    """Return the model with every route replaced by the result of `change`; None removes it."""
-    changes = {
-        key_of(bucket[0]): tuple(new for route in bucket if (new := change(bucket, route)) is not None)
-        for bucket in fib.tables.buckets(IPV6)
-        if bucket
-    }
-    return attrs.evolve(fib, tables=fib.tables.with_buckets(changes))
 
 
 def _anycast(address: DeviceAddress) -> int | None:

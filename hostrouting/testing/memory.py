@@ -165,7 +165,8 @@ class MemoryBackend(Node):
             for number in device.neighbours:
                 self.events.announce(NeighbourEvent("remove", _neighbour(name, number)))
             return
-        self.fib = ipv6.device_up(consequences.device_up(self.fib, name, carrier=name not in self._unplugged), name)
+        self.fib = consequences.device_up(self.fib, name, carrier=name not in self._unplugged)
+        self.fib = ipv6.with_multicast(self.fib, name)
         self._announce_device(name)
         for address in self.fib.devices[name].addresses:
             self.fib = consequences.with_own_routes(self.fib, name, address)

@@ -29,7 +29,6 @@ def test_the_gateways_by_expected_devices_are_asked() -> None:
     for dev, address in (("eth0", "10.224.0.4/16"), ("eth1", "10.225.0.4/16"), ("ib0", "172.16.1.4/16")):
         node.add_link(dev)
         node.add_address(dev, address)
-        host.link_layer.add_device(dev)
         for gateway in ("10.224.0.1", "10.224.0.8", "10.224.0.9", "10.225.0.1", "172.16.0.1"):
             host.link_layer.silence(dev, gateway)
     hops = (NextHop(Address.parse("10.224.0.1"), "eth0"), NextHop(Address.parse("10.225.0.1"), "eth1"))
