@@ -79,8 +79,8 @@ def admitted(fib: Fib, route: Route | ObservedRoute, verb: str) -> Fib:
         raise Refused(errno.EINVAL, "Device only routes can not be added for IPv6 using the multipath API")
     for hop in resting(route).hops:
         check_hop(fib, hop, route.table, route.source or 0)
-    if route.source is not None and not _holds(fib, route.source):
-        raise Refused(errno.EINVAL, "Invalid source address")
+        if route.source is not None and not _holds(fib, route.source):
+            raise Refused(errno.EINVAL, "Invalid source address")
     for part in parts:
         fib = _with(fib, part, verb)
         verb = "append"
