@@ -20,6 +20,7 @@ from hostrouting.fib.model import Fib, source_by
 from hostrouting.fib.rules import Packet, Policy
 from hostrouting.fib.tables import Tables
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits, mask_of
+from hostrouting.net.default_route import default_routes
 from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE, Lookup, ObservedRoute, place, preference, signature
 from hostrouting.net.rules import Rule
 
@@ -377,6 +378,11 @@ class Node:
     def links(self) -> list[Device]:
         """Return the devices as they will be under the announced fabric."""
         return self.announced.links() if self.announced else self.backend.links()
+
+    @cached_property
+    def defaults(self) -> list[ObservedRoute]:
+        """The default routes by which packets may leave; see `default_routes`."""
+        return [*default_routes(self.routes)]
 
     @cached_property
     def _model(self) -> Fib:

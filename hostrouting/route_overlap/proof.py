@@ -64,7 +64,7 @@ def prove_egress(
             node.expect(fabric)
         allowed = _allowed(node, allowed_devs, expected_devs)
         reports.append(_prove(node, [cidr for cidr in cidrs if family_of[cidr] == family], allowed))
-        best = best_default_devs(node.routes) if family == IPV4 and cidrs and expected_devs is None else ()
+        best = best_default_devs(node.defaults) if family == IPV4 and cidrs and expected_devs is None else ()
         if len(best) > 1:
             reason = "decide alike, so packets may leave by each: name the right ones in expectedDevs"
             subject = f"the IPv4 default routes by {' and '.join(best)}"
@@ -80,8 +80,8 @@ def _prove(node: Node, cidrs: Sequence[str], allowed: AllowedDevices) -> Overlap
     looked = [*looked_up(node, cidrs, allowed=allowed if expected_devs else None)]
     bad = [_bad(parts, allowed, node) for parts in looked]
     carriers = allowed.carriers
-    exits = expected_devs or [dev for route in default_routes(node.routes) for dev in route.devs]
-    has_way = leads_out_by(node.routes, [dev for dev in expected_devs if allowed.leads_out(dev)])
+    exits = expected_devs or [dev for route in node.defaults for dev in route.devs]
+    has_way = leads_out_by(node.defaults, [dev for dev in expected_devs if allowed.leads_out(dev)])
     if any(bad):
         # Imported late: a node without findings does not need it.
         from hostrouting.route_overlap.suggest import suggestions
@@ -106,7 +106,7 @@ def _prove(node: Node, cidrs: Sequence[str], allowed: AllowedDevices) -> Overlap
         carriers=carriers,
         notes=(*notes, *_notes(links, set(carriers).difference(expected_devs))),
         deciding=tuple(dict.fromkeys(_deciding(node, looked))) if node.family == IPV6 else (),
-        lacks_default=() if leads_out_by(node.routes, exits) else (node.family,),
+        lacks_default=() if leads_out_by(node.defaults, exits) else (node.family,),
         dead_ends=tuple(dev for dev in expected_devs if dev in allowed.dead_ends and not has_way),
         absent_devs=tuple(dev for dev in expected_devs if dev not in {link.name for link in links}),
         cidrs=tuple(
@@ -139,9 +139,8 @@ def _deciding(node: Node, looked: Iterable[Iterable[Part]]) -> Iterator[Observed
 
 def _warnings(node: Node, looked: Sequence[Sequence[Part]], allowed: AllowedDevices) -> Iterator[NodeFinding]:
     """Yield what is right with IPv6 only as long as something else stays as it is."""
-    defaults = [*default_routes(node.routes)]
-    best = best_default_devs(defaults)
-    for route in defaults:
+    best = best_default_devs(node.defaults)
+    for route in node.defaults:
         is_better = set(best).issuperset(route.devs) or not allowed.expected
         if route.protocol == RA and not is_better and allowed.refused(route):
             reason = "decides as soon as the better gateway fails: end it at its owner, or give it a router preference"
@@ -176,9 +175,9 @@ def _allowed(node: Node, patterns: Sequence[str], expected_devs: Sequence[str] |
     """Return the devices that may carry expected traffic: none if neither a default route nor the config names one."""
     if expected_devs is None:
         if node.family == IPV6:
-            expected_devs = expected_exit(node.backend.routes(), node.routes)
+            expected_devs = expected_exit(node.backend.routes(), node.defaults)
         else:
-            default = default_route(node.routes)
+            default = default_route(node.defaults)
             expected_devs = default.devs if default else ()
         if not expected_devs:
             return AllowedDevices((), ())

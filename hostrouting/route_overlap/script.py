@@ -25,7 +25,7 @@ MARKERS: Final = (MARKER_DETECTED, MARKER_OK)
 #: The script's last message to journald.
 TOLD: Final = f"{RUNTIME_DIRECTORY}/route-overlap.told"
 
-#: For each root of a family the script reads all tables, for IPv6 twice; each row outside of the CIDRs costs it time.
+#: For each root the script reads all tables, for IPv6 twice, and each row outside of the CIDRs costs it time.
 _MOST_ROOTS: Final = {IPV4: 8, IPV6: 2}
 
 

@@ -23,6 +23,11 @@ def asset(path: str, **included: str) -> str:
     return text
 
 
+def without(text: str, name: str) -> str:
+    """Return an asset without the sections that only configs of this name need."""
+    return re.sub(rf"^ *# @if {name}@\n.*?^ *# @end@\n", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
 def changes(before: str, after: bytes) -> list[str]:
     """Return the lines that go (`-`) and come (`+`) from an asset to a file; the marks of sections go unsaid."""
     lines = unified_diff(_MARK.sub("", before).splitlines(), after.decode().splitlines(), n=0, lineterm="")

@@ -247,7 +247,8 @@ stand_in() {
   local -A known=()
   for i in "${!answers[@]}"; do
     line=${answers[i]}
-    [[ $line == '!'* ]] && continue
+    # Every route of IPv6 has a preference.
+    [[ $line == *' pref '@(low|medium|high)* ]] || continue
     word=${line%% *}
     [[ $word == *:* || $word == default ]] || word=${line#* } word=${word%% *}
     found=${rows_of[$word]-$line}
