@@ -287,9 +287,7 @@ class TestRunning:
         ]
         for line in mine:
             node.ip("route", "add", "proto", "142", *line.split())
-        first, second = (
-            StaticRoute(destination=line.split()[0], metric=5 * ("metric" in line)) for line in mine
-        )
+        first, second = (StaticRoute(destination=line.split()[0], metric=5 * ("metric" in line)) for line in mine)
         assert run(node, first, second) == (0, ["routes in force: 2"])
         assert [line.split()[0] for line in ours(node)] == [line.split()[0] for line in mine]
         assert run(node, attrs.evolve(first, gateway="10.224.0.1")) == (0, ["routes in force: 1"])
