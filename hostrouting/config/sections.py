@@ -322,6 +322,14 @@ class HostRoutingConfig(WireValue):
     gates: tuple[str, ...] = attrs.field(default=DEFAULT_GATES, metadata=wire(_gates))
     #: The keys of the document that it was read from; None for a whole agent config without it, which wants nothing.
     given: tuple[str, ...] | None = attrs.field(default=(), init=False, eq=False, repr=False)
+    #: The address families of its routes and expected CIDRs; IPv4 in any case.
+    families: tuple[int, ...] = attrs.field(default=(IPV4,), init=False, eq=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        named = (*(route.destination for route in self.static_routes.routes), *self.route_overlap.cidrs)
+        if any(":" in text for text in named):
+            object.__setattr__(self, "families", (IPV4, IPV6))
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> HostRoutingConfig:
@@ -378,16 +386,6 @@ class HostRoutingConfig(WireValue):
         config = structured(cls, {} if is_absent else ours, also_known=() if is_whole else [_KEY], others=beside)
         object.__setattr__(config, "given", None if is_absent else tuple(ours))
         return config
-
-    @property
-    def families(self) -> tuple[int, ...]:
-        """The address families of its routes and expected CIDRs; IPv4 in any case.
-
-        >>> HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": ["10.0.0.0/8"]}}).families == (IPV4,)
-        True
-        """
-        named = (*(route.destination for route in self.static_routes.routes), *self.route_overlap.cidrs)
-        return (IPV4, IPV6) if any(":" in text for text in named) else (IPV4,)
 
     @property
     def asks(self) -> bool:

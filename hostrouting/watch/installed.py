@@ -61,8 +61,6 @@ class InstalledConfig:
     config: HostRoutingConfig
     _files: FileStore
     _logger: logging.Logger
-    #: The config of the last answer of `families`, with that answer.
-    _families: tuple[HostRoutingConfig | None, tuple[int, ...]] = (None, ())
     #: A reset removed it while this ran: there is nothing to keep any more.
     is_reset: bool = False
     _is_there: bool = attrs.field(init=False)
@@ -73,13 +71,6 @@ class InstalledConfig:
         self._is_there = self._files.exists(INTENT_PATH)
         failure = "the installed config cannot be read, and the one before it stays in force"
         self._trouble = Trouble(self._logger, failure)
-
-    @property
-    def families(self) -> tuple[int, ...]:
-        """The address families of the config."""
-        if self.config is not self._families[0]:
-            self._families = self.config, self.config.families
-        return self._families[1]
 
     def read(self) -> HostRoutingConfig:
         """Return the config in force, under the run lock; the one before it if the file is damaged or unreadable."""

@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from contextlib import nullcontext
 from itertools import chain
-from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
     from hostrouting.net.routes import Place
     from hostrouting.net.rules import Rule
     from phases import Context
-
-#: The family of a place.
-family_of: Final = itemgetter(1)
 
 
 @attrs.define(eq=False)
@@ -71,9 +67,9 @@ class KnownRoutes:
         self._is_reading = True
         try:
             observed = self.backend.routes(family)
-            held = held_in(observed, (spot for spot in self._places if family_of(spot) == family))
+            held = held_in(observed, (spot for spot in self._places if spot[1] == family))
             self._held[family] = {spot: tuple(routes) for spot, routes in held.items()}
-            self._doubtful = {spot for spot in self._doubtful if family_of(spot) != family}
+            self._doubtful = {spot for spot in self._doubtful if spot[1] != family}
             self.devices.clear()
             self.sources.clear()
             self.objects.clear()
@@ -86,7 +82,7 @@ class KnownRoutes:
     def hear(self, event: RouteEvent) -> Place | None:
         """Take note of an event; return its place, if that is of the config or has one of our routes."""
         spot = place(event.route)
-        family = family_of(spot)
+        family = spot[1]
         held = self._held.get(family, {})
         if spot not in self._places and spot not in held and event.route.protocol != OUR_PROTOCOL:
             return None
@@ -102,7 +98,7 @@ class KnownRoutes:
 
     def at(self, spot: Place) -> Bucket | None:
         """Return the routes of a place in their order; None if they are not known."""
-        held = self._held.get(family_of(spot))
+        held = self._held.get(spot[1])
         return None if held is None or spot in self._doubtful else held.get(spot, ())
 
     def confirmed_by(self, ours: Iterable[ObservedRoute]) -> bool:
@@ -187,14 +183,14 @@ class NearRoutes(_Reading):
     @property
     def families(self) -> tuple[int, ...]:
         """Those of the places: a repair asks for no others."""
-        return tuple(map(family_of, self._places))
+        return tuple(spot[1] for spot in self._places)
 
     def routes(self, family: int | None = IPV4) -> list[ObservedRoute]:
         """Return the routes in the places, as the events so far tell; BackendError says that they are not known."""
         self._known.catch_up()
         found: list[ObservedRoute] = []
         for spot in self._places:
-            here = self._known.at(spot) if family in {None, family_of(spot)} else ()
+            here = self._known.at(spot) if family in {None, spot[1]} else ()
             if here is None:
                 raise BackendError("the events do not tell which routes there are, so all are to be read")
             found += here

@@ -232,7 +232,7 @@ class RouteKeeper:
             # It may be time for them.
             return False
         answers: _Answers = [], []
-        for family in self._installed.families:
+        for family in self._installed.config.families:
             answers[0].extend(self._host.routes.routes_of(OUR_PROTOCOL, family))
             asked = [route.network for route in last.wanted.values() if route.family == family]
             answers[1].extend(self._host.routes.lookup(asked, family=family))

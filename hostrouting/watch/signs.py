@@ -105,7 +105,7 @@ class WatchRounds(Rounds):
     @property
     def is_done(self) -> bool:
         """See `Rounds`."""
-        return self._installed.is_reset or self._installed.families != self.families
+        return self._installed.is_reset or self._installed.config.families != self.families
 
     @property
     def is_called(self) -> bool:

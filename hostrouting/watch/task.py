@@ -177,7 +177,7 @@ class Watch(NodeTask):
             rounds = WatchRounds(host.supervisor, installed, self._calls, state)
             self._wake = ctx.notify
             while not (ctx.over or installed.is_reset):
-                rounds.families = installed.families
+                rounds.families = installed.config.families
                 # It listens before it looks: no change after it is missed.
                 with host.events.listen(ctx, families=rounds.families) as listener:
                     keep(ctx, duties, listener, rounds)
