@@ -77,7 +77,7 @@ def _by_daemon(dev: str) -> Iterator[str]:
         f"  networkd, netplan: [IPv6AcceptRA] UseGateway=no in a drop-in of the .network file of {dev}, then "
         f"networkctl reload; networkctl reconfigure {dev}"
     )
-    yield f"  NetworkManager: nmcli connection modify NAME ipv6.never-default yes; nmcli device reapply {dev}"
+    yield f"  NetworkManager: nmcli connection modify CONNECTION ipv6.never-default yes; nmcli device reapply {dev}"
 
 
 def _in_sysctl(dev: str | None) -> str:

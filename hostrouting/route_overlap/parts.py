@@ -170,20 +170,40 @@ def _sources(node: Node, plain: Sequence[Lookup]) -> Iterator[Iterable[int]]:
     """Yield the sources from which a packet may come, for each answer.
 
     With one next hop, the kernel tells the source. With several, a hash of the flow selects the next hop and so the
-    source; then every possible source is computed. Of IPv6 the source depends on the destination and on the program,
-    too: so every address of the devices counts that is not deprecated.
+    source; then every possible source is computed.
     """
+    if node.family == IPV6:
+        yield from _ipv6_sources(node, plain)
+        return
     resolved = node.lookup([answer.destination for answer in plain], resolve=True)
     links = node.links()
     for answer, chosen in zip(plain, resolved, strict=True):
         found: list[int | None] = [chosen.route.source if chosen.route else None]
-        if node.family == IPV6:
-            routes = [one.route for one in node.candidates(answer, 0) if one.route]
-            found += node.held_by([dev for route in routes for dev in route.devs])
-        elif answer.route is not None and answer.route.nexthops and answer.route.source is None:
+        if answer.route is not None and answer.route.nexthops and answer.route.source is None:
             alive = [hop for hop in answer.route.nexthops if not hop.dead]
             found = [source_by(hop, answer.route.scope, links) for hop in alive]
         yield dict.fromkeys(source for source in found if source)
+
+
+def _ipv6_sources(node: Node, plain: Sequence[Lookup]) -> Iterator[Iterable[int]]:
+    """Yield the IPv6 sources from which a packet may come, for each answer.
+
+    The kernel chooses one by the destination, and a program may name another: so every address of the devices counts
+    that is not deprecated. Only for a device without one, and for an address of the node, it matters what the kernel
+    chooses.
+    """
+    held = {link.name: [*node.held_by([link.name])] for link in node.links()}
+    ways = [[one.route for one in node.candidates(answer, 0) if one.route] for answer in plain]
+    asked = {
+        answer.destination
+        for answer, routes in zip(plain, ways, strict=True)
+        if not all(route.kind == "unicast" and all(held.get(dev) for dev in route.devs) for route in routes)
+    }
+    chosen = {one.destination: one.route for one in node.lookup([*asked], resolve=True)}
+    for answer, routes in zip(plain, ways, strict=True):
+        own = [route.source for route in (*routes, chosen.get(answer.destination)) if route]
+        own += [source for route in routes for dev in route.devs for source in held.get(dev, ())]
+        yield dict.fromkeys(filter(None, own))
 
 
 # --- judgement
