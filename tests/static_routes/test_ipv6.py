@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from random import Random
+from typing import cast
 
 import attrs
 import pytest
@@ -49,7 +50,7 @@ def prepared(node: Node) -> Host:
         node.add_link(dev)
         for address in addresses:
             node.add_address(dev, address)
-    routes = NetlinkBackend(netns=node.name) if isinstance(node, KernelNode) else node
+    routes = node if isinstance(node, MemoryBackend) else NetlinkBackend(netns=cast("KernelNode", node).name)
     fake = FakeHost()
     return Host(routes=routes, services=fake.services, files=fake.files, lock=fake.lock, is_live=True)
 
