@@ -58,7 +58,7 @@ class NodeReport:
         found = {finding.severity for finding in self.findings}
         if not self.overlap.ok:
             # A node without a default route reaches nothing, in either mode.
-            is_error = self.mode is OverlapMode.STRICT or not self.overlap.expected_devs
+            is_error = self.mode is OverlapMode.STRICT or bool(self.overlap.without_exit)
             found.add("error" if is_error else "warning")
         return frozenset(found)
 

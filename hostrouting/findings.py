@@ -33,8 +33,8 @@ class NodeFinding:
 
     #: `not-applied`, `lost-route`, `hides-connected`, `boot-file`, `gate-open`, `gate-missing` and other gate troubles,
     #: `held`, `gate-down`, `failed-unit`, `disabled`, `exposed`, `fabric`, `nothing-proven`, `idle-device`,
-    #: `silent-gateway`, `networkd`, `policy-rule`, of an image `missing-tool`; or a sibling's: `probe-snat`,
-    #: `stale-cni`, `watch`.
+    #: `silent-gateway`, `several-exits`, `fallback-by-fabric`, `foreign-source`, `will-vanish`, `networkd`,
+    #: `policy-rule`, of an image `missing-tool`; or a sibling's: `probe-snat`, `stale-cni`, `watch`.
     kind: str
     subject: str
     reason: str

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from hostrouting.net.addresses import IPV4
+from hostrouting.net.addresses import IPV4, IPV6
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -187,8 +187,10 @@ class NetworkEvents(Protocol):
     device, and revives, is not announced either.
     """
 
-    def listen(self, ctx: Context) -> AbstractContextManager[Listener]:
+    def listen(self, ctx: Context, *, families: Sequence[int] = (IPV4, IPV6)) -> AbstractContextManager[Listener]:
         """Listen while the `with` block runs; from the return of `__enter__` on no announced change is missed.
+
+        Routes, addresses and rules are those of `families`.
 
         `ctx` is notified when there is something to take, so a task waits with `ctx.wait`, and uses no processor time
         meanwhile. Several listeners do not disturb each other. A cancelled context raises `CancelledError`.

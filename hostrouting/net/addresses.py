@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 #: The address families, as plain integers.
 IPV4: Final = int(AF_INET)
 IPV6: Final = int(AF_INET6)
+FAMILY_NAMES: Final = {IPV4: "IPv4", IPV6: "IPv6"}
 
 #: IFNAMSIZ is 16 with the terminating zero; the kernel counts bytes, not characters.
 _LONGEST_DEVICE_NAME: Final = 15

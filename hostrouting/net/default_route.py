@@ -21,7 +21,7 @@ def default_routes(observed: Iterable[ObservedRoute]) -> Iterator[ObservedRoute]
     """Return the default routes of table main that send packets by a device, in the order of `observed`.
 
     Routes owned by hostrouting do not count: routes are completed from these. Nor do routes for a type of service or
-    for packets from one prefix, which decide few packets. The kernel's order is by metric.
+    for packets from one prefix, which decide few packets; nor one that has expired. The kernel's order is by metric.
     """
     for route in observed:
         if route[1] == 0 and _is_usual(route):  # by position, because this line meets every route of a full table
@@ -55,10 +55,22 @@ def best_default_devs(observed: Iterable[ObservedRoute]) -> tuple[str, ...]:
     """
     by_rank: dict[tuple[int, int], list[str]] = defaultdict(list)
     for route in default_routes(observed):
-        by_rank[route.metric, -preference(route)] += [hop.dev for hop in route.hops if not hop.dead]
+        for hop in route.hops:
+            if not hop.dead:
+                by_rank[route.metric, -preference(route)].append(hop.dev)
     return tuple(dict.fromkeys(by_rank[min(by_rank)])) if by_rank else ()
+
+
+def expected_exit(ipv4: Iterable[ObservedRoute], ipv6: Iterable[ObservedRoute]) -> tuple[str, ...]:
+    """Return the device by which IPv6 should leave; none if it is unknown.
+
+    It is that of the IPv4 default route that decides. Where that may be one of several, or there is none, it is the one
+    that all default routes of IPv6 name.
+    """
+    every = {hop.dev for route in default_routes(ipv6) for hop in route.hops if not hop.dead}
+    return next((devs for devs in (best_default_devs(ipv4), tuple(every)) if len(devs) == 1), ())
 
 
 def _is_usual(route: ObservedRoute) -> bool:
     for_all_packets = route.table == MAIN_TABLE and not route.tos and route.from_prefix is None
-    return for_all_packets and route.kind == "unicast" and route.protocol != OUR_PROTOCOL
+    return for_all_packets and route.expires >= 0 and route.kind == "unicast" and route.protocol != OUR_PROTOCOL

@@ -29,6 +29,8 @@ class DeviceAddress(NamedTuple):
     family: int = IPV4
     #: False for an IPv6 address that is tentative, or that another node has (dadfailed): the node may not send from it.
     usable: bool = True
+    #: True for an IPv6 address that new connections are not to use.
+    deprecated: bool = False
 
     @classmethod
     def parse(cls, text: str) -> DeviceAddress:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 import attrs
 
 from hostrouting.exceptions import EventsLostError, HostRoutingError, PermissionDeniedError
-from hostrouting.net.addresses import IPV6
 from hostrouting.watch.trouble import Trouble
 from phases import CancelledError, DeadlineExceededError
 
@@ -197,8 +196,7 @@ def catch_up(ctx: Context, duties: Iterable[Duty], listener: Listener) -> None:
     """Tell the duties of all events by now."""
     now = ctx.clock.monotonic()
     try:
-        # No keeper knows IPv6.
-        events = [event for event in listener.take() if not any(getattr(part, "family", 0) == IPV6 for part in event)]
+        events = listener.take()
     except EventsLostError:
         for duty in duties:
             duty.lose(now=now)

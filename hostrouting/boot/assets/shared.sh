@@ -3,6 +3,7 @@
 # With -p bash takes no options or functions from the environment: errexit, for example, would end a run silently.
 folder=/run/aks-flex-node
 protocol=142 # Marks the routes of hostrouting.
+family=4     # The address family of the commands; empty: that of their addresses, or IPv4.
 waited=$folder/waited # The seconds that a boot has waited.
 waits=30 # Seconds that it waits, in all, for DHCP, a driver or the network's configuration.
 seconds=${1-}
@@ -16,7 +17,7 @@ end=$'Object "end" is unknown, try "ip help".\nCommand failed -:'
 ask() {
   local commands=$1
   [[ $commands != *[\"\'\\#]* ]] || by_number
-  answer=$(exec ip -4 -o "${@:2}" -batch - 2>&1 < <(printf '%s\nend\n' "$commands" 2>/dev/null))
+  answer=$(exec ip ${family:+"-$family"} -o "${@:2}" -batch - 2>&1 < <(printf '%s\nend\n' "$commands" 2>/dev/null))
   if [[ $answer == *"$end"+([0-9]) ]]; then
     answer=${answer%"$end"*}
     return 0
@@ -44,7 +45,7 @@ by_number() {
   local answer lines asked words line i
   split "$commands"
   asked=("${lines[@]}") commands=''
-  look 'link show' || answer=''
+  family=4 look 'link show' || answer=''
   answer=$'\n'$answer
   for line in "${asked[@]}"; do
     # shellcheck disable=SC2206 # Split at white space.
@@ -116,9 +117,9 @@ split() { # text -> lines; thirty times as fast as mapfile
   lines=($1)
 }
 
-# Split a route, as `ip -o route show` prints it, into `kind`, `destination`, `metric`, `elsewhere` (its table and type of
-# service), `mark` (its protocol), the next hops in hop_dev, hop_gateway, hop_onlink, hop_dead and hop_linkdown, and
-# `rest`: the words after the destination without the metric, the protocol and the state of the links.
+# Split a route, as `ip -o route show` prints it, into `kind`, `destination`, `metric`, `elsewhere` (its table, type of
+# service and source prefix), `mark` (its protocol), the next hops in hop_dev, hop_gateway, hop_onlink, hop_dead and hop_linkdown, and
+# `rest`: the words after the destination without the metric, the protocol, the preference, the lifetime and the state of the links.
 # shellcheck disable=SC2034 # Neither script uses all of them.
 parse_route() {
   local words word i dev='' gateway='' onlink='' dead='' linkdown=''
@@ -146,11 +147,19 @@ parse_route() {
         ;;
       onlink) onlink=' onlink' ;;
       # Words with a value after them: a device may have any name, even `linkdown`.
-      dev | via | metric | table | tos | proto)
+      # @if ipv6@
+      expires | error) i=$((i + 1)) && continue ;;
+      pref) i=$((i + 1)) && preference=${words[i]} && continue ;;
+      # @end@
+      dev | via | metric | table | tos | proto | from)
         i=$((i + 1))
         case $word in
           dev) dev=${words[i]} ;;
-          via) gateway=${words[i]} ;;
+          via)
+            # An IPv4 route may have an IPv6 gateway.
+            [[ ${words[i]} == inet6 ]] && i=$((i + 1)) && words[i]="inet6 ${words[i]}"
+            gateway=${words[i]}
+            ;;
           metric) metric=${words[i]} && continue ;;
           proto) mark=${words[i]} && continue ;;
           *) elsewhere+=" $word ${words[i]}" ;;
@@ -170,3 +179,20 @@ own_default() {
   parse_route "$1"
   [[ ! $elsewhere && $mark != "$protocol" ]]
 }
+# @if ipv6@
+
+# Sort the default routes of IPv6 in `lines`, the deciding one first: of one metric, those of a higher preference decide.
+# Routes that have expired stay listed for a while.
+sort_defaults() {
+  local line rank ranks=()
+  for line in "${lines[@]}"; do
+    parse_route "$line"
+    rank=$((metric << 2 | 1))
+    [[ $preference == high ]] && rank=$((rank - 1))
+    [[ $preference == low ]] && rank=$((rank + 1))
+    [[ $line == *' expires -'* ]] || ranks[rank]+=$line$'\n'
+  done
+  printf -v line %s "${ranks[@]}"
+  split "$line"
+}
+# @end@

@@ -42,7 +42,7 @@ _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST, _IFA_CACHEINFO = 1, 2, 4, 6
 #: The position in `ifa_cacheinfo` of the time at which the address was added, and its ticks in a second.
 _ADDED_AT: Final = 8
 _TICKS: Final = 100
-_SECONDARY, _OPTIMISTIC, _DADFAILED, _TENTATIVE = 0x01, 0x04, 0x08, 0x40
+_SECONDARY, _OPTIMISTIC, _DADFAILED, _DEPRECATED, _TENTATIVE = 0x01, 0x04, 0x08, 0x20, 0x40
 
 
 def parse_devices(
@@ -117,6 +117,7 @@ def parse_address(payload: bytes) -> tuple[int, DeviceAddress]:
         family=family,
         # Optimistic addresses are tentative, too, and are used all the same.
         usable=not flags & _DADFAILED and flags & (_TENTATIVE | _OPTIMISTIC) != _TENTATIVE,
+        deprecated=family == IPV6 and bool(flags & _DEPRECATED),
     )
 
 

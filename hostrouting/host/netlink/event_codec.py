@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from hostrouting.host.netlink.route_codec import Names
     from hostrouting.net.events import NetworkEvent
 
-#: The multicast groups: links, neighbours; addresses, routes, rules and settings of IPv4; the same of IPv6; nexthop
-#: objects.
-GROUPS: Final = 0x01 | 0x04 | (0x10 | 0x40 | 0x80 | 0x80_0000) | (0x100 | 0x400 | 0x4_0000 | 0x100_0000) | 0x8000_0000
+#: The multicast groups by family: links, neighbours, nexthop objects; addresses, routes, rules and settings of each.
+GROUPS: Final = {0: 0x8000_0005, IPV4: 0x10 | 0x40 | 0x80 | 0x80_0000, IPV6: 0x100 | 0x400 | 0x4_0000 | 0x100_0000}
 
 _NEWLINK, _NEWADDR, _NEWRULE, _NEWNETCONF, _NEWNEXTHOP = 16, 20, 32, 80, 104
 #: The families of each kind of message about something new; the number of its removal is one more. Links also come from
