@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from support.examples import FEW
 from support.ipv6_oracle import IPv6Oracle
