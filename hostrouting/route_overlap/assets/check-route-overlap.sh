@@ -158,13 +158,13 @@ use_ipv6() {
 
   # An index has 60 bits at most.
   sort_edges() {
-    local i j k word middles ends
+    local i j k word words middles ends
     points=()
     for i in "${!edges[@]}"; do
-      word=${edges[i]:1:32}
-      [[ ${edges[i]//" $word"/} ]] || { points+=("$word") && continue; }
-      middles=()
-      for word in ${edges[i]}; do
+      # Bash 5.0 cannot cut an element with such an index.
+      words=${edges[i]} word=${words:1:32} middles=()
+      [[ ${words//" $word"/} ]] || { points+=("$word") && continue; }
+      for word in $words; do
         middles[16#${word:15:15}]+=" 16#${word:30}"
       done
       for j in "${!middles[@]}"; do
