@@ -7,13 +7,18 @@ import pytest
 from support.kernel import needs_kernel
 from support.routers import ROUTER, SECOND_ROUTER, RouteInformation, WiredNode
 
+from hostrouting.config import HostRoutingConfig
+from hostrouting.forecast import Forecaster
+from hostrouting.host import RouteChange
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import IPV4, IPV6
-from hostrouting.net.routes import ObservedRoute
+from hostrouting.net.routes import ObservedRoute, Route
 from hostrouting.route_overlap import OverlapReport, prove_egress
 from hostrouting.route_overlap.explain import explain
 from hostrouting.route_overlap.learned import endings, learned_by_kernel, vanishing
+from hostrouting.testing import FakeHost
+from phases import Context
 
 pytestmark = needs_kernel
 
@@ -207,3 +212,25 @@ def test_families_without_a_default_are_named(node: WiredNode) -> None:
         "the node has no IPv4 default route, so nothing leads to 10.9.0.0/16",
         f"the node has no IPv6 default route, so nothing leads to {CIDR}",
     ]
+
+
+def test_a_plan_that_takes_addresses_is_worse(ctx: Context) -> None:
+    """The forecast names the change of IPv6 that takes addresses, and the proof after it finds the same."""
+    host = FakeHost()
+    for dev, address in ("eth0", "10.224.0.4/16"), ("ib0", "fd00:9::1/64"):
+        host.routes.add_link(dev)
+        host.routes.add_address(dev, address)
+    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
+    host.routes.add_route("::/0", gateway=ROUTER, dev="eth0", metric=1024)
+    config = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": [CIDR], "mode": "STRICT"}})
+    forecaster = Forecaster(ctx, config, host)
+    forecaster.look()
+    change = RouteChange.add(Route.parse("fd00:5::/64", gateway=ROUTER, dev="ib0", metric=1))
+    forecast = forecaster.planned([change], [])
+    [line] = forecast.worse
+    assert line == (
+        "fd00:5::/48: overlap fd00:5::-fd00:5::ffff:ffff:ffff:ffff by ib0 "
+        f"(fd00:5::/64 via {ROUTER} dev ib0 proto 142 metric 1), by the change '{change}'"
+    )
+    host.routes.apply([change])
+    assert forecaster.now().worse == forecast.worse
