@@ -89,7 +89,8 @@ def test_events_tell_what_a_reading_shows(made: list[tuple[str, Route]]) -> None
 
 def test_a_fake_node(caplog: pytest.LogCaptureFixture) -> None:
     """A route of either family comes back, and what is near it is not read again; a reload brings the other family."""
-    node = arranged(CountedNode())
+    node = CountedNode()
+    arranged(node)
     host = FakeHost(node)
     watch = Watch(config_of(IPV4_ROUTE), host=host)
 
