@@ -192,17 +192,16 @@ def _ipv6_sources(node: Node, plain: Sequence[Lookup]) -> Iterator[Iterable[int]
     that is not deprecated. Only for a device without one, and for an address of the node, it matters what the kernel
     chooses.
     """
-    held = {link.name: [*node.held_by([link.name])] for link in node.links()}
     ways = [[one.route for one in node.candidates(answer, 0) if one.route] for answer in plain]
     asked = {
         answer.destination
         for answer, routes in zip(plain, ways, strict=True)
-        if not all(route.kind == "unicast" and all(held.get(dev) for dev in route.devs) for route in routes)
+        if not all(route.kind == "unicast" and all(node.held.get(dev) for dev in route.devs) for route in routes)
     }
     chosen = {one.destination: one.route for one in node.lookup([*asked], resolve=True)}
     for answer, routes in zip(plain, ways, strict=True):
         own = [route.source for route in (*routes, chosen.get(answer.destination)) if route]
-        own += [source for route in routes for dev in route.devs for source in held.get(dev, ())]
+        own += [source for route in routes for dev in route.devs for source in node.held.get(dev, ())]
         yield dict.fromkeys(filter(None, own))
 
 
@@ -454,12 +453,17 @@ class Node:
                 if not allowed.answer_is_fine(one):
                     yield one, source
 
-    def held_by(self, devs: Collection[str]) -> Iterator[int]:
-        """Yield the IPv6 addresses of devices from which a program may send."""
-        for link in self.links():
-            for own in link.addresses:
-                if link.name in devs and own.family == IPV6 and own.scope == 0 and own.usable and not own.deprecated:
-                    yield own.local
+    @cached_property
+    def held(self) -> dict[str, list[int]]:
+        """The IPv6 addresses from which a program may send, by their device."""
+        return {
+            link.name: [
+                own.local
+                for own in link.addresses
+                if own.family == IPV6 and own.scope == 0 and own.usable and not own.deprecated
+            ]
+            for link in self.links()
+        }
 
     def held_in_main(self, candidates: Collection[ObservedRoute]) -> list[ObservedRoute]:
         """Return those in the main table: before the first rule, the kernel reports local ones as part of it, too."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 
@@ -13,14 +13,12 @@ from hostrouting.net.addresses import FAMILY_NAMES, IPV4, Address, Prefix, check
 from hostrouting.route_overlap.learned import RA, endings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.findings import NodeFinding
     from hostrouting.net.routes import ObservedRoute
 
 Kind: TypeAlias = Literal["overlap", "no-route", "blocked", "local", "dead-end", "announced", "unknown-exit"]
-
-T = TypeVar("T")
 
 #: The words of a finding about its addresses.
 _SENTENCES: Final[dict[Kind, str]] = {
@@ -316,27 +314,30 @@ class OverlapReport:
         yield from _other_steps(self)
 
 
+#: What a report has of all its families.
+_JOINED: Final = (
+    "expected_devs",
+    "carriers",
+    "without_exit",
+    "lacks_default",
+    "dead_ends",
+    "absent_devs",
+    "fabric_devs",
+    "deciding",
+    "notes",
+)
+
+
 def joined(reports: Sequence[OverlapReport], cidrs: Iterable[str]) -> OverlapReport:
     """Return one report of the proofs of each family; `cidrs` gives the order."""
     if len(reports) == 1:
         return reports[0]
     by_cidr = {one.cidr: one for report in reports for one in report.cidrs}
-
-    def every(field: Callable[[OverlapReport], Iterable[T]]) -> tuple[T, ...]:
-        return tuple(dict.fromkeys(chain.from_iterable(map(field, reports))))
-
-    return OverlapReport(
-        expected_devs=every(lambda report: report.expected_devs),
-        cidrs=tuple(by_cidr[cidr] for cidr in cidrs),
-        carriers=every(lambda report: report.carriers),
-        without_exit=every(lambda report: report.without_exit),
-        lacks_default=every(lambda report: report.lacks_default),
-        dead_ends=every(lambda report: report.dead_ends),
-        absent_devs=every(lambda report: report.absent_devs),
-        deciding=every(lambda report: report.deciding),
-        fabric_devs=frozenset(every(lambda report: report.fabric_devs)),
-        notes=every(lambda report: report.notes),
-    )
+    every: dict[str, Any] = {
+        name: tuple(dict.fromkeys(chain.from_iterable(getattr(report, name) for report in reports))) for name in _JOINED
+    }
+    fabric_devs = frozenset(every.pop("fabric_devs"))
+    return OverlapReport(cidrs=tuple(by_cidr[cidr] for cidr in cidrs), fabric_devs=fabric_devs, **every)
 
 
 def _lines(reports: Iterable[CidrReport]) -> Iterator[str]:

@@ -80,7 +80,7 @@ def _find_way(node: Node, allowed: AllowedDevices, links: Sequence[Device]) -> _
     for scope, hop in hops:
         # A route of a config is never `onlink`.
         if hop.gateway and model.takes(hop._replace(onlink=False)):
-            own = node.held_by([hop.dev]) if node.family == IPV6 else [source_by(hop, scope, links)]
+            own = node.held.get(hop.dev, ()) if node.family == IPV6 else [source_by(hop, scope, links)]
             return _Way(hop.gateway, hop.dev, tuple(filter(None, own)))
     return None
 
