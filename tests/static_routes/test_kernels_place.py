@@ -55,7 +55,7 @@ class Account:
     def skips(self, _name: str) -> bool:
         return False
 
-    def record(self, _change: Change, undo: Callable[[Context], None] | None) -> None:
+    def record(self, _change: Change, undo: Callable[[Context], object] | None) -> None:
         assert undo is not None
         self.inverses.append(undo)
 

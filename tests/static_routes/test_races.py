@@ -71,7 +71,7 @@ class Account:
     def skips(self, _name: str) -> bool:
         return False
 
-    def record(self, change: Change, undo: Callable[[Context], None] | None) -> None:
+    def record(self, change: Change, undo: Callable[[Context], object] | None) -> None:
         assert undo is not None
         self.changes.append(str(change))
         self.undo = undo
