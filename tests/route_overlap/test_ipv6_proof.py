@@ -63,7 +63,8 @@ def test_the_proof_agrees_with_the_kernel(world: IPv6World) -> None:
         report = proven(node, world.cidrs, *world.allowed)
         assert not disagreements(node, world, report), report
         backend = NetlinkBackend(netns=node.name)
-        routes, rules = (chain.from_iterable(map(read, backend.families)) for read in (backend.routes, backend.rules))
+        routes = chain.from_iterable(map(backend.routes, backend.families))
+        rules = chain.from_iterable(map(backend.rules, backend.families))
         with suppress(UnknownDecisionError):
             model = Fib.of(backend.links(), routes, rules)
             assert (

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.kernel import needs_kernel
@@ -37,10 +38,10 @@ def node() -> Iterator[WiredNode]:
         yield made
 
 
-def proven(node: WiredNode, *commands: str, cidrs: tuple[str, ...] = (CIDR,), **options: object) -> OverlapReport:
+def proven(node: WiredNode, *commands: str, cidrs: tuple[str, ...] = (CIDR,), **options: Any) -> OverlapReport:
     for command in commands:
         node.ip(*command.split())
-    return prove_egress(NetlinkBackend(netns=node.name), cidrs, **options)  # type: ignore[arg-type]
+    return prove_egress(NetlinkBackend(netns=node.name), cidrs, **options)
 
 
 def warned(report: OverlapReport) -> list[tuple[str, str]]:
@@ -139,10 +140,10 @@ def test_both_families_are_one_report(node: WiredNode) -> None:
 def test_ipv4_tells_of_several_exits(node: WiredNode) -> None:
     """Equal default routes by two devices are a warning as long as the config names no device."""
     options = {"cidrs": ("10.9.0.0/16",)}
-    report = proven(node, IPV4_WAY, "-4 route append default dev e1", **options)  # type: ignore[arg-type]
+    report = proven(node, IPV4_WAY, "-4 route append default dev e1", **options)
     assert report.expected_devs == ("e0",)
     assert warned(report) == [("several-exits", "the IPv4 default routes by e0 and e1")]
-    assert not proven(node, expected_devs=["e0"], **options).notes  # type: ignore[arg-type]
+    assert not proven(node, expected_devs=["e0"], **options).notes
 
 
 def test_a_silent_gateway_is_judged(node: WiredNode) -> None:
@@ -171,9 +172,8 @@ def test_what_the_kernel_learned_will_vanish(node: WiredNode, tmp_path: Path) ->
         router.advertise(options=[RouteInformation("fd00:5::/64")])
     report = proven(node, IPV4_WAY, f"-6 route add fd00:5:0:1::/64 via {ROUTER} dev e0 proto ra metric 9")
     for path in "/proc/net/ipv6_route", "/proc/sys/net/ipv6/conf/e0/accept_ra":
-        copy = tmp_path / path[1:]
-        copy.parent.mkdir(parents=True)
-        copy.write_text(node.run("cat", path))
+        (tmp_path / path[1:]).parent.mkdir(parents=True)
+        (tmp_path / path[1:]).write_text(node.run("cat", path))
     files = RootedFiles(str(tmp_path))
     learned = learned_by_kernel(files, report.deciding)
     assert sorted(str(route) for route in learned) == [
@@ -183,7 +183,7 @@ def test_what_the_kernel_learned_will_vanish(node: WiredNode, tmp_path: Path) ->
     told = [*vanishing(files, learned)]
     assert {(one.kind, one.severity) for one in told} == {("will-vanish", "warning")}
     assert all("net.ipv6.conf.e0.accept_ra=2" in one.reason for one in told)
-    copy.write_text("2\n")
+    (tmp_path / path[1:]).write_text("2\n")
     assert not [*vanishing(files, learned)]
 
 

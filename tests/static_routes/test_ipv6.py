@@ -35,12 +35,12 @@ class Recorder:
     """Keeps the inverses of a run."""
 
     def __init__(self) -> None:
-        self.inverses: list[Callable[[Context], None]] = []
+        self.inverses: list[Callable[[Context], object]] = []
 
     def skips(self, _name: str) -> bool:
         return False
 
-    def record(self, _change: Change, undo: Callable[[Context], None] | None) -> None:
+    def record(self, _change: Change, undo: Callable[[Context], object] | None) -> None:
         assert undo is not None
         self.inverses.append(undo)
 
@@ -227,7 +227,7 @@ def meddle(node: Node, random: Random) -> None:
             node.insert_route(route, verb=random.choice(["add", "append", "replace"]))
 
 
-def ours_act(host: Host, random: Random, inverses: list[Callable[[Context], None]]) -> None:
+def ours_act(host: Host, random: Random, inverses: list[Callable[[Context], object]]) -> None:
     """Apply a config, repair, undo the last run, or reset."""
     wanted = [
         StaticRoute(destination=text, gateway=random.choice(WAYS[:2]), dev="eth0", metric=random.choice([0, 2]))
@@ -258,7 +258,7 @@ def several(routes: Sequence[ObservedRoute]) -> set[frozenset[NextHop]]:
 
 
 def check_history(node: Node, host: Host, seed: int) -> None:
-    random, inverses = Random(seed), list[Callable[[Context], None]]()
+    random, inverses = Random(seed), list[Callable[[Context], object]]()
     for _ in range(12):
         if random.random() < 0.5:
             meddle(node, random)

@@ -50,7 +50,7 @@ class Account:
     """Collects the inverses of changes."""
 
     def __init__(self) -> None:
-        self.inverses: list[Callable[[Context], None]] = []
+        self.inverses: list[Callable[[Context], object]] = []
 
     def skips(self, _name: str) -> bool:
         return False

@@ -66,7 +66,7 @@ class Account:
 
     def __init__(self) -> None:
         self.changes: list[str] = []
-        self.undo: Callable[[Context], None] = lambda _: None
+        self.undo: Callable[[Context], object] = lambda _: None
 
     def skips(self, _name: str) -> bool:
         return False
