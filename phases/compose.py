@@ -293,7 +293,7 @@ def task(
     name: str,
     *,
     plan: Callable[[Context], Sequence[Change]] | None = None,
-    undo: Callable[[Context], None] | None = None,
+    undo: Callable[[Context], object] | None = None,
     records: bool = False,
 ) -> Callable[[Callable[[Context], None]], Task]:
     """Make a Task of a plain function that returns nothing; `run` may call `undo` once the task has completed.

@@ -50,12 +50,12 @@ class Account:
     """Collects the inverses of changes."""
 
     def __init__(self) -> None:
-        self.inverses: list[Callable[[Context], None]] = []
+        self.inverses: list[Callable[[Context], object]] = []
 
     def skips(self, _name: str) -> bool:
         return False
 
-    def record(self, _change: Change, undo: Callable[[Context], None] | None) -> None:
+    def record(self, _change: Change, undo: Callable[[Context], object] | None) -> None:
         assert undo is not None
         self.inverses.append(undo)
 

@@ -65,12 +65,12 @@ class Account:
 
     def __init__(self) -> None:
         self.changes: list[str] = []
-        self.undo: Callable[[Context], None] = lambda _: None
+        self.undo: Callable[[Context], object] = lambda _: None
 
     def skips(self, _name: str) -> bool:
         return False
 
-    def record(self, change: Change, undo: Callable[[Context], None] | None) -> None:
+    def record(self, change: Change, undo: Callable[[Context], object] | None) -> None:
         assert undo is not None
         self.changes.append(str(change))
         self.undo = undo
