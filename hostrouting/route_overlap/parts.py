@@ -18,7 +18,7 @@ import attrs
 
 from hostrouting.fib.model import Fib, source_by
 from hostrouting.fib.rules import Packet, Policy
-from hostrouting.fib.tables import Tables
+from hostrouting.fib.tables import Tables, key_of
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits, mask_of
 from hostrouting.net.default_route import default_routes
 from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE, Lookup, ObservedRoute, place, preference, signature
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from hostrouting.fib.model import Decision
     from hostrouting.host.ports import Routing
     from hostrouting.net.links import Device
-    from hostrouting.net.routes import Place
     from hostrouting.route_overlap.announced import Announced
     from hostrouting.route_overlap.fabric import Fabric
     from hostrouting.route_overlap.report import Kind
@@ -422,15 +421,6 @@ class Node:
         """Return the route or rule that decides a packet from `source`; None if no route matches it."""
         return answer.route or self._decision(answer.destination, source).blocker
 
-    @cached_property
-    def _equal(self) -> Mapping[tuple[Place, int, str], list[ObservedRoute]]:
-        """The IPv6 routes by what makes them equal: the kernel may take any of these."""
-        equal: dict[tuple[Place, int, str], list[ObservedRoute]] = defaultdict(list)
-        for route in self.routes:
-            if route.expires >= 0:
-                equal[_rank(route)].append(route)
-        return equal
-
     def candidates(self, answer: Lookup, source: int) -> list[Lookup]:
         """Return the answer, and those that the kernel would give if a gateway fell silent, or spoke again.
 
@@ -443,7 +433,12 @@ class Node:
             self.silent[decided] = None
         else:
             decided = None
-        equal = [other for route in (now, decided) if route for other in self._equal.get(_rank(route), ())]
+        equal = [
+            other
+            for route in (now, decided)
+            for other in (self._model.tables.bucket(key_of(route)) if route else ())
+            if is_same(route, other) and other.expires >= 0
+        ]
         return [answer, *(Lookup(answer.destination, other) for other in equal if other != now)]
 
     def faults(self, answers: Iterable[Answer], allowed: AllowedDevices) -> Iterator[Answer]:
@@ -477,11 +472,11 @@ class Node:
 
 
 def is_same(one: ObservedRoute | Rule | None, other: ObservedRoute) -> bool:
-    """Return True for a route, or for one of IPv6 that is equal."""
+    """Return True for a route, or for one of IPv6 that is equal: the kernel may take any of these."""
     is_equal = isinstance(one, ObservedRoute) and other.family == IPV6 and _rank(one) == _rank(other)
     return one == other or is_equal
 
 
-def _rank(route: ObservedRoute) -> tuple[Place, int, str]:
+def _rank(route: ObservedRoute) -> tuple[object, ...]:
     """Return what equal IPv6 routes have in common."""
     return place(route), preference(route), route.kind
