@@ -66,14 +66,14 @@ def log_to_stderr(*, verbose: bool, talks: bool, is_brief: bool) -> None:
     """Write the log to stderr: from DEBUG on if `verbose`, from INFO on if the command `talks`, else warnings.
 
     One that `is_brief` tells its waits at once, warnings in `end_log`, and nothing else. Unless the
-    command talks, the files that it changes are left out, because the answer on stdout has them. If stderr is the
-    journal, each line has its priority.
+    command talks, the files that it changes and the objects that it removes are left out, because the answer on stdout
+    has them. If stderr is the journal, each line has its priority.
     """
     level = logging.DEBUG if verbose else logging.INFO if talks or is_brief else logging.WARNING
     is_journal = _is_journal(sys.stderr)
     handler = (_JournalLines if is_journal else _Lines)(sys.stderr)
     handler.is_brief = is_brief
-    handler.addFilter(lambda record: talks or not hasattr(record, "action"))
+    handler.addFilter(lambda record: talks or not {"action", "removed"} & vars(record).keys())
     # systemd writes a name before each line: ours if it started this process, otherwise that of the caller's unit.
     name = "" if is_journal and os.getppid() == 1 else "hostrouting: "
     logging.basicConfig(handlers=[handler], level=level, format=f"{name}%(message)s", force=True)
