@@ -99,7 +99,7 @@ class TestFiles:
         program = b"LC_ALL=C\nset -f\n" + text + b'\nprintf %s "${routes_of[@]}"\n'
         done = subprocess.run(["bash", "-r"], input=program, capture_output=True, check=True, env={})
         lines = [
-            f"{re.sub(r'(?<![:/].*)/32$|/128$', '', route.destination)} via "
+            f"{route.destination.removesuffix('/128' if ':' in route.destination else '/32')} via "
             f"{'inet6 ' if ':' in (route.gateway or '') and ':' not in route.destination else ''}"
             f"{route.gateway or '?'} dev {route.dev or '?'}{f' metric {route.metric}' if route.metric else ''}"
             for route in config.static_routes.routes

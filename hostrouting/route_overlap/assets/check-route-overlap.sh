@@ -919,6 +919,8 @@ report() { # number of the cidr, first address, the one after the last, answer: 
       fi
       ;;
   esac
+  # The kernel names it only once a rule of the node was changed.
+  route=${route//' table local'/}
   dotted "$2"
   # @if ipv6@
   [[ $family == 6 ]] && shorten
