@@ -1,6 +1,7 @@
 """What the proof says of IPv6 where a person can tell: the exits, equal routes, the advice and the warnings."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from support.kernel import needs_kernel
 from support.routers import ROUTER, SECOND_ROUTER, RouteInformation, WiredNode
 
 from hostrouting.config import HostRoutingConfig
+from hostrouting.exceptions import RouteRejectedError
 from hostrouting.forecast import Forecaster
 from hostrouting.host import RouteChange
 from hostrouting.host.files.store import RootedFiles
@@ -261,12 +263,14 @@ def test_a_plan_that_takes_addresses_is_worse(ctx: Context) -> None:
     assert forecaster.now().worse == forecast.worse
 
 
-def test_a_gateway_of_ipv6_for_a_route_of_ipv4_is_foreseen(ctx: Context) -> None:
-    """The forecast of a config without any other IPv6 reads the routes of IPv6 that lead to such a gateway."""
-    host = FakeHost()
-    host.routes.add_link("eth0")
-    host.routes.add_address("eth0", "2001:db8::4/64")
-    forecaster = Forecaster(ctx, HostRoutingConfig(), host)
+def test_gateways_of_ipv6_are_foreseen(ctx: Context, node: WiredNode) -> None:
+    """For a route of IPv4 the routes of IPv6 are read, too; the node's own addresses are refused, as by the kernel."""
+    backend = NetlinkBackend(netns=node.name)
+    forecaster = Forecaster(ctx, HostRoutingConfig(), FakeHost(routes=backend))
     forecaster.look()
-    change = RouteChange.add(Route.parse("10.9.0.0/16", gateway="2001:db8::1", dev="eth0"))
-    assert not forecaster.planned([change], []).undecided
+    for destination in "10.9.0.0/16", "fd00:9::/64":
+        for gateway, is_taken in ("2001:db8:1::9", True), ("2001:db8:1::1", False), ("2001:db8:9::1", False):
+            change = RouteChange.add(Route.parse(destination, gateway=gateway, dev="e0", metric=1))
+            assert bool(forecaster.planned([change], []).undecided) is not is_taken
+            with nullcontext() if is_taken else pytest.raises(RouteRejectedError):
+                backend.apply([change])
