@@ -94,7 +94,10 @@ class Forecaster:
     def _read(self, changes: Iterable[RouteChange] = ()) -> Fib:
         """Return the model of the node, with IPv6 if it is proven or changed."""
         routes = [change.after or change.before for change in changes]
-        self._has_ipv6 |= any(route and route.family == IPV6 for route in routes)
+        # A route of IPv4 by an IPv6 gateway is taken or refused by the routes of IPv6.
+        self._has_ipv6 |= any(
+            route and IPV6 in (route.family, route.gateway and route.gateway.family) for route in routes
+        )
         routing, families = self._host.routes, (IPV4, IPV6) if self._has_ipv6 else (IPV4,)
         return Fib.of(
             routing.links(),

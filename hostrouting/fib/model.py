@@ -186,7 +186,12 @@ class Fib:
         if hop.gateway is None or hop.onlink:
             return True
         if hop.gateway.family == IPV6:
-            return self._leads_to(Packet(hop.gateway.number, source, iif="", oif=hop.dev or "", family=IPV6), table)
+            packet = Packet(hop.gateway.number, source, iif="", oif=hop.dev or "", family=IPV6)
+            own = packet if is_link_local(packet.destination) else packet._replace(oif="")
+            held = self.tables.search_ipv6(LOCAL_TABLE, own)
+            # Unlike in IPv4, the node's own address is refused.
+            is_own = held is not None and (held.kind, held.prefix_length) == ("local", address_bits(IPV6))
+            return not is_own and self._leads_to(packet, table)
         packet = Packet(hop.gateway.number, oif=hop.dev or "")
         decision = self.decide(packet, scope=SCOPE_LINK)
         # On a node with VRFs the rules are not known to lead to the table.

@@ -13,7 +13,7 @@ from hostrouting.findings import NodeFinding
 from hostrouting.net.addresses import check_device_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
     from hostrouting.host import FileStore
     from hostrouting.net.routes import ObservedRoute
@@ -56,10 +56,15 @@ def vanishing(files: FileStore, learned: Iterable[ObservedRoute]) -> Iterator[No
             yield NodeFinding("will-vanish", str(route), reason, "warning")
 
 
-def endings(defaults: Sequence[ObservedRoute], learned: Sequence[ObservedRoute]) -> Iterator[str]:
-    """Yield the lines that end learned default routes at their owners; none for a name that no shell should meet."""
+def endings(
+    defaults: Sequence[ObservedRoute], learned: Sequence[ObservedRoute], wrong: Container[str | None]
+) -> Iterator[str]:
+    """Yield the lines that end learned default routes at their owners; none for a name that no shell should meet.
+
+    Only the devices that are wrong lose theirs: networkd merges that of the right device with theirs.
+    """
     for route in defaults:
-        for dev in route.devs:
+        for dev in filter(wrong.__contains__, route.devs):
             with suppress(ValueError):
                 check_device_name(dev)
                 yield from _by_kernel(route, dev) if route in learned else _by_daemon(dev)

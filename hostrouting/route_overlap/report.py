@@ -205,6 +205,11 @@ class OverlapReport:
         return tuple((report.title, finding) for report in self.cidrs for finding in report.findings)
 
     @property
+    def wrong_devs(self) -> frozenset[str | None]:
+        """The devices by which expected addresses leave, and should not."""
+        return frozenset(one.dev for _, one in self.findings if one.kind == "overlap")
+
+    @property
     def suggested_routes(self) -> tuple[SuggestedRoute, ...]:
         """Every suggested route, each once."""
         return tuple(dict.fromkeys(route for report in self.cidrs for route in report.suggested_routes))
@@ -368,11 +373,8 @@ def _ways_out(report: OverlapReport) -> Iterator[str]:
 
 
 def _other_steps(report: OverlapReport) -> Iterator[str]:
-    wrong = {one.dev for _, one in report.findings if one.kind == "overlap"}
-    defaults = [
-        one for one in report.deciding if one[:2] == (0, 0) and one.protocol == RA and wrong.intersection(one.devs)
-    ]
-    yield from endings(defaults, report.learned)
+    defaults = [one for one in report.deciding if one[:2] == (0, 0) and one.protocol == RA]
+    yield from endings(defaults, report.learned, report.wrong_devs)
     kinds = {finding.kind for _, finding in report.findings}
     unknown = {*report.lacks_default, *report.without_exit}
     unmended = [cidr.cidr for cidr in report.cidrs if cidr.needs_another_route and cidr.family not in unknown]

@@ -173,7 +173,9 @@ def prove_now(config: HostRoutingConfig, fabric: Fabric, host: Host) -> OverlapR
     severity: Severity = "warning" if fabric.awaited and _has_infiniband(host) else "note"
     notes = tuple(NodeFinding("fabric", "routeOverlap", note, severity) for note in fabric.notes)
     learned = tuple(learned_by_kernel(host.files, report.deciding))
-    return attrs.evolve(report, learned=learned, notes=(*notes, *vanishing(host.files, learned), *report.notes))
+    # A default that is to end should not be told to stay.
+    kept = [route for route in learned if route.dev not in report.wrong_devs]
+    return attrs.evolve(report, learned=learned, notes=(*notes, *vanishing(host.files, kept), *report.notes))
 
 
 def prove_config(config: HostRoutingConfig, fabric: Fabric, routing: Routing) -> OverlapReport:

@@ -1,6 +1,7 @@
 """What the proof says of IPv6 where a person can tell: the exits, equal routes, the advice and the warnings."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from support.kernel import needs_kernel
 from support.routers import ROUTER, SECOND_ROUTER, RouteInformation, WiredNode
 
 from hostrouting.config import HostRoutingConfig
+from hostrouting.exceptions import RouteRejectedError
 from hostrouting.forecast import Forecaster
 from hostrouting.host import RouteChange
 from hostrouting.host.files.store import RootedFiles
@@ -17,7 +19,9 @@ from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.routes import ObservedRoute, Route
 from hostrouting.route_overlap import OverlapReport, prove_egress
 from hostrouting.route_overlap.explain import explain
+from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.learned import endings, learned_by_kernel, vanishing
+from hostrouting.route_overlap.task import prove_now
 from hostrouting.testing import FakeHost
 from phases import Context
 
@@ -194,14 +198,37 @@ def test_a_wrong_default_ends_at_its_owner(node: WiredNode) -> None:
     report = proven(node, IPV4_WAY)
     assert found(report) == [("overlap", "e1")]
     [route] = report.deciding
-    lines = [*endings([route], [route])]
+    lines = [*endings([route], [route], {"e1"})]
     for line in lines[1:]:
         node.run(*line.partition("#")[0].split())
     assert f"{found(proven(node, WAY))}" == "[]"
-    assert "UseGateway=no" in "".join(endings([route], []))
+    assert "UseGateway=no" in "".join(endings([route], [], {"e1"}))
     assert "networkctl reconfigure e1" in report.advice
     hostile = ObservedRoute.parse("::/0", "e$(x)", ROUTER, metric=1024, protocol=9)
-    assert not [*endings([hostile], [hostile])]
+    assert not [*endings([hostile], [hostile], hostile.devs)]
+
+
+def test_only_the_wrong_device_loses_its_default(node: WiredNode) -> None:
+    """Of a learned default by two devices, as networkd merges them, the right one is not to end."""
+    way = f"-6 route add default proto ra nexthop via {ROUTER} dev e0 nexthop via {ROUTER} dev e1"
+    advice = proven(node, IPV4_WAY, way).advice
+    assert "networkctl reconfigure e1" in advice
+    assert "e0, then" not in advice
+
+
+def test_a_wrong_default_is_not_told_to_stay(node: WiredNode) -> None:
+    """The warning `will-vanish` is of routes that are right alone: the wrong one is to end."""
+    host = FakeHost(routes=NetlinkBackend(netns=node.name))
+    with node.router("e0") as right, node.router("e1") as wrong:
+        right.advertise()
+        wrong.advertise(preference="high")
+    host.files.write("/proc/net/ipv6_route", node.run("cat", "/proc/net/ipv6_route").encode(), mode=0o444)
+    for dev in "e0", "e1":
+        host.files.write(f"/proc/sys/net/ipv6/conf/{dev}/accept_ra", b"1", mode=0o644)
+    for devs, kinds in (["e0"], []), (["e1"], ["will-vanish"]):
+        config = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": [CIDR], "expectedDevs": devs}})
+        report = prove_now(config, Fabric(), host)
+        assert [one.kind for one in report.notes if one.kind == "will-vanish"] == kinds
 
 
 def test_families_without_a_default_are_named(node: WiredNode) -> None:
@@ -234,3 +261,16 @@ def test_a_plan_that_takes_addresses_is_worse(ctx: Context) -> None:
     )
     host.routes.apply([change])
     assert forecaster.now().worse == forecast.worse
+
+
+def test_gateways_of_ipv6_are_foreseen(ctx: Context, node: WiredNode) -> None:
+    """For a route of IPv4 the routes of IPv6 are read, too; the node's own addresses are refused, as by the kernel."""
+    backend = NetlinkBackend(netns=node.name)
+    forecaster = Forecaster(ctx, HostRoutingConfig(), FakeHost(routes=backend))
+    forecaster.look()
+    for destination in "10.9.0.0/16", "fd00:9::/64":
+        for gateway, is_taken in ("2001:db8:1::9", True), ("2001:db8:1::1", False), ("2001:db8:9::1", False):
+            change = RouteChange.add(Route.parse(destination, gateway=gateway, dev="e0", metric=1))
+            assert bool(forecaster.planned([change], []).undecided) is not is_taken
+            with nullcontext() if is_taken else pytest.raises(RouteRejectedError):
+                backend.apply([change])
