@@ -49,7 +49,8 @@ def render_script(config: HostRoutingConfig) -> bytes:
     template = _TEMPLATE.read_script(fabric if families[4] else "off", "ipv6" if families[6] else "")
     template = template.replace("@FAMILIES@", " ".join(str(family) for family, roots in families.items() if roots))
     for name, words in lists.items():
-        template = template.replace(f"  # @{name}@\n", "".join(f"  {word}\n" for word in words))
+        text = "".join(f"\n  {word}" for word in words)
+        template = template.replace(f"(@{name}@)", f"({text}\n)" if words else "()")
     template = template.replace("# @AGENT@\n", read_asset(__file__, "fabric.sh").decode())
     return template.replace("@MODE@", overlap.mode).encode()
 

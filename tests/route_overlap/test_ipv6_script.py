@@ -95,6 +95,27 @@ class TestDevices:
             )
         ]
 
+    def test_the_texts_are_those_of_the_family_that_fails(self, node: WiredNode) -> None:
+        """The missing default route, and the way that packets should take."""
+        cidrs = ["fd09::/64", "10.96.0.0/16"]
+        told = run(node, cidrs).output
+        assert told.startswith(
+            "the node has no IPv4 default route, so nothing leads to 10.96.0.0/16\n  10.96.0.0/16: no-route"
+        )
+        node.ip("-4", "route", "add", "default", "via", "10.224.0.1", "dev", "e0")
+        node.ip("-4", "route", "add", "10.96.3.0/24", "via", "10.225.0.1", "dev", "e1")
+        assert "\nexpected: dev e0 via 10.224.0.1; " in run(node, cidrs).output
+        node.ip("-4", "route", "delete", "10.96.3.0/24")
+        node.ip("-6", "route", "add", "fd09::/96", "via", ROUTER, "dev", "e1")
+        assert f"\nexpected: dev e0 via {ROUTER}; " in run(node, cidrs).output
+
+    def test_an_announced_fabric_takes_nothing_from_ipv6(self, node: WiredNode) -> None:
+        """It is of IPv4; IPv6 is proven all the same."""
+        node.ip("-4", "route", "add", "default", "via", "10.224.0.1", "dev", "e0")
+        ran = run(node, ["fd09::/64", "172.16.8.0/24"], fabric=["172.16.0.0/16"])
+        assert ran.markers["route-overlap.detected"].startswith("172.16.8.0/24: announced 172.16.8.0-172.16.8.255 (")
+        assert ran.markers["route-overlap.detected"].count("\n") == 1
+
     def test_without_one_the_only_device_of_ipv6(self, node: WiredNode) -> None:
         """Also where IPv4 has next hops by several; a second device makes it unknown."""
         hops = ("nexthop", "via", "10.224.0.1", "dev", "e0", "nexthop", "via", "10.225.0.1", "dev", "e1")

@@ -46,13 +46,14 @@ class TestFiles:
         """The whole script, to the byte: its asset, with these places filled in; rendered twice it is the same."""
         plain = asset("route_overlap/check-route-overlap.sh", SHARED="boot/shared.sh", AGENT="route_overlap/fabric.sh")
         assert changes(without(plain, "ipv6"), render_script(CONFIG)) == [
-            *("-mode=@MODE@", "+mode=STRICT"),
-            *("-  # @CIDRS@", "+  172.16.0.0/16", "+  10.0.0.0/8", "+  169.254.169.254/32", "+  10.0.0.0/24"),
-            *("-  # @ROOTS@", "+  10.0.0.0/8", "+  169.254.169.254/32", "+  172.16.0.0/16"),
-            *("-families=(@FAMILIES@)", "+families=(4)"),
-            "-  # @ALLOWED@",
+            *("-mode=@MODE@", "-cidrs=(@CIDRS@)", "+mode=STRICT", "+cidrs=("),
+            *("+  172.16.0.0/16", "+  10.0.0.0/8", "+  169.254.169.254/32", "+  10.0.0.0/24", "+)"),
+            *("-roots=(@ROOTS@)", "-families=(@FAMILIES@)", "+roots=("),
+            *("+  10.0.0.0/8", "+  169.254.169.254/32", "+  172.16.0.0/16", "+)", "+families=(4)"),
+            *("-allowed=(@ALLOWED@)", "+allowed=("),
             *(f"+  '{pattern}'" for pattern in (*DEFAULT_ALLOWED_DEVS, "mesh*", "veth[0-9]?")),
-            *("-  # @EXPECTED@", "-  # @NAMES@", "-  # @NETWORKS@", "-fabric_source=routeOverlap.fabric"),
+            *("+)", "-given=(@EXPECTED@)", "+given=()", "-declare -A names=(@NAMES@)", "+declare -A names=()"),
+            *("-fabric_networks=(@NETWORKS@)", "+fabric_networks=()", "-fabric_source=routeOverlap.fabric"),
         ]
         assert render_script(CONFIG) == render_script(CONFIG)
 

@@ -18,14 +18,9 @@ ask() {
   local commands=$1
   [[ $commands != *[\"\'\\#]* ]] || by_number
   answer=$(exec ip ${family:+"-$family"} -o "${@:2}" -batch - 2>&1 < <(printf '%s\nend\n' "$commands" 2>/dev/null))
-  if [[ $answer == *"$end"+([0-9]) ]]; then
-    answer=${answer%"$end"*}
-    return 0
-  elif ! type -P ip >/dev/null; then
-    answer="there is no program 'ip' in $PATH; install iproute2"
-  else
-    answer="ip ended early; its last line: ${answer##*$'\n'}"
-  fi
+  [[ $answer == *"$end"+([0-9]) ]] && answer=${answer%"$end"*} && return
+  answer="ip ended early; its last line: ${answer##*$'\n'}"
+  type -P ip >/dev/null || answer="there is no program 'ip' in $PATH; install iproute2"
   return 1
 }
 
@@ -118,54 +113,44 @@ split() { # text -> lines; thirty times as fast as mapfile
 }
 
 # Split a route, as `ip -o route show` prints it, into `kind`, `destination`, `metric`, `elsewhere` (its table, type of
-# service and source prefix), `mark` (its protocol), the next hops in hop_dev, hop_gateway, hop_onlink, hop_dead and hop_linkdown, and
-# `rest`: the words after the destination without the metric, the protocol, the preference, the lifetime and the state of the links.
+# service and source prefix), `mark` (its protocol), the next hops in hop_dev, hop_gateway, hop_onlink and hop_state (`dead`,
+# `linkdown` or empty), and `rest`: the words after the destination without the metric, the protocol, the preference, the
+# lifetime and the states.
 # shellcheck disable=SC2034 # Neither script uses all of them.
 parse_route() {
-  local words word i dev='' gateway='' onlink='' dead='' linkdown=''
+  local words word i dev='' gateway='' onlink='' state=''
   # Next hops follow a backslash and a tab; a backslash alone is part of a device's name.
   # shellcheck disable=SC2206 # Split at white space.
   words=(${1//\\$'\t'/ } nexthop)
-  kind=unicast metric=0 elsewhere='' mark='' hop_dev=() hop_gateway=() hop_onlink=() hop_dead=() hop_linkdown=()
-  case ${words[0]} in
-    local | broadcast | anycast | multicast | blackhole | unreachable | prohibit | throw | nat | xresolve)
-      kind=${words[0]}
-      words=("${words[@]:1}")
-      ;;
-  esac
+  kind=unicast metric=0 elsewhere='' mark='' hop_dev=() hop_gateway=() hop_onlink=() hop_state=()
+  [[ ${words[0]} == @(local|broadcast|anycast|multicast|blackhole|unreachable|prohibit|throw|nat|xresolve) ]] \
+    && kind=${words[0]} words=("${words[@]:1}")
   destination=${words[0]} rest=''
   for ((i = 1; i < ${#words[@]}; i++)); do
     word=${words[i]}
     case $word in
-      dead) dead=yes && continue ;;
-      linkdown) linkdown=yes && continue ;;
+      dead | linkdown) state=${state:-$word} && continue ;;
       offload | rt_offload | offload_failed | trap | rt_trap | unresolved) continue ;;
       nexthop)
-        [[ $dev ]] && hop_dev+=("$dev") hop_gateway+=("$gateway") hop_onlink+=("$onlink") hop_dead+=("$dead") \
-          && hop_linkdown+=("$linkdown")
-        dev='' gateway='' onlink='' dead='' linkdown=''
+        [[ $dev ]] && hop_dev+=("$dev") hop_gateway+=("$gateway") hop_onlink+=("$onlink") hop_state+=("$state")
+        dev='' gateway='' onlink='' state=''
         ;;
       onlink) onlink=' onlink' ;;
       # Words with a value after them: a device may have any name, even `linkdown`.
       # @if ipv6@
       expires | error) i=$((i + 1)) && continue ;;
-      pref) i=$((i + 1)) && preference=${words[i]} && continue ;;
+      pref) preference=${words[++i]} && continue ;;
       # @end@
-      dev | via | metric | table | tos | proto | from)
-        i=$((i + 1))
-        case $word in
-          dev) dev=${words[i]} ;;
-          via)
-            # An IPv4 route may have an IPv6 gateway.
-            [[ ${words[i]} == inet6 ]] && i=$((i + 1)) && words[i]="inet6 ${words[i]}"
-            gateway=${words[i]}
-            ;;
-          metric) metric=${words[i]} && continue ;;
-          proto) mark=${words[i]} && continue ;;
-          *) elsewhere+=" $word ${words[i]}" ;;
-        esac
-        word+=" ${words[i]}"
+      metric) metric=${words[++i]} && continue ;;
+      proto) mark=${words[++i]} && continue ;;
+      dev) dev=${words[++i]} word+=" $dev" ;;
+      via)
+        gateway=${words[++i]}
+        # An IPv4 route may have an IPv6 gateway.
+        [[ $gateway == inet6 ]] && gateway="inet6 ${words[++i]}"
+        word+=" $gateway"
         ;;
+      table | tos | from) word+=" ${words[++i]}" elsewhere+=" $word" ;;
     esac
     rest+=" $word"
   done
@@ -181,16 +166,14 @@ own_default() {
 }
 # @if ipv6@
 
-# Sort the default routes of IPv6 in `lines`, the deciding one first: of one metric, those of a higher preference decide.
+# Set `lines` to these default routes of IPv6, the deciding one first: of one metric, those of a higher preference decide.
 # Routes that have expired stay listed for a while.
 sort_defaults() {
-  local line rank ranks=()
-  for line in "${lines[@]}"; do
+  local line ranks=()
+  local -A order=([high]=0 [medium]=1 [low]=2)
+  for line in "$@"; do
     parse_route "$line"
-    rank=$((metric << 2 | 1))
-    [[ $preference == high ]] && rank=$((rank - 1))
-    [[ $preference == low ]] && rank=$((rank + 1))
-    [[ $line == *' expires -'* ]] || ranks[rank]+=$line$'\n'
+    [[ $line == *' expires -'* ]] || ranks[4 * metric + ${order[$preference]}]+=$line$'\n'
   done
   printf -v line %s "${ranks[@]}"
   split "$line"

@@ -11,37 +11,23 @@ set -fu
 export LC_ALL=C
 
 mode=@MODE@
-cidrs=(
-  # @CIDRS@
-)
+cidrs=(@CIDRS@)
 # These contain all of them, those of IPv4.
-roots=(
-  # @ROOTS@
-)
+roots=(@ROOTS@)
 # @if ipv6@
 # And those of IPv6.
-roots6=(
-  # @ROOTS6@
-)
+roots6=(@ROOTS6@)
 # @end@
 families=(@FAMILIES@)
 # Patterns of device names.
-allowed=(
-  # @ALLOWED@
-)
+allowed=(@ALLOWED@)
 # Devices by which they must leave; none stands for those of the default route.
-given=(
-  # @EXPECTED@
-)
+given=(@EXPECTED@)
 # The names that presets give to the addresses that they expect.
-declare -A names=(
-  # @NAMES@
-)
+declare -A names=(@NAMES@)
 # @if auto list@
 # Networks that will be connected.
-fabric_networks=(
-  # @NETWORKS@
-)
+fabric_networks=(@NETWORKS@)
 # @end@
 
 ((${#cidrs[@]})) || exit 0
@@ -62,15 +48,11 @@ told=$folder/route-overlap.told
 
 # The functions for addresses are those of IPv4, where an address is a number.
 use_ipv4() {
-  family=4
+  # The kernel treats these ranges specially (multicast, for example).
+  family=4 special=(0.0.0.0 224.0.0.0/4 255.255.255.255)
 
-  first_edges() { # of the ranges that the kernel treats specially (multicast, for example)
-    edges=([1]=1 [224 << 24]=1 [240 << 24]=1 [0xffffffff]=1)
-  }
-
-  dotted() { # address -> REPLY
-    printf -v REPLY '%d.%d.%d.%d' $(($1 >> 24)) $(($1 >> 16 & 255)) $(($1 >> 8 & 255)) $(($1 & 255))
-  }
+  # Address -> REPLY
+  dotted() { printf -v REPLY '%d.%d.%d.%d' $(($1 >> 24)) $(($1 >> 16 & 255)) $(($1 >> 8 & 255)) $(($1 & 255)); }
 
   bounds() { # of a CIDR, an address or 'default'
     local IFS=./
@@ -80,22 +62,19 @@ use_ipv4() {
     high=$((low | 0xffffffff >> $5))
   }
 
-  holds() { # address: is it between the last bounds?
-    ((low <= $1 && $1 <= high))
-  }
+  # Address: is it between the last bounds?
+  holds() { ((low <= $1 && $1 <= high)); }
 
-  before() { # address -> REPLY: the one before it
-    REPLY=$(($1 - 1))
-  }
+  # Address -> REPLY: the one before it
+  before() { REPLY=$(($1 - 1)); }
 
   edge() { # a route or selector -> next: the address after it
     bounds "$1"
     next=$((high + 1)) edges[low]=1 edges[next]=1
   }
 
-  sort_edges() { # -> points
-    points=("${!edges[@]}")
-  }
+  # -> points
+  sort_edges() { points=("${!edges[@]}"); }
 }
 
 # @if ipv6@
@@ -104,18 +83,9 @@ hexadecimal=0123456789abcdef lowest=00000000000000000000000000000000 highest=${l
 # They are those of IPv6, where an address is a text of 32 hexadecimal digits, and `g` is after all of them.
 # shellcheck disable=SC2071,SC2086 # Texts are compared, and split into words.
 use_ipv6() {
-  family=6
+  family=6 special=(:: ::1 fe80::/10 ff00::/8)
 
-  first_edges() {
-    edges=()
-    for next in :: ::1 fe80::/10 ff00::/8; do
-      edge "$next"
-    done
-  }
-
-  dotted() {
-    REPLY=${1:0:4}:${1:4:4}:${1:8:4}:${1:12:4}:${1:16:4}:${1:20:4}:${1:24:4}:${1:28:4}
-  }
+  dotted() { REPLY=${1:0:4}:${1:4:4}:${1:8:4}:${1:12:4}:${1:16:4}:${1:20:4}:${1:24:4}:${1:28:4}; }
 
   bounds() {
     local IFS=: text=${1%/*} length=128 digits free zeros=0:0:0:0:0:0:0:
@@ -134,9 +104,7 @@ use_ipv6() {
     low=${low:0:32} high=${high:0:32}
   }
 
-  holds() {
-    [[ ! ($1 < $low || $1 > $high) ]]
-  }
+  holds() { [[ ! ($1 < $low || $1 > $high) ]]; }
 
   edge() {
     bounds "$1"
@@ -156,26 +124,21 @@ use_ipv6() {
     REPLY=${REPLY:0:32}
   }
 
-  # An index has 60 bits at most.
+  # An index has 60 bits at most, so texts with the same first 15 digits are sorted by the last two, then by the 15 between.
   sort_edges() {
-    local i j k word words middles ends
+    local words word place digits last=''
     points=()
-    for i in "${!edges[@]}"; do
-      # Bash 5.0 cannot cut an element with such an index.
-      words=${edges[i]} word=${words:1:32} middles=()
+    for words in "${edges[@]}"; do
+      word=${words:1:32}
       [[ ${words//" $word"/} ]] || { points+=("$word") && continue; }
-      for word in $words; do
-        middles[16#${word:15:15}]+=" 16#${word:30}"
+      for place in 30 15; do
+        digits=()
+        for word in $words; do digits[16#${word:place:15}]+=" $word"; done
+        words=${digits[*]}
       done
-      for j in "${!middles[@]}"; do
-        ends=()
-        for word in ${middles[j]}; do
-          ends[word]=1
-        done
-        for k in "${!ends[@]}"; do
-          printf -v word %015x%015x%02x "$i" "$j" "$k"
-          points+=("$word")
-        done
+      for word in $words; do
+        [[ $word == "$last" ]] || points+=("$word")
+        last=$word
       done
     done
     points+=(g)
@@ -184,13 +147,10 @@ use_ipv6() {
 
 # Work in the family of an address, and expect its devices.
 speak() { # address
-  if ((${#1} == 32)); then
-    ((family == 6)) || use_ipv6
-  else
-    ((family == 4)) || use_ipv4
-  fi
+  local spoken=$((${#1} == 32 ? 6 : 4))
+  ((family == spoken)) || "use_ipv$spoken"
   # shellcheck disable=SC2206 # Split at blanks.
-  expected=(${expected_of[family]-})
+  expected=(${expected_of[family]-}) way=${way_of[family]-}
 }
 
 declare -A rows_of=() globals=() companions=()
@@ -221,8 +181,7 @@ read_row() {
 find_exit_of_ipv6() { # -> expected; the order in which the defaults decide
   local line list dev decides
   local -A exits=()
-  lines=("${defaults[@]}")
-  sort_defaults
+  sort_defaults "${defaults[@]}"
   defaults=("${lines[@]}")
   ((${#given[@]})) && return
   for list in ipv4_defaults defaults; do
@@ -232,7 +191,7 @@ find_exit_of_ipv6() { # -> expected; the order in which the defaults decide
       { own_default "$line" && leads_out_as_expected; } || continue
       [[ $list == defaults || $metric == "${decides:=$metric}" ]] || break
       for dev in "${!hop_dev[@]}"; do
-        [[ ${hop_dead[dev]} ]] || exits["/${hop_dev[dev]}"]=yes
+        [[ ${hop_state[dev]} == dead ]] || exits["/${hop_dev[dev]}"]=yes
       done
     done
     ((${#exits[@]} == 1)) && expected=("${!exits[@]}") && expected=("${expected[@]#/}") && return
@@ -273,9 +232,7 @@ stand_in() {
 sources_of() { # a route
   local dev
   devices_of "$1"
-  for dev in "${devs[@]}" ${companions[$1]-}; do
-    sources+=${globals["/$dev"]-}
-  done
+  for dev in "${devs[@]}" ${companions[$1]-}; do sources+=${globals["/$dev"]-}; done
 }
 
 # Shorten the address in REPLY as ip does: the first of the longest rows of zeros goes.
@@ -313,8 +270,8 @@ read_rule() {
 
 read_tables() {
   local line questions rules_seen=''
-  defaults=()
-  first_edges
+  defaults=() edges=()
+  for line in "${special[@]}"; do edge "$line"; done
   printf -v questions '\nroute show table all root %s' "${roots[@]}"
   # @if ipv6@
   if ((family == 6)); then
@@ -337,10 +294,7 @@ read_tables() {
     ((family == 6)) && read_row "$line" && continue
     # @end@
     case $line in
-      [0-9]*:$'\t'*)
-        rules_seen=yes
-        read_rule "$line"
-        ;;
+      [0-9]*:$'\t'*) rules_seen=yes && read_rule "$line" ;;
       # @if auto list@
       [0-9]*': '*) ;; # a device, or an address with its device
       # @end@
@@ -362,7 +316,7 @@ leads_out_as_expected() { # after own_default -> way: the first next hop by whic
   local i
   for i in "${!hop_dev[@]}"; do
     # One that is dead is passed over by the kernel.
-    [[ ! ${hop_dead[i]} && (${#expected[@]} == 0 || " ${expected[*]} " == *" ${hop_dev[i]} "*) ]] || continue
+    [[ ${hop_state[i]} != dead && (${#expected[@]} == 0 || " ${expected[*]} " == *" ${hop_dev[i]} "*) ]] || continue
     way="dev ${hop_dev[i]}${hop_gateway[i]:+ via ${hop_gateway[i]}}"
     return
   done
@@ -395,8 +349,8 @@ devices_of() { # a route as ip prints it -> devs, in order, each once; linkdown:
   for i in "${!hop_dev[@]}"; do
     [[ " ${devs[*]-} " == *" ${hop_dev[i]} "* ]] || devs+=("${hop_dev[i]}")
     # The kernel sends nothing by a dead one.
-    [[ ${hop_dead[i]} ]] && passed_over+="${hop_dev[i]} "
-    [[ ${hop_linkdown[i]} && ! ${hop_dead[i]} ]] && linkdown+="${hop_dev[i]} "
+    [[ ${hop_state[i]} == dead ]] && passed_over+="${hop_dev[i]} "
+    [[ ${hop_state[i]} == linkdown ]] && linkdown+="${hop_dev[i]} "
   done
 }
 
@@ -408,10 +362,8 @@ is_allowed() {
     permissions["$family/$1"]=no
     # Without an expected device, it is unknown which may carry anything.
     ((${#expected[@]})) || return
-    for pattern in "${allowed[@]}"; do
-      # shellcheck disable=SC2053  # it is a pattern
-      [[ $1 == $pattern ]] && permissions["$family/$1"]=yes
-    done
+    # shellcheck disable=SC2053  # it is a pattern
+    for pattern in "${allowed[@]}"; do [[ $1 == $pattern ]] && permissions["$family/$1"]=yes; done
   fi
   [[ ${permissions["$family/$1"]} == yes ]]
 }
@@ -455,9 +407,7 @@ conclude_badly() { # lines for the marker, verdict
 once routing is right."
 }
 
-cannot_prove() {
-  conclude_badly "the check itself failed: $answer" "cannot prove anything: $answer"
-}
+cannot_prove() { conclude_badly "the check itself failed: $answer" "cannot prove anything: $answer"; }
 
 joined() { # words -> REPLY
   printf -v REPLY ', %s' "$@"
@@ -487,10 +437,8 @@ announce_fabric() {
   local line device own words i with_first=''
   local -A mac_of=() own_of=() is_up=() master_of=() seen=()
   ((${#fabric_networks[@]} + ${#fabric_addresses[@]})) || return 0
-  bounds "${roots[0]}"
-  lowest=$low
-  bounds "${roots[-1]}"
-  highest=$high
+  bounds "${roots[0]}" && first_expected=$low
+  bounds "${roots[-1]}" && last_expected=$high
   # shellcheck disable=SC2206 # Split at blanks.
   for line in "${lines[@]}"; do # as read_tables read them
     case $line in
@@ -523,9 +471,7 @@ announce_fabric() {
   for i in "${!fabric_addresses[@]}"; do
     devs=()
     [[ ${fabric_macs[i]} ]] && devs=(${mac_of[${fabric_macs[i]}]-})
-    for device in "${devs[@]-}"; do
-      connect "$device" "${fabric_addresses[i]}"
-    done
+    for device in "${devs[@]-}"; do connect "$device" "${fabric_addresses[i]}"; done
   done
   for own in "${fabric_networks[@]}"; do
     bounds "$own"
@@ -553,7 +499,7 @@ connect() { # device (empty if it is not there yet), address: as the agent does,
 # Fail if the kernel connects no such network, or if it does not matter here: far from the CIDRs only its address may.
 announce() { # device (empty if it is not there yet), network, length -> number
   local last=$(($2 | 0xffffffff >> $3))
-  (($2 >> 24)) && { [[ $by_source ]] || (($2 <= highest && lowest <= last)); } || return
+  (($2 >> 24)) && { [[ $by_source ]] || (($2 <= last_expected && first_expected <= last)); } || return
   number=${number_of[$2/$3]-}
   if [[ ! $number ]]; then
     number=${#announced[@]}
@@ -562,16 +508,12 @@ announce() { # device (empty if it is not there yet), network, length -> number
     (($3 < 31)) && bring_to_local "$last"
     (($3 < 31)) && [[ $with_first ]] && bring_to_local "$2"
   fi
-  if [[ ! $1 ]]; then
-    absent[number]=yes
-  elif [[ "${announced_devs[number]} " != *" $1 "* ]]; then
-    announced_devs[number]+=" $1"
-  fi
+  [[ $1 ]] || absent[number]=yes
+  [[ ! $1 || "${announced_devs[number]} " == *" $1 "* ]] || announced_devs[number]+=" $1"
 }
 
-bring_to_local() { # address of the network `number`
-  own_at[$1]=${own_at[$1]-$number} edges[$1]=1 edges[$1 + 1]=1
-}
+# Address of the network `number`
+bring_to_local() { own_at[$1]=${own_at[$1]-$number} edges[$1]=1 edges[$1 + 1]=1; }
 
 # Succeed if an announced network may take an address from the answer of today, and set `number` to that of the network.
 # An answer stays if its route precedes the new one, or if every rule that looks up its table precedes those that look up
@@ -652,25 +594,19 @@ has_infiniband() {
 # Cut the CIDRs of the family: a part has its first address in starts, the one after its last in ends and the number of
 # its CIDR in cidr_of; addresses has the first for ip. A sparse array has its indexes sorted.
 cut_cidrs() {
-  local points numbers=("${!cidrs[@]}") lows=() nexts=()
+  local points lows=() nexts=()
   local -A at=()
   local -i i j n=${#starts[@]}
-  # @if ipv6@
-  numbers=()
   for i in "${!cidrs[@]}"; do
-    [[ ${cidrs[i]} == *:* ]]
-    (($? == (family == 4))) && numbers+=("$i")
-  done
-  # @end@
-  for i in "${numbers[@]}"; do
+    # @if ipv6@
+    [[ $family${cidrs[i]} == @(4*:*|6+([!:])) ]] && continue
+    # @end@
     edge "${cidrs[i]}"
     lows[i]=$low nexts[i]=$next
   done
   sort_edges
-  for i in "${!points[@]}"; do
-    at[${points[i]}]=$i
-  done
-  for i in "${numbers[@]}"; do
+  for i in "${!points[@]}"; do at[${points[i]}]=$i; done
+  for i in "${!lows[@]}"; do
     for ((j = ${at[${lows[i]}]}; j < ${at[${nexts[i]}]}; j++)); do
       dotted "${points[j]}"
       cidr_of[n]=$i starts[n]=${points[j]} ends[n]=${points[j + 1]} addresses[n]=$REPLY n+=1
@@ -690,21 +626,17 @@ find_exit() { # -> expected, the devices by which packets must leave; default: t
   # @if ipv6@
   ((family == 6)) && find_exit_of_ipv6
   # @end@
+  way=''
   for line in "${defaults[@]}"; do
     own_default "$line" && leads_out_as_expected && default=$line && break
   done
-  if [[ $default && ${#expected[@]} == 0 ]]; then
-    devices_of "$default"
-    expected=("${devs[@]}")
-  fi
-  expected_of[family]=${expected[*]}
-  for dev in "${expected[@]}"; do
-    permissions["$family/$dev"]=yes
-  done
+  [[ $default && ${#expected[@]} == 0 ]] && { devices_of "$default"; expected=("${devs[@]}"); }
+  expected_of[family]=${expected[*]} way_of[family]=$way
+  for dev in "${expected[@]}"; do permissions["$family/$dev"]=yes; done
 }
 
 # shellcheck disable=SC2034 # Not every config needs all of them.
-by_source='' looked_up='' way='' all_fine=yes ipv4_parts=0 expected_of=() ipv4_defaults=()
+by_source='' looked_up='' way='' all_fine=yes ipv4_parts=0 expected_of=() way_of=() ipv4_defaults=()
 declare -a cidr_of=() addresses=() starts=() ends=() plain=() blockers=()
 use_ipv4
 for family in "${families[@]}"; do
@@ -755,9 +687,8 @@ use_ipv4
 printf -v notes '\n%s' "${fabric_notes[@]}"
 ((${#fabric_notes[@]})) || notes=''
 
-look_again() { # at all, after a wait
-  exec "$BASH" -p "$0" "$seconds" {never}<&-
-}
+# At all, after a wait.
+look_again() { exec "$BASH" -p "$0" "$seconds" {never}<&-; }
 
 # @if auto@
 # While addresses may come into the pool, no routes are a proof. Only the files are read meanwhile: large tables take
@@ -809,8 +740,7 @@ pass() {
 # A rule that selects by source gets the source that the kernel chose after the answer without one. The second answer
 # decides for a connected socket, the first for a datagram. Set sourced[part] to the first answer that is not fine.
 ask_by_source() {
-  local questions='' part dev source sources i
-  local -a parts=() asked=()
+  local questions='' part dev source sources i parts=() asked=()
   local -A seen=()
   for part in "${!plain[@]}"; do
     [[ ${fates[part]-} || ${plain[part]} == '!'* ]] && continue
@@ -833,8 +763,7 @@ ask_by_source() {
     # @end@
     for source in $sources; do
       [[ ${seen[$part $source]-} ]] && continue
-      seen[$part $source]=yes
-      asked+=("$part")
+      seen[$part $source]=yes asked+=("$part")
       questions+="route get fibmatch ${addresses[part]} from $source uid 0"$'\n'
     done
   done
@@ -880,13 +809,12 @@ report() { # number of the cidr, first address, the one after the last, answer: 
   # @if ipv6@
   speak "$2"
   # @end@
-  local kind first by='' dev route=$4 cidr=${cidrs[$1]}
+  local kind range='' by='' dev route=$4 cidr=${cidrs[$1]}
   case $4 in
     '!'*)
       kind=blocked
       [[ $4 == '!Network is unreachable' ]] && kind=no-route
-      blocker_of "$2" "${4#!}"
-      route=$REPLY
+      blocker_of "$2" "${4#!}" && route=$REPLY
       ;;
     # @if auto list@
     'announced '*)
@@ -899,9 +827,7 @@ report() { # number of the cidr, first address, the one after the last, answer: 
       devices_of "$4"
       # It is not fine, so one of them is a dead end if all are allowed.
       by=${devs[*]} kind='dead-end'
-      for dev in "${devs[@]}"; do
-        is_allowed "$dev" || kind=overlap
-      done
+      for dev in "${devs[@]}"; do is_allowed "$dev" || kind=overlap; done
       ((${#expected[@]})) || kind=unknown-exit
       [[ $4 == 'local '* ]] && kind='local'
       # @if ipv6@
@@ -921,19 +847,17 @@ report() { # number of the cidr, first address, the one after the last, answer: 
   esac
   # The kernel names it only once a rule of the node was changed.
   route=${route//' table local'/}
-  dotted "$2"
-  # @if ipv6@
-  [[ $family == 6 ]] && shorten
-  # @end@
-  first=$REPLY
   before "$3"
-  dotted "$REPLY"
-  # @if ipv6@
-  [[ $family == 6 ]] && shorten
-  # @end@
-  bad[$1]=yes kinds[$kind]=yes
+  for dev in "$2" "$REPLY"; do
+    dotted "$dev"
+    # @if ipv6@
+    [[ $family == 6 ]] && shorten
+    # @end@
+    range+=-$REPLY
+  done
+  bad[$1]=$cidr kinds[$kind]=yes ill=${ill:-$2}
   # Sorted by CIDR, then by order of discovery. Appending to one text would copy it for each finding.
-  findings[$1 << 32 | ${#findings[@]}]="$cidr${names[$cidr]:+ (${names[$cidr]})}: $kind $first-$REPLY\
+  findings[$1 << 32 | ${#findings[@]}]="$cidr${names[$cidr]:+ (${names[$cidr]})}: $kind ${range:1}\
 ${by:+ by ${by// /,}}${route:+ ($route)}"
 }
 
@@ -947,10 +871,8 @@ judge() {
     new=${sourced[part]-}
     [[ $new ]] || is_fine "${plain[part]}" || new=${plain[part]}
     new=${fates[part]+announced }${fates[part]-$new}
-    if [[ $new && $new == "$answer" && ${cidr_of[part]} == "$of" && ${starts[part]} == "$last" ]]; then
-      last=${ends[part]}
-      continue
-    fi
+    [[ $new && $new == "$answer" && ${cidr_of[part]} == "$of" && ${starts[part]} == "$last" ]] \
+      && last=${ends[part]} && continue
     [[ $answer ]] && report "$of" "$first" "$last" "$answer"
     answer=$new
     [[ $new ]] && first=${starts[part]} last=${ends[part]} of=${cidr_of[part]}
@@ -960,7 +882,7 @@ judge() {
 
 may_heal() { # -> REPLY: the finding, or its cause, that may go by itself
   local dev
-  REPLY='table main has no IPv4 default route'
+  REPLY="table main has no IPv$family default route"
   ((${#expected[@]})) || return 0
   [[ ${kinds[local]-}${kinds[blocked]-}${kinds[announced]-} ]] && return 1
   family=4 look 'link show' || return
@@ -979,13 +901,14 @@ explain() { # -> REPLY
   way="expected: ${way:-dev ${REPLY//, / or }, by which no default route leads out}"
   if ((!${#expected[@]})); then
     way='To give it one, see the log of its DHCP client, or its network configuration'
-    text="the node has no IPv4 default route, so nothing leads to ${cidrs[*]}"
-    [[ ${!kinds[*]} == no-route ]] || text="the node has no IPv4 default route and the config names no expectedDevs, \
-so it is unknown where ${cidrs[*]} should leave:"
+    text="the node has no IPv$family default route"
     # @if ipv6@
-    [[ $family == 6 ]] && way='Name the device in expectedDevs' text="neither the IPv4 default route nor those of IPv6 \
-name one device, so it is unknown where ${cidrs[*]} should leave:"
+    [[ $family == 6 && ${!kinds[*]} != no-route ]] && way='Name the device in expectedDevs' \
+      && text='neither the IPv4 default route nor those of IPv6 name one device'
     # @end@
+    REPLY=" and the config names no expectedDevs, so it is unknown where ${bad[*]} should leave:"
+    [[ ${!kinds[*]} == no-route ]] && REPLY=", so nothing leads to ${bad[*]}"
+    text+=$REPLY
   fi
   printf -v REPLY '\n  %s' "${findings[@]:0:most}"
   ((${#findings[@]} > most)) && REPLY+=$'\n'"  and $((${#findings[@]} - most)) more in $detected"
@@ -993,13 +916,17 @@ name one device, so it is unknown where ${cidrs[*]} should leave:"
 }
 
 declare -A kinds=()
-declare -a findings=() bad=() sourced=()
+# ill: the first address that has a finding
+findings=() bad=() sourced=() ill=''
 [[ $by_source ]] && ask_by_source
 # @if auto@
 ((${#fates[@]})) && date_fabric_source
 # @end@
 judge
 ((${#findings[@]})) || pass
+# @if ipv6@
+speak "$ill"
+# @end@
 ((seconds < waits)) && may_heal && wait_a_second "$REPLY" && look_again
 explain
 printf -v lines '%s\n' "${findings[@]}"

@@ -7,8 +7,8 @@
 # Exits 0 if every route below is in force and no other route has our protocol number. Otherwise it exits 1, keeps the
 # changes that succeeded, and logs the reason for each route. It waits for a default route, a device or an address that
 # may be late. A foreign route in the place of ours stays after it, and decides again once ours is removed.
-set -u
-set -f # ip's output has no patterns for file names.
+# ip's output has no patterns for file names.
+set -fu
 export LC_ALL=C
 
 # As ip prints them, in its order; a ? is looked up in the default routes.
@@ -39,18 +39,14 @@ finish() { # exit status, priority, verdict
   last_told "$told"
   if ((${#absent[@]})) && [[ $last == "$3" ]]; then
     split "$settled"
-    for line in "${lines[@]}"; do
-      [[ ${absent["$line"]-} ]] && repaired+=("$line")
-    done
+    for line in "${lines[@]}"; do [[ ${absent["$line"]-} ]] && repaired+=("$line"); done
     ((${#repaired[@]})) && tell 4 "repaired: + ${repaired[0]}${repaired[1]+, and $((${#repaired[@]} - 1)) more}"
   fi
   tell_verdict "$told" "$2" "$3"
   exit "$1"
 }
 
-cannot() {
-  finish 1 3 "cannot see or change routes: $answer"
-}
+cannot() { finish 1 3 "cannot see or change routes: $answer"; }
 
 # Replace an unknown part in `wanted`, before another word or at the end of a line.
 complete() { # unknown part, value
@@ -95,13 +91,13 @@ resolve() {
   look 'route show table main exact default' || cannot
   split "$answer"
   # @if ipv6@
-  [[ $family == 6 ]] && sort_defaults
+  [[ $family == 6 ]] && sort_defaults "${lines[@]}"
   # @end@
   for line in "${lines[@]}"; do
     own_default "$line" || continue
     for i in "${!hop_dev[@]}"; do
       dev=${hop_dev[i]}
-      [[ $first_dev || ${hop_dead[i]} ]] || first_dev=$dev
+      [[ $first_dev || ${hop_state[i]} == dead ]] || first_dev=$dev
       # The slash is for a device with the name @ or *.
       [[ -n ${by_dev["/$dev"]+set} ]] && continue
       by_dev["/$dev"]=" dev $dev scope link"
@@ -112,15 +108,11 @@ resolve() {
     done
   done
   if [[ $wanted == *' dev ?'* ]]; then
-    if [[ ! $first_dev ]] && ! keep ' dev ?'; then
-      missing="table main has no IPv$family default route"
-      return
-    fi
+    [[ $first_dev ]] || keep ' dev ?' || { missing="table main has no IPv$family default route" && return; }
     complete ' dev ?' " dev $first_dev"
   fi
   while [[ $wanted == *' via ? dev '* ]]; do
-    dev=${wanted#*' via ? dev '}
-    dev=${dev%%[ $'\n']*}
+    dev=${wanted#*' via ? dev '} dev=${dev%%[ $'\n']*}
     if [[ -z ${by_dev["/$dev"]+set} ]] && ! keep " via ? dev $dev"; then
       missing="no IPv$family default route leaves by $dev, so it has no gateway there"
       # No DHCP lease creates a device, but a driver may be late.
@@ -156,8 +148,7 @@ carry_out() { # commands
   for line in "${lines[@]}"; do
     if [[ $line == 'Command failed -:'* ]]; then
       line=${line##*:}
-      line=${!line#route add }
-      line=${line#route prepend }
+      line=${!line#route add } line=${line#route prepend }
       why["${line%" proto $protocol"}"]=$said said=''
     else
       said+=${said:+; }$line
@@ -322,9 +313,7 @@ converge() {
   local -A stands=()
   local last='' round line adds=()
   split "$standing"
-  for line in "${lines[@]}"; do
-    stands["$line"]=yes stands["${line%% *}"]=yes
-  done
+  for line in "${lines[@]}"; do stands["$line"]=yes stands["${line%% *}"]=yes; done
   split "$wanted"
   for line in "${lines[@]}"; do
     # @if ipv6@
@@ -352,12 +341,8 @@ reason_to_wait() {
   REPLY=$missing
   [[ $missing ]] && return
   for line in "${todo[@]}"; do
-    case ${why["$line"]-} in
-      *'Network is '* | *'No route to host'* | *'No such device'* | *'Cannot find device'* | *'is not up'* | *'invalid gateway'*)
-        REPLY="$line: ${why["$line"]}"
-        return
-        ;;
-    esac
+    [[ ${why["$line"]-} == *@('Network is '|'No route to host'|'No such device'|'Cannot find device'|'is not up'|'invalid gateway')* ]] \
+      && REPLY="$line: ${why["$line"]}" && return
   done
 }
 
