@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from hostrouting.net.addresses import IPV4, Address, format_ipv4, parse_ipv4
-from hostrouting.net.routes import KINDS, LOCAL_TABLE, PROTOCOL_NAMES, NextHop, Route
+from hostrouting.fib.model import FIRST_RULES
+from hostrouting.net.addresses import IPV4, IPV6, Address, address_bits, format_ipv4, parse_ipv4
+from hostrouting.net.routes import KINDS, PROTOCOL_NAMES, NextHop, Route
 from hostrouting.net.rules import Range, Rule
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ MULTIPATH: Final = Route(
 )
 IB0: Final = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
 DEFAULT: Final = "default via 10.224.0.1 dev eth0"
+IPV6_DEFAULT: Final = "default via fd00:1::1 dev eth0 metric 1024"
 LONGER: Final = "172.16.8.0/24 via 10.224.0.1 dev eth0"
 LOWER: Final = "9.0.0.0/8 dev eth0 scope link metric 3"
 #: By the reason: added routes, and what decides which addresses.
@@ -115,6 +118,28 @@ class RouteReadingContract:
         arrange(node, DEFAULT)
         return node
 
+    @pytest.fixture
+    def six(self, eth0: Node, backend: RouteBackend) -> Node:
+        """The same node with fd00:1::4/64 on eth0, its default route by fd00:1::1, and fd00:a::4/64 on ib0."""
+        if IPV6 not in backend.families:
+            pytest.skip("it knows no IPv6")
+        eth0.add_address("eth0", "fd00:1::4/64")
+        eth0.add_address("ib0", "fd00:a::4/64")
+        arrange(eth0, IPV6_DEFAULT)
+        return eth0
+
+    @pytest.fixture(params=[IPV4, IPV6])
+    def family(self, request: pytest.FixtureRequest) -> int:
+        """Each of both families."""
+        family: int = request.param
+        return family
+
+    @pytest.fixture
+    def world(self, family: int, request: pytest.FixtureRequest) -> Node:
+        """The node for the tests that are the same for both families."""
+        world: Node = request.getfixturevalue("six" if family == IPV6 else "eth0")
+        return world
+
     # --- links
 
     def test_links_come_with_state_and_addresses(self, eth0: Node, backend: RouteBackend) -> None:
@@ -201,25 +226,25 @@ class RouteReadingContract:
 
     # --- rules
 
-    def test_a_fresh_node_has_three_rules(self, node: Node, backend: RouteBackend) -> None:
-        """Local, main and default, in this order."""
-        fresh = [(0, LOCAL_TABLE), (32766, 254), (32767, 253)]
-        assert backend.rules() == [Rule(priority, table=table, protocol=2) for priority, table in fresh]
+    def test_the_rules_of_a_fresh_node(self, world: Node, family: int, backend: RouteBackend) -> None:
+        """Local and main, and of IPv4 default, in this order."""
+        assert backend.rules(family) == [rule for rule in FIRST_RULES if rule.family == family]
 
-    def test_rules_come_in_the_order_of_their_priority(self, eth0: Node, backend: RouteBackend) -> None:
+    def test_rules_come_in_the_order_of_their_priority(self, world: Node, family: int, backend: RouteBackend) -> None:
         """Rules of one priority keep their order of insertion; each has all of its selectors, and its action."""
+        rule, rest = partial(Rule, family=family), address_bits(family) - 32
         added = [
-            Rule(100, table=88, source=(parse_ipv4("10.224.0.4"), 32)),
-            Rule(100, action="blackhole", destination=(parse_ipv4("10.9.0.0"), 16)),
-            Rule(50, table=4000, destination=(parse_ipv4("172.16.0.0"), 16), inverted=True),
-            Rule(40, table=88, mark=1, mark_mask=0xFF, oif="eth0"),
-            Rule(30, table=88, iif="lo", tos=8, uids=Range(1000, 1001)),
-            Rule(20, table=88, ip_protocol=6, source_ports=Range(1, 2), destination_ports=Range(443, 444)),
-            Rule(10, table=254, suppress_prefix_length=0, suppress_group=1),
+            rule(100, table=88, source=(parse_ipv4("10.224.0.4") << rest, 32)),
+            rule(100, action="blackhole", destination=(parse_ipv4("10.9.0.0") << rest, 16)),
+            rule(50, table=4000, destination=(parse_ipv4("172.16.0.0") << rest, 16), inverted=True),
+            rule(40, table=88, mark=1, mark_mask=0xFF, oif="eth0"),
+            rule(30, table=88, iif="lo", tos=8, uids=Range(1000, 1001)),
+            rule(20, table=88, ip_protocol=6, source_ports=Range(1, 2), destination_ports=Range(443, 444)),
+            rule(10, table=254, suppress_prefix_length=0, suppress_group=1),
         ]
-        for rule in added:
-            eth0.add_rule(rule)
-        assert backend.rules()[1:8] == [*added[:1:-1], *added[:2]]
+        for one in added:
+            world.add_rule(one)
+        assert backend.rules(family)[1:8] == [*added[:1:-1], *added[:2]]
 
     # --- lookups
 
