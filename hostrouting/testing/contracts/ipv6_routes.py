@@ -10,13 +10,10 @@ import pytest
 from hostrouting.exceptions import RouteRejectedError
 from hostrouting.net.addresses import IPV6, Address, Prefix
 from hostrouting.net.changes import RouteChange
-from hostrouting.net.routes import NextHop
 from hostrouting.testing.contracts.routes import (
     IPV6_DEFAULT,
     RouteReadingContract,
     arrange,
-    ask,
-    deciding,
     find,
     route,
     shown,
@@ -29,17 +26,9 @@ if TYPE_CHECKING:
 _add, _remove = RouteChange.add, RouteChange.remove
 _NINE: Final = Prefix.parse("fd00:9::/32")
 OURS: Final = "fd00:9::/32 via fd00:1::1 dev eth0 proto 142 metric 1"
-OTHERS: Final = "fd00:9::/32 via fd00:a::9 dev ib0 metric 1"
 ON_LINK: Final = "fd00:9::/32 dev ib0 metric 1"
-LONGER: Final = "fd00:9:5::/48 dev ib0 metric 9"
-CONNECTED: Final = "fd00:a::/64 dev eth0 metric 1"
+OTHERS: Final = "fd00:9::/32 via fd00:a::9 dev ib0 metric 1"
 OFF_LINK: Final = "fd00:8::/32 via fd00:99::1 dev eth0 proto 142 metric 1"
-#: A route with two next hops, sorted.
-MULTIPATH: Final = attrs.evolve(
-    route("fd00:9::/32 dev eth0 metric 7"),
-    dev=None,
-    nexthops=(NextHop(Address.parse("fd00:1::9"), "eth0", weight=3), NextHop(Address.parse("fd00:a::9"), "ib0")),
-)
 #: Only packets from the uplink's network take it.
 FROM: Final = attrs.evolve(route("fd00:9::/32 dev ib0 metric 5"), from_prefix=Prefix.parse("fd00:1::/64"))
 
@@ -68,51 +57,6 @@ class Ipv6RoutesContract(RouteReadingContract):
         """Each has its family."""
         own = [str(one) for link in backend.links() for one in link.addresses if one.family == IPV6]
         assert own == ["::1/128", "fd00:1::4/64", "fd00:a::4/64"]
-
-    def test_ipv6_routes_are_read_in_order(self, six: Node, backend: RouteBackend) -> None:
-        """Of every kind and table; by network, then the longest prefix first, then the lower metric."""
-        ordered = [
-            "fd00:9::/64 via fd00:1::9 dev eth0 proto bgp metric 77",
-            "blackhole fd00:9::/48 metric 5",
-            "prohibit fd00:9::/48 metric 9",
-            "fd00:9::9 dev ib0 proto dhcp src fd00:a::4 metric 1024",
-            "unreachable fd00:9:1::/48 metric 4294967295",
-            "fd00:9:2::/48 via fe80::1 dev ib0 metric 1024",
-        ]
-        arrange(six, *reversed(ordered), "throw fd00:9::/32 table 1000 metric 1024")
-        near = [one for one in backend.routes(IPV6) if _NINE.covers(Address(IPV6, one.network))]
-        assert [str(one) for one in near if one.table == 254] == ordered
-        assert {"throw fd00:9::/32 table 1000 metric 1024"} == {str(one) for one in near if one.table == 1000}
-        assert "local fd00:1::4 dev eth0 table local proto kernel" in shown(backend, family=IPV6)
-        assert backend.routes_of(16, IPV6) == [one for one in near if one.prefix_length == 128]
-
-    def test_an_ipv6_route_by_several_gateways_is_one(self, six: Node, backend: RouteBackend) -> None:
-        """Its next hops are sorted, in a reading and in every answer."""
-        six.insert_route(MULTIPATH)
-        [found] = [one for one in backend.routes(IPV6) if one.network == _NINE.network]
-        assert found.fulfils(MULTIPATH)
-        assert [one.route for one in ask(backend, "fd00:9::1", "fd00:9::2", "fd00:9::3")] == [found] * 3
-
-    @pytest.mark.parametrize(
-        ("text", "address", "decided"),
-        [
-            (LONGER, "fd00:9:5::1", LONGER),
-            ("fd00:9::/32 dev ib0 metric 2", "fd00:9::1", OURS),
-            (CONNECTED, "fd00:a::9", CONNECTED),
-            (LONGER, "2001:db8::1", IPV6_DEFAULT),
-            (LONGER, "fd00:a::4", "local fd00:a::4 dev ib0 table local proto kernel"),
-            ("blackhole fd00:7::/32 metric 1", "fd00:7::1", "EINVAL"),
-            ("unreachable fd00:7::/32 metric 1", "fd00:7::1", "EHOSTUNREACH"),
-            ("prohibit fd00:7::/32 metric 1", "fd00:7::1", "EACCES"),
-            ("throw ::/0 metric 1", "fd00:7::1", "ENETUNREACH"),
-        ],
-    )
-    def test_the_deciding_ipv6_route_answers(
-        self, six: Node, backend: RouteBackend, text: str, address: str, decided: str
-    ) -> None:
-        """The longest prefix decides, then the lower metric, the kernel's own routes having 256."""
-        arrange(six, text, OURS)
-        assert deciding(backend, address) == decided
 
     def test_a_route_by_source_hides_the_others(self, six: Node, backend: RouteBackend) -> None:
         """Whatever the metrics: packets from elsewhere, or from nowhere yet, go to a shorter prefix."""

@@ -69,12 +69,12 @@ _FOREIGN: Final = {
         route("9.1.0.0/16 via 10.224.0.9 dev eth0 metric 77 proto bgp"),
         route("unreachable 9.3.0.0/16 table 99"),
         route("9.2.0.0/16 dev eth0 proto dhcp src 10.224.0.4"),
-        MULTIPATH,
+        MULTIPATH[IPV4],
     ],
     IPV6: [
         route("fd00:9::/32 via fd00:1::9 dev eth0 metric 9 src fd00:1::4"),
         route("prohibit fd00:9::/48 metric 3"),
-        ipv6_routes.MULTIPATH,
+        MULTIPATH[IPV6],
         ipv6_routes.FROM,
     ],
 }
@@ -103,7 +103,7 @@ class RouteBackendContract(ipv6_routes.Ipv6RoutesContract):
         wanted = [
             *map(route, ["blackhole 9.1.0.0/16", "9.2.0.0/16 dev ib0 table 1000"]),
             route("default via 10.224.0.1 dev eth0 metric 9"),
-            attrs.evolve(MULTIPATH, network=9 << 24 | 3 << 16, prefix_length=16),
+            attrs.evolve(MULTIPATH[IPV4], network=9 << 24 | 3 << 16, prefix_length=16),
             attrs.evolve(route("9.4.0.0/16 via 1.0.0.0 dev ib0"), onlink=True),
             attrs.evolve(route("9.5.0.0/16 dev ib0"), tos=8),
         ]

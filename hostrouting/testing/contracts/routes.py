@@ -19,25 +19,92 @@ if TYPE_CHECKING:
     from hostrouting.testing.node import Node
 
 _PROTOCOLS: Final = {name: number for number, name in PROTOCOL_NAMES.items()}
-#: A route with two next hops.
-MULTIPATH: Final = Route(
-    network=9 << 24,
-    prefix_length=8,
-    nexthops=(NextHop(Address.parse("10.224.0.9"), "eth0", weight=3), NextHop(None, "ib0")),
-    protocol=4,
-)
 IB0: Final = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
 DEFAULT: Final = "default via 10.224.0.1 dev eth0"
 IPV6_DEFAULT: Final = "default via fd00:1::1 dev eth0 metric 1024"
 LONGER: Final = "172.16.8.0/24 via 10.224.0.1 dev eth0"
 LOWER: Final = "9.0.0.0/8 dev eth0 scope link metric 3"
-#: By the reason: added routes, and what decides which addresses.
+#: By the family: a route with two next hops (of IPv6 they are sorted), and addresses that it decides.
+MULTIPATH: Final = {
+    IPV4: Route(
+        network=9 << 24,
+        prefix_length=8,
+        nexthops=(NextHop(Address.parse("10.224.0.9"), "eth0", weight=3), NextHop(None, "ib0")),
+        protocol=4,
+    ),
+    IPV6: Route(
+        network=0xFD000009 << 96,
+        prefix_length=32,
+        nexthops=(NextHop(Address.parse("fd00:1::9"), "eth0", weight=3), NextHop(Address.parse("fd00:a::9"), "ib0")),
+        metric=7,
+        family=IPV6,
+    ),
+}
+_NEIGHBOURS: Final = {
+    IPV4: ("9.1.1.1", "9.1.1.2", "9.1.1.3"),
+    IPV6: ("fd00:9::1", "fd00:9::2", "fd00:9::3"),
+}
+#: By the family: added routes, and what decides which addresses.
 DECIDED: Final = {
-    "longest prefix": ([LONGER], {"172.16.8.9": LONGER, "172.16.9.9": IB0, "192.0.2.1": DEFAULT}),
-    "lower metric": (["9.0.0.0/8 dev ib0 metric 7", LOWER], {"9.1.1.1": LOWER}),
-    "blackhole": (["blackhole 9.0.0.0/8"], {"9.1.1.1": "EINVAL"}),
-    "unreachable": (["unreachable 9.0.0.0/8"], {"9.1.1.1": "EHOSTUNREACH"}),
-    "prohibit": (["prohibit 9.0.0.0/8"], {"9.1.1.1": "EACCES"}),
+    IPV4: (
+        [
+            LONGER,
+            "9.0.0.0/8 dev ib0 metric 7",
+            LOWER,
+            "blackhole 11.0.0.0/8",
+            "unreachable 12.0.0.0/8",
+            "prohibit 13.0.0.0/8",
+        ],
+        {
+            "172.16.8.9": LONGER,
+            "172.16.9.9": IB0,
+            "192.0.2.1": DEFAULT,
+            "9.1.1.1": LOWER,
+            "11.1.1.1": "EINVAL",
+            "12.1.1.1": "EHOSTUNREACH",
+            "13.1.1.1": "EACCES",
+        },
+    ),
+    IPV6: (
+        [
+            "fd00:9:5::/48 dev ib0 metric 9",
+            "fd00:9::/32 dev ib0 metric 2",
+            "fd00:9::/32 dev eth0 metric 1",
+            "fd00:a::/64 dev eth0 metric 1",
+            "blackhole fd00:4::/32 metric 1",
+            "unreachable fd00:5::/32 metric 1",
+            "prohibit fd00:6::/32 metric 1",
+            "throw fd00:7::/32 metric 1",
+        ],
+        {
+            "fd00:9:5::1": "fd00:9:5::/48 dev ib0 metric 9",
+            "fd00:9::1": "fd00:9::/32 dev eth0 metric 1",
+            "fd00:a::9": "fd00:a::/64 dev eth0 metric 1",
+            "fd00:a::4": "local fd00:a::4 dev ib0 table local proto kernel",
+            "2001:db8::1": IPV6_DEFAULT,
+            "fd00:4::1": "EINVAL",
+            "fd00:5::1": "EHOSTUNREACH",
+            "fd00:6::1": "EACCES",
+            "fd00:7::1": "ENETUNREACH",
+        },
+    ),
+}
+#: By the family, routes of the table main in the kernel's order.
+_ORDERED: Final = {
+    IPV4: [
+        "9.0.0.0/8 via 10.224.0.9 dev eth0 proto dhcp",
+        "10.0.0.0/16 via 10.224.0.9 dev eth0 proto dhcp metric 5",
+        "10.0.0.0/8 via 10.224.0.9 dev eth0 proto dhcp",
+        "10.0.0.0/8 via 10.224.0.9 dev eth0 proto dhcp metric 9",
+    ],
+    IPV6: [
+        "fd00:9::/64 via fd00:1::9 dev eth0 proto bgp metric 77",
+        "blackhole fd00:9::/48 metric 5",
+        "prohibit fd00:9::/48 metric 9",
+        "fd00:9::9 dev ib0 proto dhcp src fd00:a::4 metric 1024",
+        "unreachable fd00:9:1::/48 metric 4294967295",
+        "fd00:9:2::/48 via fe80::1 dev ib0 metric 1024",
+    ],
 }
 
 
@@ -198,31 +265,23 @@ class RouteReadingContract:
         # The kernel chooses the order of the tables.
         assert sorted(str(one) for one in backend.routes() if 10 << 24 < one.network < 10 << 24 | 8 << 16) == texts
 
-    def test_a_multipath_route_shows_every_leg(self, eth0: Node, backend: RouteBackend) -> None:
-        """Next hops come in the kernel's order with gateway, device and weight.
+    def test_a_multipath_route_shows_every_leg(self, world: Node, family: int, backend: RouteBackend) -> None:
+        """Next hops come in the kernel's order (of IPv6, sorted) with gateway, device and weight.
 
         Neighbouring addresses leave by different devices, so the answer of a lookup names all of them.
         """
-        eth0.insert_route(MULTIPATH)
-        legs = "nexthop via 10.224.0.9 dev eth0 weight 3 nexthop dev ib0 weight 1"
-        found = find(backend, f"9.0.0.0/8 proto static {legs}")
-        assert found.nexthops == MULTIPATH.nexthops
+        world.insert_route(MULTIPATH[family])
+        [found] = [one for one in backend.routes(family) if one.fulfils(MULTIPATH[family])]
+        assert found.nexthops == MULTIPATH[family].nexthops
         assert found.devs == ("eth0", "ib0")
-        assert [answer.route for answer in ask(backend, "9.1.1.1", "9.1.1.2", "9.1.1.3")] == [found] * 3
+        assert [answer.route for answer in ask(backend, *_NEIGHBOURS[family])] == [found] * 3
 
-    def test_routes_of_one_table_are_ordered(self, eth0: Node, backend: RouteBackend) -> None:
-        """By network, then the longest prefix first, then the lower metric."""
-        ordered = [
-            f"{target} via 10.224.0.9 dev eth0 proto dhcp{metric}"
-            for target, metric in [
-                ("9.0.0.0/8", ""),
-                ("10.0.0.0/16", " metric 5"),
-                ("10.0.0.0/8", ""),
-                ("10.0.0.0/8", " metric 9"),
-            ]
-        ]
-        arrange(eth0, *reversed(ordered))
-        assert shown(backend, protocol=16) == ordered
+    def test_routes_of_one_table_are_ordered(self, world: Node, family: int, backend: RouteBackend) -> None:
+        """By network, then the longest prefix first, then the lower metric; those of one protocol, too."""
+        arrange(world, *reversed(_ORDERED[family]))
+        found = [one for one in backend.routes(family) if str(one) in _ORDERED[family]]
+        assert [*map(str, found)] == _ORDERED[family]
+        assert backend.routes_of(16, family) == [one for one in found if one.protocol == 16]
 
     # --- rules
 
@@ -248,12 +307,13 @@ class RouteReadingContract:
 
     # --- lookups
 
-    @pytest.mark.parametrize(("texts", "decided"), DECIDED.values(), ids=DECIDED)
-    def test_the_deciding_route_answers(
-        self, eth0: Node, backend: RouteBackend, texts: list[str], decided: dict[str, str]
-    ) -> None:
-        """The longest prefix decides, then the lower metric, whichever came first; a route that blocks has an errno."""
-        arrange(eth0, *texts)
+    def test_the_deciding_route_answers(self, world: Node, family: int, backend: RouteBackend) -> None:
+        """The longest prefix decides, then the lower metric, whichever came first; a route that blocks has an errno.
+
+        The kernel's own routes of IPv6 have the metric 256.
+        """
+        texts, decided = DECIDED[family]
+        arrange(world, *texts)
         assert {address: deciding(backend, address) for address in decided} == decided
 
     def test_the_nodes_own_address_is_decided_by_its_owner(self, eth0: Node, backend: RouteBackend) -> None:
