@@ -13,9 +13,10 @@ from hostrouting.exceptions import LinkNotFoundError, RouteRejectedError
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.routes import SCOPE_LINK, ObservedRoute
-from hostrouting.testing.contracts import ipv6_routes
 from hostrouting.testing.contracts.routes import (
+    BY_SOURCE,
     MULTIPATH,
+    RouteReadingContract,
     arrange,
     deciding,
     find,
@@ -38,9 +39,13 @@ THEIRS: Final = "9.0.0.0/8 via 10.224.0.9 dev eth0 proto dhcp"
 OTHERS: Final = "9.0.0.0/8 via 10.224.0.8 dev eth0"
 ON_LINK: Final = "9.0.0.0/8 dev eth0 proto 142 scope link"
 OFF_LINK: Final = "8.0.0.0/8 via 192.0.2.1 dev eth0 proto 142"
+IPV6_OURS: Final = "fd00:9::/32 via fd00:1::1 dev eth0 proto 142 metric 1"
+IPV6_ON_LINK: Final = "fd00:9::/32 dev ib0 metric 1"
+IPV6_OTHERS: Final = "fd00:9::/32 via fd00:a::9 dev ib0 metric 1"
+IPV6_OFF_LINK: Final = "fd00:8::/32 via fd00:99::1 dev eth0 proto 142 metric 1"
 #: ON_LINK, as a removal names it.
 ABSENT: Final = ObservedRoute(9 << 24, 8, dev="eth0", protocol=142, scope=SCOPE_LINK)
-#: By the family, additions beside THEIRS (of IPv6: beside OTHERS), and the errno of their refusal.
+#: By the family, additions beside THEIRS (of IPv6: beside IPV6_OTHERS), and the errno of their refusal.
 REFUSED: Final = {
     IPV4: [
         (_add, "9.0.0.0/8 via 172.16.0.9 dev ib0 proto 142", errno.EEXIST),
@@ -52,18 +57,18 @@ REFUSED: Final = {
         (_add, "8.0.0.0/8 dev eth0 src 10.224.0.99", errno.EINVAL),
     ],
     IPV6: [
-        (_add, ipv6_routes.OURS, errno.EEXIST),
-        (_add, ipv6_routes.ON_LINK, errno.EEXIST),
+        (_add, IPV6_OURS, errno.EEXIST),
+        (_add, IPV6_ON_LINK, errno.EEXIST),
         (_add, "fd00:a::/64 via fd00:1::1 dev eth0 metric 256", errno.EEXIST),
-        (_add, ipv6_routes.OFF_LINK, errno.EHOSTUNREACH),
+        (_add, IPV6_OFF_LINK, errno.EHOSTUNREACH),
         (_add, "fd00:8::/32 dev down0 metric 1", errno.ENETDOWN),
         (_add, "fd00:8::/32 dev eth0 src fd00:1::99 metric 1", errno.EINVAL),
     ],
 }
 #: By the family, what the tests of both take.
-_OURS: Final = {IPV4: OURS, IPV6: ipv6_routes.OURS}
+_OURS: Final = {IPV4: OURS, IPV6: IPV6_OURS}
 _NEAR: Final = {IPV4: ON_LINK, IPV6: "fd00:9::/32 dev eth0 proto 142"}
-_OFF_LINK: Final = {IPV4: OFF_LINK, IPV6: ipv6_routes.OFF_LINK}
+_OFF_LINK: Final = {IPV4: OFF_LINK, IPV6: IPV6_OFF_LINK}
 _FOREIGN: Final = {
     IPV4: [
         route("9.1.0.0/16 via 10.224.0.9 dev eth0 metric 77 proto bgp"),
@@ -75,7 +80,7 @@ _FOREIGN: Final = {
         route("fd00:9::/32 via fd00:1::9 dev eth0 metric 9 src fd00:1::4"),
         route("prohibit fd00:9::/48 metric 3"),
         MULTIPATH[IPV6],
-        ipv6_routes.FROM,
+        BY_SOURCE,
     ],
 }
 
@@ -85,8 +90,18 @@ def metrics(kind: int, value: int) -> Extra:
     return ((8, struct.pack("=HHI", 8, kind, value)),)
 
 
-class RouteBackendContract(ipv6_routes.Ipv6RoutesContract):
+class RouteBackendContract(RouteReadingContract):
     """Each test has a fresh `node` with a loopback device that is up, and nothing else; `backend` sees that node."""
+
+    def _refused(self, backend: RouteBackend, *changes: RouteChange) -> RouteRejectedError:
+        """Apply a batch that must be refused; assert that nothing changed."""
+        before = [*map(backend.routes, backend.families)]
+        with pytest.raises(RouteRejectedError) as caught:
+            backend.apply(changes)
+        assert [*map(backend.routes, backend.families)] == before
+        assert caught.value.rolled_back
+        assert caught.value.left_behind == []
+        return caught.value
 
     # --- applying
 
@@ -199,7 +214,7 @@ class RouteBackendContract(ipv6_routes.Ipv6RoutesContract):
         No addition makes one IPv6 route of two.
         """
         world.add_link("down0", up=False)
-        arrange(world, {IPV4: THEIRS, IPV6: ipv6_routes.OTHERS}[family])
+        arrange(world, {IPV4: THEIRS, IPV6: IPV6_OTHERS}[family])
         for verb, wanted, number in REFUSED[family]:
             error = self._refused(backend, verb(route(wanted)))
             told = [(refusal.change, refusal.errno) for refusal in error.refusals]
@@ -290,3 +305,28 @@ class RouteBackendContract(ipv6_routes.Ipv6RoutesContract):
         error = self._refused(backend, *changes)
         assert [refusal.change for refusal in error.refusals] == [str(change) for change in changes[::2]]
         assert {refusal.errno for refusal in error.refusals} == {errno.ENETUNREACH}
+
+    # --- IPv6
+
+    def test_a_batch_has_routes_of_both_families(self, six: Node, backend: RouteBackend) -> None:
+        """All are added, all are removed, or none."""
+        texts = [IPV6_OURS, "9.0.0.0/8 via 10.224.0.1 dev eth0 proto 142"]
+        backend.apply([_add(route(text)) for text in texts])
+        held = [find(backend, text) for text in texts]
+        self._refused(backend, *map(_remove, held), _add(route(IPV6_OFF_LINK)))
+        backend.apply([*map(_remove, held)])
+        assert backend.routes_of(142) == backend.routes_of(142, IPV6) == []
+
+    def test_a_replaced_ipv6_route_leaves_its_place_first(self, six: Node, backend: RouteBackend) -> None:
+        """Two routes by gateways would become one."""
+        arrange(six, IPV6_OURS)
+        change = RouteChange.replace(find(backend, IPV6_OURS), route(IPV6_OTHERS))
+        self._refused(backend, change, _add(route(IPV6_OFF_LINK)))
+        backend.apply([change])
+        assert place(backend, IPV6) == [IPV6_OTHERS]
+
+    def test_a_removal_of_ipv6_never_takes_another_route(self, six: Node, backend: RouteBackend) -> None:
+        """A deletion without a gateway fits a route by any gateway of the device: it is not sent."""
+        arrange(six, IPV6_OTHERS, IPV6_ON_LINK)
+        error = self._refused(backend, _remove(find(backend, IPV6_ON_LINK)))
+        assert f"the kernel would remove '{IPV6_OTHERS}' instead" in str(error)

@@ -7,10 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
 import pytest
 
 from hostrouting.fib.model import FIRST_RULES
-from hostrouting.net.addresses import IPV4, IPV6, Address, address_bits, format_ipv4, parse_ipv4
+from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits, format_ipv4, parse_ipv4
 from hostrouting.net.routes import KINDS, PROTOCOL_NAMES, NextHop, Route
 from hostrouting.net.rules import Range, Rule
 
@@ -128,6 +129,10 @@ def route(text: str) -> Route:
     )
 
 
+#: Only packets from the uplink's network take it.
+BY_SOURCE: Final = attrs.evolve(route("fd00:9::/32 dev ib0 metric 5"), from_prefix=Prefix.parse("fd00:1::/64"))
+
+
 def arrange(node: Node, *texts: str) -> None:
     """Append foreign routes."""
     for text in texts:
@@ -140,9 +145,9 @@ def shown(backend: RouteBackend, **fields: Any) -> list[str]:
     return [str(one) for one in routes if all(getattr(one, name) == fields[name] for name in fields)]
 
 
-def place(backend: RouteBackend) -> list[str]:
-    """Return the routes of 9.0.0.0/8, which the tests of places use, in their order."""
-    return shown(backend, network=9 << 24)
+def place(backend: RouteBackend, family: int = IPV4) -> list[str]:
+    """Return the routes of 9.0.0.0/8 or fd00:9::/32, which the tests of places use, in their order."""
+    return shown(backend, family=family, network=9 << 24 if family == IPV4 else 0xFD000009 << 96)
 
 
 def find(backend: RouteBackend, text: str) -> ObservedRoute:
@@ -248,6 +253,11 @@ class RouteReadingContract:
         eth0.set_up("ib0", up=False)
         assert known() == [[], [], []]
 
+    def test_links_have_addresses_of_both_families(self, six: Node, backend: RouteBackend) -> None:
+        """Each has its family."""
+        own = [str(one) for link in backend.links() for one in link.addresses if one.family == IPV6]
+        assert own == ["::1/128", "fd00:1::4/64", "fd00:a::4/64"]
+
     # --- routes
 
     def test_routes_of_every_kind_are_read(self, eth0: Node, backend: RouteBackend) -> None:
@@ -315,6 +325,14 @@ class RouteReadingContract:
         texts, decided = DECIDED[family]
         arrange(world, *texts)
         assert {address: deciding(backend, address) for address in decided} == decided
+
+    def test_a_route_by_source_hides_the_others(self, six: Node, backend: RouteBackend) -> None:
+        """Whatever the metrics: packets from elsewhere, or from nowhere yet, go to a shorter prefix."""
+        arrange(six, "fd00:9::/32 dev eth0 metric 1")
+        six.insert_route(BY_SOURCE)
+        asked, *sources = (Address.parse(text).number for text in ("fd00:9::1", "fd00:1::4", "fd00:a::4"))
+        answers = backend.lookup([asked] * 3, sources=[*sources, None], family=IPV6)
+        assert [str(one.route) for one in answers] == [str(BY_SOURCE), IPV6_DEFAULT, IPV6_DEFAULT]
 
     def test_the_nodes_own_address_is_decided_by_its_owner(self, eth0: Node, backend: RouteBackend) -> None:
         """An own address is local on the device that holds it, not on lo; so is the broadcast address."""
