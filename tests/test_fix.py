@@ -8,6 +8,7 @@ import attrs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import small_world
+from support.announced_worlds import bounds
 from support.examples import FEW
 from support.kernel import needs_kernel
 from support.overlap_worlds import CIDRS, World, worlds
@@ -16,7 +17,6 @@ from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import BackendError
 from hostrouting.fix import fixed
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.net.addresses import bounds
 from hostrouting.net.default_route import default_routes
 from hostrouting.net.routes import LOCAL_TABLE, OUR_PROTOCOL, Route
 from hostrouting.route_overlap.task import announced_fabric, prove_config

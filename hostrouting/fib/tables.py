@@ -51,12 +51,8 @@ class Tables:
 
     def routes(self, family: int = IPV4) -> Iterator[ObservedRoute]:
         """Yield every route of a family, in the order of a dump."""
-        return chain.from_iterable(self.buckets(family))
-
-    def buckets(self, family: int) -> Iterator[Bucket]:
-        """Yield every bucket of a family, in the order of a dump."""
         keys = [key for key in self._buckets if key[0] == family]
-        return map(self.bucket, sorted(keys, key=lambda key: (key[1], key[2], -key[3])))
+        return chain.from_iterable(map(self.bucket, sorted(keys, key=lambda key: (key[1], key[2], -key[3]))))
 
     def bucket(self, key: Key) -> Bucket:
         """Return the routes of one table to one network."""

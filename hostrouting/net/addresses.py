@@ -230,16 +230,6 @@ def parse_cidr(text: str) -> tuple[int, int]:
     return _read_cidr(text, IPV4)
 
 
-def bounds(cidr: str) -> tuple[int, int]:
-    """Return the first and the last address of an IPv4 CIDR, which may have host bits.
-
-    >>> bounds("10.0.0.5/30") == (0x0A000004, 0x0A000007)
-    True
-    """
-    address, length = parse_cidr(cidr)
-    return address & netmask(length), address | ~netmask(length) & 0xFFFFFFFF
-
-
 # An apply reads each destination of its config three times.
 @lru_cache(1 << 14)
 def _read_cidr(text: str, family: int) -> tuple[int, int]:

@@ -5,10 +5,8 @@ Both boot scripts read them alike: `own_defaults` in `boot/assets/shared.sh`.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from hostrouting.net.addresses import IPV4
 from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, preference
 
 if TYPE_CHECKING:
@@ -36,10 +34,7 @@ def default_route(observed: Iterable[ObservedRoute]) -> ObservedRoute | None:
     The kernel marks a next hop without carrier as dead only if `ignore_routes_with_linkdown` is set.
     """
     alive = (route for route in default_routes(observed) if not all(hop.dead for hop in route.hops))
-    first = next(alive, None)
-    if first is None or first.family == IPV4:
-        return first
-    return max((first, *(route for route in alive if route.metric == first.metric)), key=preference)
+    return min(alive, key=_rank, default=None)
 
 
 def leads_out_by(observed: Iterable[ObservedRoute], devs: Sequence[str]) -> bool:
@@ -53,12 +48,9 @@ def best_default_devs(observed: Iterable[ObservedRoute]) -> tuple[str, ...]:
     Of IPv6 routes with one metric those with the highest router preference count. There are several devices if such a
     route has several next hops, or several routes are equal.
     """
-    by_rank: dict[tuple[int, int], list[str]] = defaultdict(list)
-    for route in default_routes(observed):
-        for hop in route.hops:
-            if not hop.dead:
-                by_rank[route.metric, -preference(route)].append(hop.dev)
-    return tuple(dict.fromkeys(by_rank[min(by_rank)])) if by_rank else ()
+    alive = [(_rank(route), hop.dev) for route in default_routes(observed) for hop in route.hops if not hop.dead]
+    best = min(alive)[0] if alive else None
+    return tuple(dict.fromkeys(dev for rank, dev in alive if rank == best))
 
 
 def expected_exit(ipv4: Iterable[ObservedRoute], ipv6: Iterable[ObservedRoute]) -> tuple[str, ...]:
@@ -74,3 +66,7 @@ def expected_exit(ipv4: Iterable[ObservedRoute], ipv6: Iterable[ObservedRoute]) 
 def _is_usual(route: ObservedRoute) -> bool:
     for_all_packets = route.table == MAIN_TABLE and not route.tos and route.from_prefix is None
     return for_all_packets and route.expires >= 0 and route.kind == "unicast" and route.protocol != OUR_PROTOCOL
+
+
+def _rank(route: ObservedRoute) -> tuple[int, int]:
+    return route.metric, -preference(route)

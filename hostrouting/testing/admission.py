@@ -15,7 +15,7 @@ from hostrouting.net.changes import is_deleted_by
 from hostrouting.net.routes import DEVICELESS_KINDS, LOCAL_TABLE, MAIN_TABLE, SCOPE_HOST, SCOPE_LINK, NextHop, signature
 from hostrouting.net.rules import Rule
 from hostrouting.testing import ipv6
-from hostrouting.testing.consequences import with_bucket, with_state
+from hostrouting.testing.consequences import together, with_bucket, with_state
 from hostrouting.testing.faults import Refused
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def removed(fib: Fib, route: Route | ObservedRoute) -> Fib:
     first = next((other for other in bucket if is_deleted_by(route, other)), None)
     if first is None:
         raise Refused(errno.ESRCH)
-    gone = [first] if route.gateway else ipv6.together(bucket, first)
+    gone = [first] if route.gateway else together(bucket, first)
     return with_bucket(fib, key_of(route), tuple(other for other in bucket if other not in gone))
 
 

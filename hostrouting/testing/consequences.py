@@ -14,6 +14,7 @@ import attrs
 
 from hostrouting.fib.tables import deleted, inserted, key_of
 from hostrouting.net.addresses import IPV4, IPV6, netmask
+from hostrouting.net.changes import may_merge
 from hostrouting.net.routes import (
     FLAG_DEAD,
     FLAG_LINKDOWN,
@@ -22,9 +23,9 @@ from hostrouting.net.routes import (
     SCOPE_HOST,
     SCOPE_LINK,
     ObservedRoute,
+    place,
     signature,
 )
-from hostrouting.testing import ipv6
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,12 +80,10 @@ def address_added(fib: Fib, name: str, new: DeviceAddress) -> Fib:
 
 
 def address_removed(fib: Fib, name: str, gone: DeviceAddress) -> Fib:
-    """Remove an address: the routes that the kernel made for it go, and those of the main table that send from it.
+    """Remove an IPv4 address: the routes that the kernel made for it go, and those of the main table that send from it.
 
     Its secondary addresses go first. With the last address of a device, all its routes go.
     """
-    if gone.family == IPV6:
-        return ipv6.address_removed(fib, name, gone)
     if not gone.secondary:
         for other in fib.devices[name].addresses:
             if other.secondary and same_subnet(gone, other):
@@ -121,9 +120,7 @@ def own_routes(fib: Fib, device: Device, address: DeviceAddress) -> list[Observe
 
 
 def with_own_routes(fib: Fib, name: str, address: DeviceAddress) -> Fib:
-    """Return the model with the routes that the kernel makes for an address of a device, see `own_routes`."""
-    if address.family == IPV6:
-        return ipv6.with_network(fib, name, address)
+    """Return the model with the routes that the kernel makes for an IPv4 address, see `own_routes`."""
     device = fib.devices[name]
     for route in own_routes(fib, device, address):
         # The kernel refuses a source that is not local. If the local route of a primary address was deleted, its
@@ -135,6 +132,13 @@ def with_own_routes(fib: Fib, name: str, address: DeviceAddress) -> Fib:
             if signature(route) not in map(signature, bucket):
                 fib = with_bucket(fib, key, inserted(bucket, with_state(route, device), last=True))
     return fib
+
+
+def together(bucket: Bucket, route: ObservedRoute) -> list[ObservedRoute]:
+    """Return the routes that are next hops of one route with this one, which is among them; see `testing.ipv6`."""
+    if route.family == IPV4 or not may_merge(route):
+        return [route]
+    return [other for other in bucket if may_merge(other) and place(other) == place(route)]
 
 
 def with_state(route: ObservedRoute, device: Device) -> ObservedRoute:
@@ -177,10 +181,10 @@ def _with_hops(fib: Fib, name: str, *, dead: bool, spare_local: bool = False, sp
     def change(route: ObservedRoute, bucket: Bucket) -> ObservedRoute | None:
         if (spare_local and route.scope == SCOPE_HOST) or (spare_ipv6 and route.family == IPV6):
             return route
-        together = [hop for part in ipv6.together(bucket, route) for hop in part.hops]
-        if name not in {hop.dev for hop in together}:
+        all_hops = [hop for part in together(bucket, route) for hop in part.hops]
+        if name not in {hop.dev for hop in all_hops}:
             return route
-        if dead and all(hop.dead or hop.dev == name for hop in together):
+        if dead and all(hop.dead or hop.dev == name for hop in all_hops):
             return None
         hops = tuple(hop._replace(dead=dead if hop.dev == name else hop.dead) for hop in route.nexthops)
         return route._replace(nexthops=hops, flags=route.flags & ~FLAG_DEAD)

@@ -50,7 +50,9 @@ class MemoryBackend(Node):
     It refuses each change that the kernel refuses, with the kernel's errno and words. `fail_at` lets a change fail, and
     `steps.plan` lets another program act within a batch. `fib` is the node as it is now. `events` announces the changes
     of the handles, but not the routes that come and go with a device or an address, of which the kernel announces some.
-    A feature that it does not model (nexthop objects, for example) raises ValueError.
+    A feature that it does not model (nexthop objects, for example) raises ValueError. It forwards no IPv6 packets, so
+    it has no anycast addresses; and it shows each IPv6 route, though a dump of the kernel's may leave one out that
+    stands between two next hops of another.
     """
 
     families: tuple[int, ...] = (IPV4, IPV6)
@@ -61,8 +63,6 @@ class MemoryBackend(Node):
         self.fib: Fib = attrs.evolve(Fib.of([], []), merged=True)
         #: The steps of batches, those of rollbacks counted in.
         self.steps: Operations = Operations()
-        #: If it forwards IPv6, each network of a new address has an anycast address.
-        self.forwards_ipv6: bool = False
         self._unplugged: set[str] = set()
         own, own_ipv6 = (DeviceAddress.parse(text)._replace(scope=SCOPE_HOST) for text in ("127.0.0.1/8", "::1/128"))
         self._add_device("lo", loopback=True, addresses=(own,))
@@ -78,9 +78,9 @@ class MemoryBackend(Node):
 
     def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         """See `RouteBackend.routes`."""
-        if family == IPV6:
-            return [route for bucket in self.fib.tables.buckets(IPV6) for route in ipv6.dumped(bucket)]
-        return list(map(shown, self.fib.tables.routes()))
+        found = map(self.shown, self.fib.tables.routes(family))
+        # The next hops of an IPv6 route are shown as one.
+        return list(dict.fromkeys(found) if family == IPV6 else found)
 
     def routes_of(self, protocol: int, family: int = IPV4) -> list[ObservedRoute]:
         """See `RouteBackend.routes_of`."""
@@ -169,7 +169,8 @@ class MemoryBackend(Node):
         self.fib = ipv6.with_multicast(self.fib, name)
         self._announce_device(name)
         for address in self.fib.devices[name].addresses:
-            self.fib = consequences.with_own_routes(self.fib, name, address)
+            own = ipv6.with_network if address.family == IPV6 else consequences.with_own_routes
+            self.fib = own(self.fib, name, address)
 
     def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """See `Node.add_address`; the address gets no broadcast address."""
@@ -178,10 +179,8 @@ class MemoryBackend(Node):
         same = [other for other in device.addresses if other.address == new.address]
         if any(new.family == IPV6 or consequences.same_subnet(new, other) for other in same):
             raise Refused(errno.EEXIST, "Address already assigned").of(f"address {address} on {dev}")
-        if new.family == IPV4:
-            self.fib = consequences.address_added(self.fib, dev, new)
-        else:
-            self.fib = ipv6.address_added(self.fib, dev, new, forwards=self.forwards_ipv6)
+        family = ipv6 if new.family == IPV6 else consequences
+        self.fib = family.address_added(self.fib, dev, new)
         new = next(own for own in self.fib.devices[dev].addresses if own[:3] == new[:3])
         self.events.announce(AddressEvent("set", dev, new))
 
@@ -192,7 +191,8 @@ class MemoryBackend(Node):
         gone = next((own for own in device.addresses if own[:3] == wanted[:3]), None)
         if gone is None:
             raise Refused(errno.EADDRNOTAVAIL, "Address not found").of(f"address {address} on {dev}")
-        self.fib = consequences.address_removed(self.fib, dev, gone)
+        family = ipv6 if gone.family == IPV6 else consequences
+        self.fib = family.address_removed(self.fib, dev, gone)
         together = [own for own in device.addresses if own not in self.fib.devices[dev].addresses]
         # The primary one goes last.
         together.sort(key=attrgetter("secondary"), reverse=True)

@@ -117,9 +117,7 @@ class KernelNode(Node):
             settings = "/proc/sys/net/ipv4/conf/{all,default}/promote_secondaries"
             node.run("bash", "-c", f"for setting in {settings}; do echo 0 > $setting; done")
             # No link-local addresses, which come some time after their link.
-            node.run(
-                "bash", "-c", "[[ ! -d /proc/sys/net/ipv6 ]] || echo 1 > /proc/sys/net/ipv6/conf/default/addr_gen_mode"
-            )
+            node.run("bash", "-c", "cd /proc/sys/net/ipv6/conf/default || exit 0; echo 1 > addr_gen_mode")
             node.ip("link", "set", "lo", "up")
             yield node
         finally:

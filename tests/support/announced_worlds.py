@@ -14,7 +14,7 @@ from support.overlap_worlds import ScriptRun, World, run_script, worlds
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.ports import Routing
-from hostrouting.net.addresses import bounds, format_ipv4, parse_cidr, parse_ipv4
+from hostrouting.net.addresses import format_ipv4, netmask, parse_cidr, parse_ipv4
 from hostrouting.net.routes import Route
 from hostrouting.net.rules import Rule
 from hostrouting.route_overlap import OverlapReport, prove_egress
@@ -27,6 +27,12 @@ _ABSENT = "00155D33FF1D"
 #: A name that a shell and the batches of `ip` would split, expand or cut.
 _ODD = "*o'd\"d#0"
 _NETWORKS = ("10.1.0.0/16", "10.2.0.0/16", "10.3.0.0/16", "192.168.0.0/16")
+
+
+def bounds(cidr: str) -> tuple[int, int]:
+    """Return the first and the last address of an IPv4 CIDR."""
+    address, length = parse_cidr(cidr)
+    return address & netmask(length), address | ~netmask(length) & 0xFFFFFFFF
 
 
 class Announced(NamedTuple):

@@ -16,7 +16,17 @@ import attrs
 from hypothesis import strategies as st
 
 from hostrouting.fib import Packet
-from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits, format_address, parse_cidr, parse_ipv4
+from hostrouting.net.addresses import (
+    IPV4,
+    IPV6,
+    Address,
+    Prefix,
+    address_bits,
+    format_address,
+    is_link_local,
+    parse_cidr,
+    parse_ipv4,
+)
 from hostrouting.net.changes import RouteChange, is_deleted_by
 from hostrouting.net.routes import DEVICELESS_KINDS, NextHop, ObservedRoute, Route
 from hostrouting.net.rules import Range, Rule
@@ -114,12 +124,13 @@ def routes(draw: st.DrawFn, *, protocols: Sequence[int] = (142,), family: int = 
     """A desired route of the small world; the kernel may refuse it."""
     network, length = _cidr(draw(st.sampled_from(DESTINATIONS)), family)
     is_ipv6 = family == IPV6
+    gateway = draw(_gateways(family))
     shape = draw(st.sampled_from(["gateway", "gateway", "gateway", "link", "link", "multipath", "nowhere", "local"]))
     kind = {"nowhere": draw(st.sampled_from(sorted(DEVICELESS_KINDS))), "local": "local"}.get(shape, "unicast")
     return Route(
         network=network,
         prefix_length=length,
-        gateway=draw(_gateways(family)) if shape == "gateway" else None,
+        gateway=gateway if shape == "gateway" else None,
         dev=draw(devices()) if shape in {"gateway", "link", "local"} else None,
         metric=draw(st.sampled_from([1, 50, 256, 1024, 1024, 4294967295] if is_ipv6 else [0, 0, 0, 50, 4294967295])),
         table=draw(st.sampled_from(_TABLES)),
@@ -127,7 +138,8 @@ def routes(draw: st.DrawFn, *, protocols: Sequence[int] = (142,), family: int = 
         kind=kind,
         source=draw(st.none() | _own_addresses(family)) if shape != "nowhere" else None,
         nexthops=draw(_next_hops(family)) if shape == "multipath" else (),
-        onlink=draw(st.booleans()) if shape == "gateway" else False,
+        # The model knows no other on-link gateways of IPv6.
+        onlink=shape == "gateway" and (not is_ipv6 or is_link_local(gateway.number)) and draw(st.booleans()),
         tos=0 if is_ipv6 else draw(st.sampled_from([0, 0, 0, 8])),
         from_prefix=draw(_sources()) if is_ipv6 else None,
         family=family,

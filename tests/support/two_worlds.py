@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from itertools import groupby
 from typing import Any
 
 from hypothesis import strategies as st
@@ -16,17 +17,18 @@ from support.small_world import packets, places, selecting_rules
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
 from hostrouting.fib import Packet
 from hostrouting.fib.model import resting
-from hostrouting.fib.tables import Bucket
+from hostrouting.fib.tables import Bucket, key_of
 from hostrouting.host import NetworkEvents
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.events import NetlinkEvents
-from hostrouting.net.addresses import IPV4, IPV6, format_address, format_ipv4
+from hostrouting.net.addresses import IPV4, IPV6, format_address, format_ipv4, mask_of
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.events import AddressEvent, DeviceEvent, NetworkEvent, RouteEvent, RuleEvent
-from hostrouting.net.routes import Lookup, ObservedRoute, Place, Route, place
+from hostrouting.net.routes import LOCAL_TABLE, Lookup, ObservedRoute, Place, Route, place
 from hostrouting.net.rules import Rule
 from hostrouting.testing import KernelNode, MemoryBackend
-from hostrouting.testing.consequences import with_device
+from hostrouting.testing.consequences import together, with_bucket, with_device
+from hostrouting.testing.ipv6 import with_own_route
 from hostrouting.watch.known import after, fits
 from phases import Context
 
@@ -43,6 +45,49 @@ def of_its_family(make: Callable[..., st.SearchStrategy[Any]], **options: object
     return st.runner().flatmap(lambda machine: make(family=machine.family, **options))
 
 
+class MemoryRouter(MemoryBackend):
+    """The model with what it leaves out of the kernel's IPv6: a router's anycast addresses, and gaps in dumps."""
+
+    def routes(self, family: int = IPV4) -> list[ObservedRoute]:
+        """Leave out what stands between two next hops of a route: the kernel goes on behind the last one."""
+        if family == IPV4:
+            return super().routes()
+        found, passed = [], set[int]()
+        for _, group in groupby(self.fib.tables.routes(IPV6), key_of):
+            bucket = tuple(group)
+            for number, route in enumerate(bucket):
+                if id(route) not in passed:
+                    last = bucket.index(together(bucket, route)[-1])
+                    behind = bucket[number : last + 1]
+                    passed |= {id(other) for other in behind if other.from_prefix == route.from_prefix}
+                    found.append(self.shown(route))
+        return found
+
+    def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
+        """A new network has an address of any of its routers."""
+        before = self._anycast(dev)
+        super().add_address(dev, address, peer=peer)
+        for network in self._anycast(dev) - before:
+            self.fib = with_own_route(self.fib, dev, network, 128, table=LOCAL_TABLE, kind="anycast")
+
+    def remove_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
+        """That address goes with the network."""
+        before = self._anycast(dev)
+        super().remove_address(dev, address, peer=peer)
+        for network in before - self._anycast(dev):
+            key = IPV6, LOCAL_TABLE, network, 128
+            bucket = self.fib.tables.bucket(key)
+            ours = (one for one in bucket if (one.kind, one.metric, one.devs) == ("anycast", 0, (dev,)))
+            gone = next((one for one in ours if one.from_prefix is None), None)
+            self.fib = with_bucket(self.fib, key, tuple(one for one in bucket if one is not gone))
+
+    def _anycast(self, dev: str) -> set[int]:
+        device = self.fib.devices.get(dev)
+        held = [own for own in device.addresses if own.family == IPV6] if device else []
+        # Longer prefixes have none.
+        return {own.local & mask_of(IPV6, own.prefix_length) for own in held if own.prefix_length <= 126}
+
+
 class TwoWorlds(RuleBasedStateMachine):
     """One node twice: in memory and in the kernel."""
 
@@ -54,8 +99,7 @@ class TwoWorlds(RuleBasedStateMachine):
         self.node = self.stack.enter_context(KernelNode.made())
         let_packets_in(self.node)
         self.kernel = NetlinkBackend(netns=self.node.name)
-        self.memory = MemoryBackend()
-        self.memory.forwards_ipv6 = True
+        self.memory = MemoryRouter()
         if {str(route) for route in self.kernel.routes()} >= {OF_OLD_KERNELS}:
             self.memory.insert_route(
                 Route.parse("127.0.0.0/32", dev="lo", kind="broadcast", table=255, protocol=2, source="127.0.0.1")

@@ -1,6 +1,7 @@
 """The route contract fails for backends that are almost right."""
 
 from collections.abc import Sequence
+from inspect import signature
 from typing import Any
 
 import pytest
@@ -60,5 +61,7 @@ def test_the_contract_notices(broken: type[MemoryBackend], promise: str, failure
     backend = broken()
     backend.add_link("eth0")
     backend.add_address("eth0", "10.224.0.4/16")
+    test = getattr(RouteBackendContract(), promise)
+    given = {"eth0": backend, "world": backend, "backend": backend, "family": IPV4}
     with pytest.raises(failure):
-        getattr(RouteBackendContract(), promise)(backend, backend)
+        test(**{name: given[name] for name in signature(test).parameters})

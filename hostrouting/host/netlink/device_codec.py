@@ -147,7 +147,7 @@ _AF_BRIDGE: Final = 7
 
 _ndmsg = struct.Struct("=BxxxiHBB")
 # Requests for dumps; the family 0 asks for both.
-NEIGHBOURS: Final = Request(30, _ndmsg.pack(0, 0, 0, 0, 0), "ip neighbour")
+NEIGHBOURS: Final = Request(30, bytes(_ndmsg.size), "ip neighbour")
 STATIONS: Final = Request(30, _ndmsg.pack(_AF_BRIDGE, 0, 0, 0, 0), "bridge fdb")
 
 _NDA_DST, _NDA_LLADDR, _NDA_VLAN, _NDA_MASTER, _NDA_PROTOCOL, _NDA_FLAGS_EXT = 1, 2, 5, 9, 12, 15

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _fib_rule = struct.Struct("=8BI")
 #: By the family.
 RULES: Final = {
-    family: Request(34, _fib_rule.pack(family, 0, 0, 0, 0, 0, 0, 0, 0), f"ip -{digit} rule")
+    family: Request(34, bytes([family, *bytes(_fib_rule.size - 1)]), f"ip -{digit} rule")
     for family, digit in ((IPV4, 4), (IPV6, 6))
 }
 

@@ -8,13 +8,21 @@ import pytest
 
 from hostrouting.exceptions import RouteRejectedError
 from hostrouting.host import RouteBackend
-from hostrouting.net.addresses import IPV6, Address, format_ipv4, parse_ipv4
+from hostrouting.net.addresses import IPV4, IPV6, Address, format_ipv4, parse_ipv4
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.routes import NextHop, Route
 from hostrouting.net.rules import Rule
 from hostrouting.testing import Node
-from hostrouting.testing.contracts import ipv6_routes
-from hostrouting.testing.contracts.route_changes import ABSENT, ON_LINK, OURS, THEIRS, RouteBackendContract, metrics
+from hostrouting.testing.contracts.route_changes import (
+    ABSENT,
+    IPV6_ON_LINK,
+    IPV6_OURS,
+    ON_LINK,
+    OURS,
+    THEIRS,
+    RouteBackendContract,
+    metrics,
+)
 from hostrouting.testing.contracts.routes import (
     DEFAULT,
     IB0,
@@ -55,13 +63,13 @@ class KernelRoutesContract(RouteBackendContract):
 
     def test_an_ipv6_route_without_a_gateway_stands_behind(self, six: Node, backend: RouteBackend) -> None:
         """It merges with no other, so it can be appended."""
-        arrange(six, ipv6_routes.OURS)
-        backend.apply([RouteChange.append(route(ipv6_routes.ON_LINK))])
-        assert ipv6_routes.six_place(backend) == [ipv6_routes.OURS, ipv6_routes.ON_LINK]
+        arrange(six, IPV6_OURS)
+        backend.apply([RouteChange.append(route(IPV6_ON_LINK))])
+        assert place(backend, IPV6) == [IPV6_OURS, IPV6_ON_LINK]
         with pytest.raises(ValueError, match="can only be added to an empty place"):
-            RouteChange.append(route(ipv6_routes.OURS))
+            RouteChange.append(route(IPV6_OURS))
         with pytest.raises(ValueError, match="cannot be prepended"):
-            RouteChange.prepend(route(ipv6_routes.ON_LINK))
+            RouteChange.prepend(route(IPV6_ON_LINK))
 
     def test_point_to_point_addresses_name_their_peer(self, node: Node, backend: RouteBackend) -> None:
         """The network of a point-to-point address is its peer's."""
@@ -139,11 +147,11 @@ class KernelRoutesContract(RouteBackendContract):
 
     def test_a_dead_next_hop_is_seen(self, eth0: Node, backend: RouteBackend) -> None:
         """A next hop whose device is down is dead, and still the same next hop."""
-        eth0.insert_route(MULTIPATH)
+        eth0.insert_route(MULTIPATH[IPV4])
         eth0.set_up("ib0", up=False)
         [found] = [one for one in backend.routes() if one.network >> 24 == 9]
         assert [(hop.dev, hop.dead) for hop in found.nexthops] == [("eth0", False), ("ib0", True)]
-        assert found.nexthops == MULTIPATH.nexthops
+        assert found.nexthops == MULTIPATH[IPV4].nexthops
 
     @pytest.mark.parametrize("verb", [RouteChange.add, RouteChange.prepend, RouteChange.append])
     @pytest.mark.parametrize("metric", [2, 8, 10], ids=["mtu", "advmss", "hoplimit"])
