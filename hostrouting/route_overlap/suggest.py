@@ -19,7 +19,7 @@ import attrs
 from hostrouting.config.rules import destination
 from hostrouting.fib.model import Fib, source_by
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits, format_ipv4, mask_of
-from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, ObservedRoute, preference
+from hostrouting.net.routes import KERNEL_PROTOCOL, MAIN_TABLE, OUR_PROTOCOL, ObservedRoute, preference
 from hostrouting.route_overlap.announced import is_present
 from hostrouting.route_overlap.parts import is_same
 from hostrouting.route_overlap.report import SuggestedRoute
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from hostrouting.net.links import Device
     from hostrouting.route_overlap.parts import AllowedDevices, Answer, DecidedPart, Node
 
-_KERNEL: Final = 2
 _MENDABLE_KINDS: Final = frozenset({"unicast", "blackhole", "unreachable", "prohibit"})
 
 
@@ -58,7 +57,7 @@ def suggestions(
     main = [route for route in node.routes if route[5] == MAIN_TABLE]
     if node.family == IPV4:
         # No route without metric is added before the kernel's own one.
-        own = (_KERNEL, 0, 0)
+        own = (KERNEL_PROTOCOL, 0, 0)
         kept = {route[:2] for route in main if (route.protocol, route.tos, route.metric) == own}
     else:
         # None is added where there is one of the lowest metric, or where it would be hidden from some sources.
@@ -167,7 +166,7 @@ class _Mender:
         known = [(link.name, peer) for link in links for peer in link.neighbours if family == IPV4]
         peers = [(name, format_ipv4(peer)) for name, peer in known if lies_in_it(peer)]
         advice = "Only narrower expectedCidrs are safe, of addresses that the cluster alone uses"
-        if offender.protocol == _KERNEL and sum(1 << bits - length for _, length in networks) == 1 << (
+        if offender.protocol == KERNEL_PROTOCOL and sum(1 << bits - length for _, length in networks) == 1 << (
             bits - offender.prefix_length
         ):
             owner = ", ".join(takes_from) or "the fabric"
