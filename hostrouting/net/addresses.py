@@ -89,6 +89,11 @@ class Prefix(NamedTuple):
         """The network without host bits."""
         return self._replace(network=self.network & mask_of(self.family, self.length))
 
+    @property
+    def last(self) -> int:
+        """The last address, as a number."""
+        return self.network | (1 << address_bits(self.family) - self.length) - 1
+
     def covers(self, other: Address | Prefix) -> bool:
         """Return True if all of `other` lies in this network."""
         family, number, length = other if isinstance(other, Prefix) else (*other, address_bits(other.family))
@@ -228,16 +233,6 @@ def parse_cidr(text: str) -> tuple[int, int]:
     ValueError: '10.0.0.0/255.0.0.0' has no prefix length from 0 to 32 after the slash
     """
     return _read_cidr(text, IPV4)
-
-
-def bounds(cidr: str) -> tuple[int, int]:
-    """Return the first and the last address of an IPv4 CIDR, which may have host bits.
-
-    >>> bounds("10.0.0.5/30") == (0x0A000004, 0x0A000007)
-    True
-    """
-    address, length = parse_cidr(cidr)
-    return address & netmask(length), address | ~netmask(length) & 0xFFFFFFFF
 
 
 # An apply reads each destination of its config three times.

@@ -36,7 +36,7 @@ class TestWaiting:
         assert (ours(host), others(host)) == ([], before)
         assert host.files.exists(DROP_IN)
 
-    def test_no_default_route_of_ipv6(self) -> None:
+    def test_no_default_route_of_ipv6(self, ctx: Context) -> None:
         """The next step is about routers, which IPv6 has its default routes from, and no lease."""
         host = FakeHost()
         host.routes.add_link("eth0")
@@ -44,7 +44,7 @@ class TestWaiting:
             {"staticRoutes": {"enabled": True, "routes": [{"destination": "fd00:9::/64"}]}}
         )
         with pytest.raises(BackendError, match=r"\(see the advertisements of its router\), or give"):
-            ConfigureStaticRoutes(config, host=host).do(Context(clock=ManualClock()))
+            ConfigureStaticRoutes(config, host=host).do(ctx)
 
     def test_it_comes_in_time(self) -> None:
         """A lease that comes after 5 s is waited for."""

@@ -14,9 +14,7 @@ from hostrouting.net.addresses import (
     Address,
     Prefix,
     address_bits,
-    format_cidr,
     mask_of,
-    netmask,
     parse_address,
     parse_cidr,
 )
@@ -105,8 +103,7 @@ def ipv4_cidr(value: object) -> str:
     >>> ipv4_cidr("10.0.0.255/24")
     '10.0.0.0/24'
     """
-    address, length = parse_cidr(string(value, "an IPv4 CIDR such as '172.16.0.0/16'"))
-    return format_cidr(address & netmask(length), length)
+    return str(Prefix(IPV4, *parse_cidr(string(value, "an IPv4 CIDR such as '172.16.0.0/16'"))).masked)
 
 
 @accepting({"type": "string", "pattern": f"^(?:{_IPV4}/{_LENGTH}|{_IPV6}/{_IPV6_LENGTH})$"})
