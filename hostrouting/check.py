@@ -13,7 +13,7 @@ from hostrouting.boot_files import PROBE_UNIT, boot_parts, installs_units, missi
 from hostrouting.commands import command_line
 from hostrouting.config import OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
-from hostrouting.findings import APPLY, NodeFinding, is_refused
+from hostrouting.findings import APPLY, STATES, NodeFinding, is_refused
 from hostrouting.net.routes import KERNEL_PROTOCOL, OUR_PROTOCOL
 from hostrouting.route_overlap import OverlapReport, check_now, silent_routers
 from hostrouting.static_routes import ConfigureStaticRoutes
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 #: Seconds for all checks except the proof; requests to the cloud have another limit.
 _LONGEST_LOOK: Final = 30.0
 _NO_ROUTES: Final = "an image has no routes to be asked; on a node made of it, run: "
-_STATES: Final = {"+": "is missing", "-": "is not of this config", "~": "is not as this config wants it"}
 #: When a unit ran last, in microseconds of the monotonic clock; 0 if it has not run since the boot.
 _RAN: Final = "ActiveExitTimestampMonotonic"
 
@@ -278,5 +277,5 @@ class _Look:
 
 
 def _boot_file(change: Change) -> NodeFinding:
-    told = change.detail or _STATES[change.action]
+    told = change.detail or STATES[change.action]
     return NodeFinding("boot-file", change.subject, told if is_refused(told) else f"{told}; {APPLY}")

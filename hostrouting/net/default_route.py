@@ -6,18 +6,15 @@ Both boot scripts read them alike: `own_defaults` in `boot/assets/shared.sh`.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from hostrouting.net.addresses import IPV4, IPV6
+from hostrouting.net.addresses import IPV4
 from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, preference
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from hostrouting.net.routes import ObservedRoute
-
-#: Where to see why a node has no default route, by family.
-GIVERS: Final = {IPV4: "the log of its DHCP client", IPV6: "the advertisements of its router"}
 
 
 def default_routes(observed: Iterable[ObservedRoute]) -> Iterator[ObservedRoute]:

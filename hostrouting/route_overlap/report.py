@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import attrs
 
 from hostrouting.config import HostRoutingConfig, RouteOverlapConfig, StaticRoute, StaticRoutesConfig
-from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address, Prefix, check_device_name, mask_of
-from hostrouting.net.default_route import GIVERS
+from hostrouting.net.addresses import FAMILY_NAMES, GIVERS, IPV4, IPV6, Address, Prefix, check_device_name, mask_of
 from hostrouting.net.routes import RA_PROTOCOL
 from hostrouting.route_overlap.learned import endings
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hostrouting.boot import RUNTIME_DIRECTORY, WAIT_SECONDS, Departure, PairTask, install_around
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
 from hostrouting.findings import is_refused
-from hostrouting.net.default_route import GIVERS
+from hostrouting.net.addresses import GIVERS
 from hostrouting.static_routes.account import findings_of, read, with_routes
 from hostrouting.static_routes.converge import converge, foresee
 from hostrouting.static_routes.reconcile import resolve
