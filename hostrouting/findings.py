@@ -18,6 +18,8 @@ _REFUSED: Final = "will be refused: "
 APPLY: Final = "apply the config"
 #: Why the refusal of an optional task fails nothing.
 OPTIONAL: Final = "it is optional, and the rest goes on"
+#: What is wrong where an apply would make a change, by its action.
+STATES: Final = {"+": "is missing", "-": "is not of this config", "~": "is not as this config wants it"}
 
 
 @attrs.frozen

@@ -15,11 +15,12 @@ import attrs
 from hostrouting.config import OverlapMode
 from hostrouting.fib import Fib, UnknownDecisionError
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
+from hostrouting.net.changes import families_of
 from hostrouting.route_overlap.task import announced_fabric, prove_config
 from hostrouting.static_routes import RouteAccount
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host, RouteChange
@@ -86,24 +87,16 @@ class Forecaster:
         self._fabric = announced_fabric(ctx.child(timeout=0), config.route_overlap.fabric, host)
         self._before: OverlapReport | None = None
         self._model: Fib | None = None
-        self._has_ipv6 = any(":" in cidr for cidr in config.route_overlap.cidrs)
+        self._families: Sequence[int] = ()
 
     def _prove(self, routing: Routing) -> OverlapReport:
         return prove_config(self._config, self._fabric, routing)
 
-    def _read(self, changes: Iterable[RouteChange] = ()) -> Fib:
+    def _read(self) -> Fib:
         """Return the model of the node, with IPv6 if it is proven or changed."""
-        routes = [change.after or change.before for change in changes]
-        # A route of IPv4 by an IPv6 gateway is taken or refused by the routes of IPv6.
-        self._has_ipv6 |= any(
-            route and IPV6 in (route.family, route.gateway and route.gateway.family) for route in routes
-        )
-        routing, families = self._host.routes, (IPV4, IPV6) if self._has_ipv6 else (IPV4,)
-        return Fib.of(
-            routing.links(),
-            chain.from_iterable(map(routing.routes, families)),
-            chain.from_iterable(map(routing.rules, families)),
-        )
+        routing, families = self._host.routes, self._families
+        routes = chain.from_iterable(map(routing.routes, families))
+        return Fib.of(routing.links(), routes, chain.from_iterable(map(routing.rules, families)))
 
     def look(self) -> None:
         """Let the kernel prove the node as it is, for the comparison with `now`."""
@@ -116,7 +109,10 @@ class Forecaster:
         """
         if not changes and not stuck:
             return Forecast(self._before or self._prove(self._host.routes))
-        self._model = was = self._read(changes)
+        # A route of IPv4 by an IPv6 gateway is taken or refused by the routes of IPv6.
+        gateways = [each.after.gateway.family for each in changes if each.after and each.after.gateway]
+        self._families = sorted({*self._config.families, *families_of(changes), *gateways})
+        self._model = was = self._read()
         model = was.changed(changes)
         told = [*map(str, stuck), *(str(each) for each in changes if each.after and not model.takes(each.after))]
         if told:

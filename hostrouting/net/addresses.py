@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 IPV4: Final = int(AF_INET)
 IPV6: Final = int(AF_INET6)
 FAMILY_NAMES: Final = {IPV4: "IPv4", IPV6: "IPv6"}
+#: Where to see why a node has no default route, by family.
+GIVERS: Final = {IPV4: "the log of its DHCP client", IPV6: "the advertisements of its router"}
 
 #: IFNAMSIZ is 16 with the terminating zero; the kernel counts bytes, not characters.
 _LONGEST_DEVICE_NAME: Final = 15
@@ -89,6 +91,11 @@ class Prefix(NamedTuple):
         """The network without host bits."""
         return self._replace(network=self.network & mask_of(self.family, self.length))
 
+    @property
+    def last(self) -> int:
+        """The last address, as a number."""
+        return self.network | (1 << address_bits(self.family) - self.length) - 1
+
     def covers(self, other: Address | Prefix) -> bool:
         """Return True if all of `other` lies in this network."""
         family, number, length = other if isinstance(other, Prefix) else (*other, address_bits(other.family))
@@ -97,6 +104,10 @@ class Prefix(NamedTuple):
 
     def __str__(self) -> str:
         return f"{format_address(self.family, self.network)}/{self.length}"
+
+
+#: The IPv6 addresses that each link has for itself.
+LINK_LOCAL: Final = Prefix(IPV6, 0xFE80 << 112, 10)
 
 
 class Networks:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 #: The mark of ownership: every route that we install carries this protocol number, and no foreign route does.
 OUR_PROTOCOL: Final = 142
+#: Those of the kernel itself, and of routes that a router advertised.
+KERNEL_PROTOCOL: Final = 2
+RA_PROTOCOL: Final = 9
 
 MAIN_TABLE: Final = 254
 LOCAL_TABLE: Final = 255

@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from hostrouting.net.addresses import IPV4, format_cidr, netmask, parse_cidr
 from hostrouting.net.links import DeviceAddress, vrf_of
-from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, SCOPE_HOST, SCOPE_LINK, NextHop, ObservedRoute
+from hostrouting.net.routes import (
+    KERNEL_PROTOCOL,
+    LOCAL_TABLE,
+    MAIN_TABLE,
+    SCOPE_HOST,
+    SCOPE_LINK,
+    NextHop,
+    ObservedRoute,
+)
 from hostrouting.route_overlap.fabric import agent_mac
 
 if TYPE_CHECKING:
@@ -30,7 +38,6 @@ if TYPE_CHECKING:
 
 #: The prefix length that the agent gives to each address.
 _LENGTH: Final = 16
-_KERNEL: Final = 2
 #: No device has a name with a slash, so the name of an absent device is never that of a present one.
 _ABSENT: Final = "announced/"
 #: A network and its prefix length.
@@ -211,7 +218,7 @@ def _route(
     network: _Network, devs: Iterable[str], *, kind: str = "unicast", table: int = MAIN_TABLE, scope: int = SCOPE_LINK
 ) -> ObservedRoute:
     hops = tuple(NextHop(None, dev) for dev in devs)
-    return ObservedRoute(*network, protocol=_KERNEL, kind=kind, table=table, scope=scope, nexthops=hops)
+    return ObservedRoute(*network, protocol=KERNEL_PROTOCOL, kind=kind, table=table, scope=scope, nexthops=hops)
 
 
 def _looked_up(rule: Rule) -> tuple[int, ...]:

@@ -15,10 +15,9 @@ from hostrouting.net.addresses import Address, Prefix, address_bits
 from hostrouting.route_overlap.parts import DecidedPart, Node, adjacent, looked_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from hostrouting.host import RouteBackend
-    from hostrouting.route_overlap.parts import Part
 
 _BAR_WIDTH: Final = 64
 #: Background colours that differ clearly with black letters on them.
@@ -85,15 +84,10 @@ def explain(backend: RouteBackend, asked: Sequence[str]) -> list[Explanation]:
 
 def _explanations(node: Node, prefix: Prefix) -> Iterator[ExplainedPart]:
     for parts in looked_up(node, [str(prefix)]):
-        for group in adjacent(_decided(parts, node), same=_same):
+        # A connection gets the first answer: that for the source that it will have, if rules select by source.
+        decided = (DecidedPart(part, part.answers[0][0], node.decider(*part.answers[0])) for part in parts)
+        for group in adjacent(decided, same=_same):
             yield _explained(group, node.family)
-
-
-def _decided(parts: Iterable[Part], node: Node) -> Iterator[DecidedPart]:
-    for part in parts:
-        # A connection gets the answer for the source that it will have, if rules select by source.
-        answer, source = part.answers[0]
-        yield DecidedPart(part, answer, node.decider(answer, source))
 
 
 def _same(one: DecidedPart) -> tuple[object, ...]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.exceptions import HostFileError
 from hostrouting.findings import NodeFinding
 from hostrouting.net.addresses import check_device_name
+from hostrouting.net.routes import KERNEL_PROTOCOL, RA_PROTOCOL
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
@@ -23,13 +24,11 @@ _ROUTES: Final = "/proc/net/ipv6_route"
 _BY_KERNEL: Final = 0x40000
 #: The fields of a line: destination, length, ..., gateway, metric, ..., flags, device.
 _FIELDS: Final = 10
-RA: Final = 9
-_KERNEL: Final = 2
 
 
 def learned_by_kernel(files: FileStore, routes: Iterable[ObservedRoute]) -> list[ObservedRoute]:
     """Return those of the routes that the kernel learned; none if it does not say."""
-    candidates = [route for route in routes if route.protocol in {RA, _KERNEL} and route.dev]
+    candidates = [route for route in routes if route.protocol in {KERNEL_PROTOCOL, RA_PROTOCOL} and route.dev]
     marked = set()
     with suppress(HostFileError):
         for line in (files.read(_ROUTES) or b"").splitlines() if candidates else ():
@@ -58,11 +57,18 @@ def vanishing(files: FileStore, learned: Iterable[ObservedRoute]) -> Iterator[No
 
 def endings(
     defaults: Sequence[ObservedRoute], learned: Sequence[ObservedRoute], wrong: Container[str | None]
-) -> Iterator[str]:
-    """Yield the lines that end learned default routes at their owners; none for a name that no shell should meet.
+) -> Iterable[str]:
+    """Return the lines that end learned default routes at their owners; none for a name that no shell should meet.
 
     Only the devices that are wrong lose theirs: networkd merges that of the right device with theirs.
     """
+    # A device may have several of them, and one that was renewed meanwhile was read twice.
+    return dict.fromkeys(_endings(defaults, learned, wrong))
+
+
+def _endings(
+    defaults: Sequence[ObservedRoute], learned: Sequence[ObservedRoute], wrong: Container[str | None]
+) -> Iterator[str]:
     for route in defaults:
         for dev in filter(wrong.__contains__, route.devs):
             with suppress(ValueError):

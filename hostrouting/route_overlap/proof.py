@@ -21,8 +21,7 @@ from hostrouting.fib import UnknownDecisionError
 from hostrouting.findings import NodeFinding
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, format_address, format_ipv4
 from hostrouting.net.default_route import best_default_devs, default_route, default_routes, expected_exit, leads_out_by
-from hostrouting.net.routes import OUR_PROTOCOL
-from hostrouting.route_overlap.learned import RA
+from hostrouting.net.routes import OUR_PROTOCOL, RA_PROTOCOL
 from hostrouting.route_overlap.parts import AllowedDevices, DecidedPart, Node, adjacent, astray, looked_up
 from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport, joined
 
@@ -98,9 +97,11 @@ def _prove(node: Node, cidrs: Sequence[str], allowed: AllowedDevices) -> Overlap
     if node.family == IPV6:
         notes += _warnings(node, looked, allowed)
     links = node.backend.links()
-    fabric_devs = frozenset(link.name for link in links if link.is_infiniband)
     return OverlapReport(
-        fabric_devs=fabric_devs.union(node.announced.members if node.announced else ()),
+        fabric_devs=(
+            *(link.name for link in links if link.is_infiniband),
+            *(sorted(node.announced.members) if node.announced else ()),
+        ),
         expected_devs=tuple(expected_devs),
         without_exit=() if expected_devs else (node.family,),
         carriers=carriers,
@@ -142,7 +143,7 @@ def _warnings(node: Node, looked: Sequence[Sequence[Part]], allowed: AllowedDevi
     best = best_default_devs(node.defaults)
     for route in node.defaults:
         is_better = set(best).issuperset(route.devs) or not allowed.expected
-        if route.protocol == RA and not is_better and allowed.refused(route):
+        if route.protocol == RA_PROTOCOL and not is_better and allowed.refused(route):
             reason = "decides as soon as the better gateway fails: end it at its owner, or give it a router preference"
             yield NodeFinding("fallback-by-fabric", str(route), "is learned, and " + reason, "warning")
     for route in node.silent:

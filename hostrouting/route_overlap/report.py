@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import attrs
 
 from hostrouting.config import HostRoutingConfig, RouteOverlapConfig, StaticRoute, StaticRoutesConfig
-from hostrouting.net.addresses import FAMILY_NAMES, IPV4, Address, Prefix, check_device_name, mask_of
-from hostrouting.route_overlap.learned import RA, endings
+from hostrouting.net.addresses import FAMILY_NAMES, GIVERS, IPV4, IPV6, Address, Prefix, check_device_name, mask_of
+from hostrouting.net.routes import RA_PROTOCOL
+from hostrouting.route_overlap.learned import endings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -185,7 +186,7 @@ class OverlapReport:
     #: Expected devices that the node does not have.
     absent_devs: tuple[str, ...] = ()
     #: The devices of a fabric, connected or announced.
-    fabric_devs: frozenset[str] = frozenset()
+    fabric_devs: tuple[str, ...] = ()
     #: The config whose CIDRs these are; suggestions complete it.
     config: HostRoutingConfig = attrs.field(factory=HostRoutingConfig)
     #: The IPv6 routes that decide, and those of them that the kernel learned from advertisements.
@@ -217,8 +218,8 @@ class OverlapReport:
     @property
     def mended_routes(self) -> StaticRoutesConfig:
         """The section of the config with every suggested route; a route of the config in the same place goes."""
-        new = {(route.destination, route.metric): route for route in (one.to_config() for one in self.suggested_routes)}
-        kept = [one for one in self.config.static_routes.routes if (one.destination, one.metric) not in new]
+        new = {route.place: route for route in (one.to_config() for one in self.suggested_routes)}
+        kept = [route for route in self.config.static_routes.routes if route.place not in new]
         return StaticRoutesConfig(enabled=True, routes=(*kept, *new.values()))
 
     def under(self, config: HostRoutingConfig) -> OverlapReport:
@@ -319,30 +320,17 @@ class OverlapReport:
         yield from _other_steps(self)
 
 
-#: What a report has of all its families.
-_JOINED: Final = (
-    "expected_devs",
-    "carriers",
-    "without_exit",
-    "lacks_default",
-    "dead_ends",
-    "absent_devs",
-    "fabric_devs",
-    "deciding",
-    "notes",
-)
-
-
 def joined(reports: Sequence[OverlapReport], cidrs: Iterable[str]) -> OverlapReport:
     """Return one report of the proofs of each family; `cidrs` gives the order."""
     if len(reports) == 1:
         return reports[0]
     by_cidr = {one.cidr: one for report in reports for one in report.cidrs}
     every: dict[str, Any] = {
-        name: tuple(dict.fromkeys(chain.from_iterable(getattr(report, name) for report in reports))) for name in _JOINED
+        name: tuple(dict.fromkeys(chain.from_iterable(getattr(report, name) for report in reports)))
+        for name in attrs.fields_dict(OverlapReport)
+        if name not in {"cidrs", "config"}
     }
-    fabric_devs = frozenset(every.pop("fabric_devs"))
-    return OverlapReport(cidrs=tuple(by_cidr[cidr] for cidr in cidrs), fabric_devs=fabric_devs, **every)
+    return OverlapReport(cidrs=tuple(by_cidr[cidr] for cidr in cidrs), **every)
 
 
 def _lines(reports: Iterable[CidrReport]) -> Iterator[str]:
@@ -362,18 +350,15 @@ def _ways_out(report: OverlapReport) -> Iterator[str]:
     by = f" by {' or '.join(present)}" if present else ""
     naming = "name the devices by which IPv6 leaves in expectedDevs of routeOverlap."
     for family in report.lacks_default if present or not report.expected_devs else ():
-        if family == IPV4:
-            yield f"Give the node a default route{by}: see the log of its DHCP client, or its network configuration."
-            continue
-        step = "see the advertisements of its router, or its network configuration"
-        other = "." if report.config.route_overlap.expected_devs else f"; or {naming}"
-        yield f"Give the node an IPv6 default route{by}: {step}{other}"
+        kind = "a" if family == IPV4 else "an IPv6"
+        other = f"; or {naming}" if family == IPV6 and not report.config.route_overlap.expected_devs else "."
+        yield f"Give the node {kind} default route{by}: see {GIVERS[family]}, or its network configuration{other}"
     if set(report.without_exit).difference(report.lacks_default):
         yield f"N{naming[1:]}"
 
 
 def _other_steps(report: OverlapReport) -> Iterator[str]:
-    defaults = [one for one in report.deciding if one[:2] == (0, 0) and one.protocol == RA]
+    defaults = [one for one in report.deciding if one[1] == 0 and one.protocol == RA_PROTOCOL]
     yield from endings(defaults, report.learned, report.wrong_devs)
     kinds = {finding.kind for _, finding in report.findings}
     unknown = {*report.lacks_default, *report.without_exit}

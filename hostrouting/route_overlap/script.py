@@ -63,12 +63,11 @@ def boot_part(config: HostRoutingConfig) -> BootUnit | Departure:
 def _merged(prefixes: Iterable[Prefix]) -> list[tuple[int, int]]:
     """Return the ranges of networks as (first, last), sorted; overlapping and adjacent ones are merged."""
     merged: list[tuple[int, int]] = []
-    for family, first, length in sorted(prefixes):
-        last = first | (1 << address_bits(family) - length) - 1
-        if merged and first <= merged[-1][1] + 1:
-            merged[-1] = merged[-1][0], max(last, merged[-1][1])
+    for prefix in sorted(prefixes):
+        if merged and prefix.network <= merged[-1][1] + 1:
+            merged[-1] = merged[-1][0], max(prefix.last, merged[-1][1])
         else:
-            merged.append((first, last))
+            merged.append((prefix.network, prefix.last))
     return merged
 
 

@@ -18,8 +18,8 @@ import attrs
 
 from hostrouting.config.rules import destination
 from hostrouting.fib.model import Fib, source_by
-from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits, format_ipv4, mask_of
-from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, ObservedRoute, preference
+from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits
+from hostrouting.net.routes import KERNEL_PROTOCOL, MAIN_TABLE, OUR_PROTOCOL, ObservedRoute, preference
 from hostrouting.route_overlap.announced import is_present
 from hostrouting.route_overlap.parts import is_same
 from hostrouting.route_overlap.report import SuggestedRoute
@@ -27,11 +27,9 @@ from hostrouting.route_overlap.report import SuggestedRoute
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
-    from hostrouting.net.addresses import Address
     from hostrouting.net.links import Device
     from hostrouting.route_overlap.parts import AllowedDevices, Answer, DecidedPart, Node
 
-_KERNEL: Final = 2
 _MENDABLE_KINDS: Final = frozenset({"unicast", "blackhole", "unreachable", "prohibit"})
 
 
@@ -58,7 +56,7 @@ def suggestions(
     main = [route for route in node.routes if route[5] == MAIN_TABLE]
     if node.family == IPV4:
         # No route without metric is added before the kernel's own one.
-        own = (_KERNEL, 0, 0)
+        own = (KERNEL_PROTOCOL, 0, 0)
         kept = {route[:2] for route in main if (route.protocol, route.tos, route.metric) == own}
     else:
         # None is added where there is one of the lowest metric, or where it would be hidden from some sources.
@@ -103,13 +101,11 @@ class _Mender:
                 by_offender[offender].append((one.part.first, one.part.last))
         found = []
         for offender in self._node.held_in_main(by_offender):
-            cover = _cover(by_offender[offender], self._kept, address_bits(self._node.family))
-            networks = [one for one in cover if _may_be_configured(self._text(one))]
+            family = self._node.family
+            cover = _cover(by_offender[offender], self._kept, address_bits(family))
+            networks = [prefix for one in cover if _may_be_configured(prefix := Prefix(family, *one))]
             found += [(network, self._route(network, networks, offender)) for network in networks]
         return [route for _, route in sorted(found, key=itemgetter(0))]
-
-    def _text(self, network: _Network) -> str:
-        return str(Prefix(self._node.family, *network))
 
     def _offenders(self, bad: Sequence[DecidedPart]) -> Iterator[ObservedRoute | None]:
         """Return for each part the route that a more specific one must precede; None if no such route helps."""
@@ -133,10 +129,10 @@ class _Mender:
         faults = self._node.faults(then, self._allowed)
         return offender if all(is_same(self._node.decider(*fault), offender) for fault in faults) else None
 
-    def _route(self, network: _Network, networks: Sequence[_Network], offender: ObservedRoute) -> SuggestedRoute:
+    def _route(self, network: Prefix, networks: Sequence[Prefix], offender: ObservedRoute) -> SuggestedRoute:
         takes_from = tuple(dev for dev in self._allowed.refused(offender) if is_present(dev))
         return SuggestedRoute(
-            destination=self._text(network),
+            destination=str(network),
             gateway=str(self._way.gateway),
             dev=self._way.dev,
             takes_from=takes_from,
@@ -145,31 +141,20 @@ class _Mender:
         )
 
     def _warning(
-        self,
-        network: _Network,
-        networks: Sequence[_Network],
-        offender: ObservedRoute,
-        takes_from: Sequence[str],
+        self, network: Prefix, networks: Sequence[Prefix], offender: ObservedRoute, takes_from: Sequence[str]
     ) -> str | None:
-        def lies_in_it(address: int) -> bool:
-            return not (address ^ network[0]) & mask_of(family, network[1])
-
-        family = self._node.family
-        bits = address_bits(family)
-
         links = [link for link in self._links if link.name in takes_from]
         own = [
             (link.name, str(address.address))
             for link in links
             for address in link.addresses
-            if address.family == family and (lies_in_it(address.local) or lies_in_it(address.peer))
+            if any(network.covers(Address(address.family, end)) for end in (address.local, address.peer))
         ]
-        known = [(link.name, peer) for link in links for peer in link.neighbours if family == IPV4]
-        peers = [(name, format_ipv4(peer)) for name, peer in known if lies_in_it(peer)]
+        known = [(link.name, Address(IPV4, peer)) for link in links for peer in link.neighbours]
+        peers = [(name, peer) for name, peer in known if network.covers(peer)]
         advice = "Only narrower expectedCidrs are safe, of addresses that the cluster alone uses"
-        if offender.protocol == _KERNEL and sum(1 << bits - length for _, length in networks) == 1 << (
-            bits - offender.prefix_length
-        ):
+        size = 1 << address_bits(network.family) - offender.prefix_length
+        if offender.protocol == KERNEL_PROTOCOL and sum(one.last + 1 - one.network for one in networks) == size:
             owner = ", ".join(takes_from) or "the fabric"
             return (
                 f"{offender.destination} is the connected network of {owner} as a whole: "
@@ -184,9 +169,9 @@ class _Mender:
         return None
 
 
-def _may_be_configured(cidr: str) -> bool:
+def _may_be_configured(network: Prefix) -> bool:
     with suppress(ValueError):
-        return bool(destination(cidr))
+        return bool(destination(str(network)))
     return False
 
 

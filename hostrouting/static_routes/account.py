@@ -9,7 +9,7 @@ import attrs
 
 from hostrouting.exceptions import LinkNotFoundError, Refusal
 from hostrouting.findings import APPLY, NodeFinding, is_refused, refused
-from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address, Prefix, is_link_local
+from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, LINK_LOCAL, Address, Prefix
 from hostrouting.net.changes import RouteChange, families_of, may_merge
 from hostrouting.net.routes import OUR_PROTOCOL, PROTOCOL_NAMES, SCOPE_LINK, place, signature
 from hostrouting.static_routes.reconcile import held_in, is_merged
@@ -236,7 +236,7 @@ def _without_gateway(changes: Iterable[RouteChange], observed: Routes) -> dict[R
         for change in changes
         if (route := change.after) and route.gateway and route.dev and not route.onlink
         # The routes of the other family may not be known.
-        if route.gateway.family == route.family and not _is_on_any_link(route.gateway)
+        if route.gateway.family == route.family and not LINK_LOCAL.covers(route.gateway)
     }
     reached = {hop for hop in set(hops.values()) if _is_on_link(*hop, observed)}
     return {
@@ -262,16 +262,12 @@ def _lack(device: Device, route: Route) -> str:
         return "is down"
     # An IPv6 gateway serves both families.
     family = (route.gateway or route).family
-    if family == IPV6 and (route.gateway is None or _is_on_any_link(route.gateway)):
+    if family == IPV6 and (route.gateway is None or LINK_LOCAL.covers(route.gateway)):
         return ""
     # Every device has a link-local address of IPv6.
     if any(own.family == family and (family == IPV4 or own.scope < SCOPE_LINK) for own in device.addresses):
         return ""
     return f"has no {FAMILY_NAMES[family]} address"
-
-
-def _is_on_any_link(gateway: Address) -> bool:
-    return gateway.family == IPV6 and is_link_local(gateway.number)
 
 
 def _no_device(route: Route | StaticRoute) -> str:

@@ -27,6 +27,7 @@ from hostrouting.net.changes import RouteChange, is_deleted_by
 from hostrouting.net.default_route import default_routes
 from hostrouting.net.routes import (
     FLAG_ONLINK,
+    KERNEL_PROTOCOL,
     OUR_PROTOCOL,
     SCOPE_LINK,
     NextHop,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
 
     from hostrouting.config import StaticRoute
-    from hostrouting.net.routes import Place
 
 
 class Unresolved(NamedTuple):
@@ -121,7 +121,6 @@ def _named_hop(gateway: str, dev: str) -> NextHop:
     return NextHop(Address.parse(gateway), dev)
 
 
-_KERNEL: Final = 2
 _network: Final = itemgetter(0, 1)
 _RESTING: Final = frozenset({0, FLAG_ONLINK})
 
@@ -155,7 +154,7 @@ class Reconciliation:
             return self._settle_alone(route, standing)
         ours = [other for other in standing if other.protocol == OUR_PROTOCOL]
         foreign = [other for other in standing if other.protocol != OUR_PROTOCOL]
-        own = next((other for other in foreign if other.protocol == _KERNEL), None)
+        own = next((other for other in foreign if other.protocol == KERNEL_PROTOCOL), None)
         if own is not None and not any(other in ours for other in standing[: standing.index(own)]):
             self.refuse(RouteChange.add(route), own)
             return []

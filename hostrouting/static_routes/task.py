@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hostrouting.boot import RUNTIME_DIRECTORY, WAIT_SECONDS, Departure, PairTask, install_around
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
 from hostrouting.findings import is_refused
+from hostrouting.net.addresses import GIVERS
 from hostrouting.static_routes.account import findings_of, read, with_routes
 from hostrouting.static_routes.converge import converge, foresee
 from hostrouting.static_routes.reconcile import resolve
@@ -138,9 +139,10 @@ class ConfigureStaticRoutes(PairTask):
                     f"there is no network device {route.dev}. No route was changed", dev=route.dev
                 )
                 raise with_routes(error, self._config.static_routes.routes)
+        givers = " and ".join(GIVERS[family] for family in sorted({route.family for route, _ in resolution.missing}))
         raise BackendError(
             f"static routes cannot be completed: {resolution.reasons}, also not after {round(seconds, 1):g} s. "
-            f"No route was changed. See the log of the DHCP client, or give 'dev' and "
+            f"No route was changed. Give the node one (see {givers}), or give 'dev' and "
             f"'gateway' of: {', '.join(str(route) for route, _ in resolution.missing)}",
             may_heal=True,
         )

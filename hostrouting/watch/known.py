@@ -43,8 +43,9 @@ class KnownRoutes:
     backend: RouteBackend
     catch_up: Callable[[], None]
     _places: Collection[Place] = ()
-    #: By family; one that is missing is to be read anew.
-    _held: dict[int, dict[Place, Bucket]] = attrs.field(factory=dict)
+    _held: dict[Place, Bucket] = attrs.field(factory=dict)
+    #: The families of which all places are known; another one is to be read anew.
+    _families: set[int] = attrs.field(factory=set)
     #: Places in which events and reading do not fit together.
     _doubtful: set[Place] = attrs.field(factory=set)
     #: An event that comes while the routes are read may be in the reading, or not.
@@ -58,6 +59,7 @@ class KnownRoutes:
     def forget(self, places: Collection[Place] | None = None) -> None:
         """Forget all routes; with `places`, those are the places of the config from now on."""
         self._held.clear()
+        self._families.clear()
         if places is not None:
             self._places = places
 
@@ -68,7 +70,9 @@ class KnownRoutes:
         try:
             observed = self.backend.routes(family)
             held = held_in(observed, (spot for spot in self._places if spot[1] == family))
-            self._held[family] = {spot: tuple(routes) for spot, routes in held.items()}
+            self._held = {spot: routes for spot, routes in self._held.items() if spot[1] != family}
+            self._held |= {spot: tuple(routes) for spot, routes in held.items()}
+            self._families.add(family)
             self._doubtful = {spot for spot in self._doubtful if spot[1] != family}
             self.devices.clear()
             self.sources.clear()
@@ -82,12 +86,11 @@ class KnownRoutes:
     def hear(self, event: RouteEvent) -> Place | None:
         """Take note of an event; return its place, if that is of the config or has one of our routes."""
         spot = place(event.route)
-        family = spot[1]
-        held = self._held.get(family, {})
+        held = self._held
         if spot not in self._places and spot not in held and event.route.protocol != OUR_PROTOCOL:
             return None
         standing, route = held.get(spot, ()), resting(event.route)
-        if self._is_reading or family not in self._held or not fits(standing, event.verb, route):
+        if self._is_reading or spot[1] not in self._families or not fits(standing, event.verb, route):
             self._doubtful.add(spot)
             return spot
         held[spot] = after(standing, event.verb, route)
@@ -98,15 +101,15 @@ class KnownRoutes:
 
     def at(self, spot: Place) -> Bucket | None:
         """Return the routes of a place in their order; None if they are not known."""
-        held = self._held.get(spot[1])
-        return None if held is None or spot in self._doubtful else held.get(spot, ())
+        is_known = spot[1] in self._families and spot not in self._doubtful
+        return self._held.get(spot, ()) if is_known else None
 
     def confirmed_by(self, ours: Iterable[ObservedRoute]) -> bool:
         """Return True if these are all of our routes, place by place in their order."""
-        return bool(self._held) and not self._doubtful and _ours(ours) == _ours(self._all())
+        return bool(self._families) and not self._doubtful and _ours(ours) == _ours(self._all())
 
     def _all(self) -> Iterator[ObservedRoute]:
-        return chain.from_iterable(chain.from_iterable(held.values() for held in self._held.values()))
+        return chain.from_iterable(self._held.values())
 
     def _note(self, routes: Iterable[ObservedRoute]) -> None:
         for route in routes:

@@ -13,7 +13,7 @@ from hostrouting.boot import RecordedFiles
 from hostrouting.config import OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostFileError
 from hostrouting.host import NeighbourEvent, RouteEvent
-from hostrouting.net.addresses import IPV4, IPV6, Prefix
+from hostrouting.net.addresses import Prefix
 from hostrouting.net.routes import LOCAL_TABLE
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, Fabric
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 #: The findings of each expected CIDR, in the order of the config.
 Found: TypeAlias = "tuple[tuple[Finding, ...], ...]"
 
-_BITS: Final = {IPV4: 32, IPV6: 128}
 #: Events that come within this time have one proof: a daemon that starts changes many routes.
 _SECONDS_TOGETHER: Final = 0.05
 #: The time between two readings that count: a change that ends within it makes no alarm.
@@ -99,9 +98,8 @@ class ProofKeeper:
 
     def _begin(self, section: RouteOverlapConfig) -> None:
         """Begin to prove a section about which nothing is known yet."""
-        prefixes = map(Prefix.parse, section.cidrs)
         self._section = section
-        self._ranges = [(family, low, low + (1 << _BITS[family] - length) - 1) for family, low, length in prefixes]
+        self._ranges = [(one.family, one.network, one.last) for one in map(Prefix.parse, section.cidrs)]
         self._fabric, self._gone_since, self._is_stale = Fabric(), None, True
         self._told, self._bad_readings, self._next_count, self._silent_until = None, 0, -inf, -inf
 
@@ -133,8 +131,8 @@ class ProofKeeper:
         if not route.prefix_length:
             # One of IPv4 tells by which device IPv6 should leave, too.
             return True
-        own, first = route.family, route.network
-        last = first + (1 << _BITS[own] - route.prefix_length) - 1
+        own, first, length = route.family, route.network, route.prefix_length
+        last = Prefix(own, first, length).last
         for family, low, high in self._ranges:
             if first <= high and low <= last and family == own:
                 return True

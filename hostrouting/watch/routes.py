@@ -236,16 +236,12 @@ class RouteKeeper:
             answers[0].extend(self._host.routes.routes_of(OUR_PROTOCOL, family))
             asked = [route.network for route in last.wanted.values() if route.family == family]
             answers[1].extend(self._host.routes.lookup(asked, family=family))
-        if answers == self._confirmed:
-            return True
-        is_confirmed = self._agree(*answers)
-        self._confirmed = answers if is_confirmed else None
-        return is_confirmed
-
-    def _agree(self, routes: list[ObservedRoute], deciding: list[Lookup]) -> bool:
-        wanted = self._last.wanted
-        in_our_places = (found.route for found in deciding if found.route and place(found.route) in wanted)
-        return all(route.fulfils(wanted[place(route)]) for route in in_our_places) and self._known.confirmed_by(routes)
+        if answers != self._confirmed:
+            ours, deciding = answers
+            found = (answer.route for answer in deciding if answer.route and place(answer.route) in last.wanted)
+            is_right = all(route.fulfils(last.wanted[place(route)]) for route in found)
+            self._confirmed = answers if is_right and self._known.confirmed_by(ours) else None
+        return self._confirmed is not None
 
     def _repair(self, ctx: Context, routes: Sequence[StaticRoute]) -> None:
         """Make the routes right, and log each difference to the state before."""

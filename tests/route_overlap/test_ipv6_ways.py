@@ -204,6 +204,10 @@ def test_a_wrong_default_ends_at_its_owner(node: WiredNode) -> None:
     assert f"{found(proven(node, WAY))}" == "[]"
     assert "UseGateway=no" in "".join(endings([route], [], {"e1"}))
     assert "networkctl reconfigure e1" in report.advice
+    again = route._replace(expires=route.expires - 1)
+    for learned in ([], [route, again]):
+        told = [*endings([route, again], learned, {"e1"})]
+        assert told == [*endings([route], learned[:1], {"e1"})], "each line once"
     hostile = ObservedRoute.parse("::/0", "e$(x)", ROUTER, metric=1024, protocol=9)
     assert not [*endings([hostile], [hostile], hostile.devs)]
 

@@ -14,7 +14,7 @@ from support.overlap_worlds import ScriptRun, World, run_script, worlds
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.ports import Routing
-from hostrouting.net.addresses import format_ipv4, netmask, parse_cidr, parse_ipv4
+from hostrouting.net.addresses import Prefix, format_ipv4, parse_cidr, parse_ipv4
 from hostrouting.net.routes import Route
 from hostrouting.net.rules import Rule
 from hostrouting.route_overlap import OverlapReport, prove_egress
@@ -27,12 +27,6 @@ _ABSENT = "00155D33FF1D"
 #: A name that a shell and the batches of `ip` would split, expand or cut.
 _ODD = "*o'd\"d#0"
 _NETWORKS = ("10.1.0.0/16", "10.2.0.0/16", "10.3.0.0/16", "192.168.0.0/16")
-
-
-def bounds(cidr: str) -> tuple[int, int]:
-    """Return the first and the last address of an IPv4 CIDR."""
-    address, length = parse_cidr(cidr)
-    return address & netmask(length), address | ~netmask(length) & 0xFFFFFFFF
 
 
 class Announced(NamedTuple):
@@ -67,10 +61,11 @@ class Announced(NamedTuple):
             own = ("dev", f"list{index}", "scope", "link", "proto", "kernel")
             with suppress(BackendError):
                 node.ip("route", "append", cidr, *own)
-            if int(cidr.partition("/")[2]) < 31:
+            prefix = Prefix.parse(cidr)
+            if prefix.length < 31:
                 # Before Linux 5.14, also the first address.
                 before = "broadcast 127.0.0.0 " in node.ip("route", "show", "table", "local")
-                for number in bounds(cidr) if before else bounds(cidr)[1:]:
+                for number in (prefix.masked.network, prefix.last) if before else (prefix.last,):
                     with suppress(BackendError):
                         node.ip("route", "append", "broadcast", format_ipv4(number), *own, "table", "local")
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hostrouting.exceptions import BackendError
 from hostrouting.fib.model import resting
 from hostrouting.host import OUR_PROTOCOL, Listener, ObservedRoute, Route, RouteChange, RouteEvent
-from hostrouting.net.addresses import IPV4, Address
+from hostrouting.net.addresses import IPV4, IPV6, Address
 from hostrouting.net.routes import Place, place
 from hostrouting.testing import MemoryBackend
 from hostrouting.watch.known import KnownRoutes, NearRoutes, WholeRoutes
@@ -118,6 +118,7 @@ def test_near_routes_are_not_read(seen: Seen) -> None:
     seen.node.insert_route(OURS)
     seen.node.insert_route(ELSEWHERE)
     near = NearRoutes(seen.known, [SPOT])
+    assert IPV6 not in near.families, "a repair of IPv4 asks for no route of IPv6"
     reading = seen.node.routes
     seen.node.routes = unreadable  # type: ignore[method-assign]
     assert near.routes() == [resting(OURS)]

@@ -11,12 +11,11 @@ from hostrouting.exceptions import ConfigError, InvalidConfigError
 from hostrouting.net.addresses import (
     IPV4,
     IPV6,
+    LINK_LOCAL,
     Address,
     Prefix,
     address_bits,
-    format_cidr,
     mask_of,
-    netmask,
     parse_address,
     parse_cidr,
 )
@@ -35,7 +34,6 @@ _NOT_UNICAST: Final = {
     (IPV6, 0xFE): (0x3FA, 10, "fe80::/10, the link-local addresses"),
     (IPV6, 0xFF): (0xFF, 8, "ff00::/8, which is multicast"),
 }
-_LINK_LOCAL: Final = Prefix(IPV6, 0xFE80 << 112, 10)
 #: Patterns of JSON Schema, which cannot say all that a rule checks.
 _OCTET: Final = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _IPV4: Final = rf"{_OCTET}(?:\.{_OCTET}){{3}}"
@@ -78,7 +76,7 @@ def _gateway(text: str) -> str:
     _refuse_zone(text)
     address = Address.parse(text)
     # A router advertises itself by such an address.
-    if not _LINK_LOCAL.covers(address):
+    if not LINK_LOCAL.covers(address):
         _refuse_inside(text, Prefix(*address, address_bits(address.family)), "a gateway is one host's own address")
     return str(address)
 
@@ -105,8 +103,7 @@ def ipv4_cidr(value: object) -> str:
     >>> ipv4_cidr("10.0.0.255/24")
     '10.0.0.0/24'
     """
-    address, length = parse_cidr(string(value, "an IPv4 CIDR such as '172.16.0.0/16'"))
-    return format_cidr(address & netmask(length), length)
+    return str(Prefix(IPV4, *parse_cidr(string(value, "an IPv4 CIDR such as '172.16.0.0/16'"))).masked)
 
 
 @accepting({"type": "string", "pattern": f"^(?:{_IPV4}/{_LENGTH}|{_IPV6}/{_IPV6_LENGTH})$"})
