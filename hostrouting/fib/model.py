@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 import attrs
 
@@ -90,7 +90,7 @@ class Fib:
     #: Until a rule is added or removed, the kernel keeps the local and the main table as one: a longer prefix in main
     #: beats a shorter one in local. None if that is unknown: a rule may have come and gone. (IPv4 only.)
     merged: bool | None = None
-    families = (IPV4, IPV6)
+    families: ClassVar[tuple[int, ...]] = (IPV4, IPV6)
     _has_vrf: bool = attrs.field(init=False, repr=False)
 
     @_has_vrf.default

@@ -81,7 +81,7 @@ class Announced:
         #: The devices that get an address.
         self._changed: set[str] = set()
         #: The present devices of the fabric, whether they have their address or not.
-        self.members = {
+        self.members: set[str] = {
             device.name
             for network, length in map(parse_cidr, fabric.networks)
             for device in self._devices.values()

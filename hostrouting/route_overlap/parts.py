@@ -370,8 +370,8 @@ class Node:
         self.backend = backend
         self.family = family
         self.announced: Announced | None = None
-        self.routes = backend.routes(family)
-        self.rules = backend.rules(family)
+        self.routes: list[ObservedRoute] = backend.routes(family)
+        self.rules: list[Rule] = backend.rules(family)
         #: The IPv6 routes that the kernel passed over; see `candidates`.
         self.silent: dict[ObservedRoute, None] = {}
         #: True if an answer may depend on the source.
