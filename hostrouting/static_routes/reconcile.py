@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import attrs
 
 from hostrouting.fib.model import resting
-from hostrouting.net.addresses import FAMILY_NAMES, IPV6, Address
+from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address
 from hostrouting.net.changes import RouteChange, is_deleted_by
-from hostrouting.net.default_route import default_routes
+from hostrouting.net.default_route import default_routes, expected_exit
 from hostrouting.net.routes import (
     FLAG_ONLINK,
     KERNEL_PROTOCOL,
@@ -67,7 +67,8 @@ class Resolution:
 def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
     """Complete the routes of a config from their family's default routes in `observed`, in the kernel's order.
 
-    A route without `dev` gets the device of the first next hop that is not dead. A route without `gateway` gets the
+    A route without `dev` gets the device of the first next hop that is not dead; one of IPv6 the device by which IPv6
+    must leave, if a default route leaves by it. A route without `gateway` gets the
     gateway of the first next hop on its device, dead or not: the kernel decides about routes over a device that is
     down. If that next hop has no gateway (`default dev ppp0`), the route has none: every address is on such a link.
 
@@ -78,6 +79,11 @@ def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
     # The best comes last.
     alive = {family: hop.dev for family, hop in hops if not hop.dead}
     on_device = {(family, hop.dev): hop for family, hop in hops}
+    ipv4, ipv6 = ([route for route in defaults if route.family == family] for family in (IPV4, IPV6))
+    exits = expected_exit(ipv4, ipv6) if IPV6 in alive else ()
+    if exits and (IPV6, exits[0]) in on_device:
+        # A router in the fabric may advertise a better default route: by it, the proof would find ours.
+        alive[IPV6] = exits[0]
     found: list[Route] = []
     missing: list[Unresolved] = []
     for route in routes:

@@ -12,6 +12,10 @@ from support.kernel import needs_kernel
 from support.static_route_worlds import config_of, impatient
 
 from hostrouting.config import StaticRoute
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.net.addresses import IPV6
+from hostrouting.net.routes import OUR_PROTOCOL
+from hostrouting.static_routes import resolve
 from hostrouting.testing import KernelNode
 
 pytestmark = needs_kernel
@@ -226,3 +230,17 @@ def test_no_history_makes_it_merge(history: list[str], routes: list[StaticRoute]
             assert mine == standing, (said, before, after)
         assert run(node, *routes) == (status, said)
         assert shown(node) == after
+
+
+def test_a_better_default_of_the_fabric_takes_no_route(node: KernelNode) -> None:
+    """An open device is that by which IPv6 must leave, in task and script: that of the IPv4 default route."""
+    node.ip("-4", "address", "add", "10.224.0.4/16", "dev", "e0")
+    node.ip("-4", "route", "add", "default", "via", "10.224.0.1", "dev", "e0")
+    node.ip("-6", "route", "add", "default", "via", "fe80::9", "dev", "e1", "metric", "9", "proto", "ra")
+    routes = [StaticRoute(destination="fd00:1::/48")]
+    assert run(node, *routes) == (0, ["routes in force: 1"])
+    [route] = NetlinkBackend(netns=node.name).routes_of(OUR_PROTOCOL, IPV6)
+    assert route.dev == "e0"
+    backend = NetlinkBackend(netns=node.name)
+    [wanted] = resolve(routes, [*backend.routes(), *backend.routes(IPV6)]).routes
+    assert route.fulfils(wanted)

@@ -178,4 +178,23 @@ sort_defaults() {
   printf -v line %s "${ranks[@]}"
   split "$line"
 }
+
+# The device by which IPv6 must leave is that of the IPv4 default route that decides. Where that may be one of several, or
+# there is none, it is the one that all default routes of IPv6 name. Fail if it is unknown.
+find_exit_of_ipv6() { # ipv4_defaults, defaults -> expected
+  local line list i decides
+  local -A exits=()
+  for list in ipv4_defaults defaults; do
+    local -n routes=$list
+    exits=() decides=''
+    for line in "${routes[@]}"; do
+      own_default "$line" || continue
+      for i in "${!hop_dev[@]}"; do
+        [[ ${hop_state[i]} != dead && ($list == defaults || $metric == "${decides:=$metric}") ]] && exits["/${hop_dev[i]}"]=yes
+      done
+    done
+    ((${#exits[@]} == 1)) && expected=("${!exits[@]}") && expected=("${expected[@]#/}") && return
+  done
+  return 1
+}
 # @end@

@@ -176,29 +176,6 @@ read_row() {
   rows_of[$word]+=$1$'\n'
 }
 
-# The device by which IPv6 must leave is that of the IPv4 default route that decides. Where that may be one of several, or
-# there is none, it is the one that all default routes of IPv6 name.
-find_exit_of_ipv6() { # -> expected; the order in which the defaults decide
-  local line list dev decides
-  local -A exits=()
-  sort_defaults "${defaults[@]}"
-  defaults=("${lines[@]}")
-  ((${#given[@]})) && return
-  for list in ipv4_defaults defaults; do
-    local -n routes=$list
-    exits=() decides=''
-    for line in "${routes[@]}"; do
-      { own_default "$line" && leads_out_as_expected; } || continue
-      [[ $list == defaults || $metric == "${decides:=$metric}" ]] || break
-      for dev in "${!hop_dev[@]}"; do
-        [[ ${hop_state[dev]} == dead ]] || exits["/${hop_dev[dev]}"]=yes
-      done
-    done
-    ((${#exits[@]} == 1)) && expected=("${!exits[@]}") && expected=("${expected[@]#/}") && return
-  done
-  defaults=()
-}
-
 # Put for each answer, among the routes that are equal to it, the first that is not fine, or else the first: any of them
 # may carry.
 stand_in() {
@@ -624,7 +601,11 @@ find_exit() { # -> expected, the devices by which packets must leave; default: t
   local line dev
   expected=("${given[@]}") default=''
   # @if ipv6@
-  ((family == 6)) && find_exit_of_ipv6
+  if ((family == 6)); then
+    sort_defaults "${defaults[@]}"
+    defaults=("${lines[@]}")
+    ((${#given[@]})) || find_exit_of_ipv6 || defaults=()
+  fi
   # @end@
   way=''
   for line in "${defaults[@]}"; do

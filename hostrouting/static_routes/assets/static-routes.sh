@@ -85,7 +85,7 @@ keep() { # unknown part
 # the reason if they do not have one.
 resolve() {
   local -A by_dev=()
-  local line i dev first_dev=''
+  local line i dev first_dev='' expected=() defaults=() ipv4_defaults=()
   wanted=$routes missing=''
   [[ $routes == *\?* ]] || return 0
   look 'route show table main exact default' || cannot
@@ -107,6 +107,16 @@ resolve() {
       [[ ${hop_gateway[i]} ]] && by_dev["/$dev"]=" via ${hop_gateway[i]} dev $dev${hop_onlink[i]}"
     done
   done
+  # @if ipv6@
+  if [[ $family == 6 && $first_dev ]]; then
+    # A router in the fabric may advertise a better default route: by it, the check would find ours.
+    defaults=("${lines[@]}")
+    family=4 look 'route show table main exact default' || cannot
+    split "$answer"
+    ipv4_defaults=("${lines[@]}")
+    find_exit_of_ipv6 && [[ ${by_dev["/$expected"]+set} ]] && first_dev=$expected
+  fi
+  # @end@
   if [[ $wanted == *' dev ?'* ]]; then
     [[ $first_dev ]] || keep ' dev ?' || { missing="table main has no IPv$family default route" && return; }
     complete ' dev ?' " dev $first_dev"
