@@ -1,6 +1,7 @@
 """A custom backend: it counts the calls and passes them to another backend.
 
-A `RouteBackend` has five methods over the values of hostrouting, so backends can wrap each other. The contract suite
+A `RouteBackend` has six methods over the values of hostrouting, so backends can wrap each other, and says which address
+families it knows: a backend of `(IPV4,)` skips the tests of IPv6, and refuses a config with IPv6. The contract suite
 tests if a class is one:
 
     pytest examples/custom_backend.py
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hostrouting.host import IPV4
 from hostrouting.testing import MemoryBackend
 from hostrouting.testing.contracts import RouteBackendContract
 
@@ -27,6 +29,7 @@ class CountingBackend:
 
     def __init__(self, inner: RouteBackend) -> None:
         self.inner = inner
+        self.families = inner.families
         self.asked: Counter[str] = Counter()
 
     def links(self) -> list[Device]:
@@ -34,27 +37,32 @@ class CountingBackend:
         self.asked["links"] += 1
         return self.inner.links()
 
-    def routes(self) -> list[ObservedRoute]:
+    def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         """See `RouteBackend.routes`."""
         self.asked["routes"] += 1
-        return self.inner.routes()
+        return self.inner.routes(family)
 
-    def routes_of(self, protocol: int) -> list[ObservedRoute]:
+    def routes_of(self, protocol: int, family: int = IPV4) -> list[ObservedRoute]:
         """See `RouteBackend.routes_of`."""
         self.asked["routes_of"] += 1
-        return self.inner.routes_of(protocol)
+        return self.inner.routes_of(protocol, family)
 
-    def rules(self) -> list[Rule]:
+    def rules(self, family: int = IPV4) -> list[Rule]:
         """See `RouteBackend.rules`."""
         self.asked["rules"] += 1
-        return self.inner.rules()
+        return self.inner.rules(family)
 
     def lookup(
-        self, destinations: Sequence[int], *, sources: Sequence[int | None] | None = None, resolve: bool = False
+        self,
+        destinations: Sequence[int],
+        *,
+        sources: Sequence[int | None] | None = None,
+        resolve: bool = False,
+        family: int = IPV4,
     ) -> list[Lookup]:
         """See `RouteBackend.lookup`."""
         self.asked["lookup"] += len(destinations)
-        return self.inner.lookup(destinations, sources=sources, resolve=resolve)
+        return self.inner.lookup(destinations, sources=sources, resolve=resolve, family=family)
 
     def apply(
         self,

@@ -13,8 +13,8 @@ from hostrouting.boot_files import PROBE_UNIT, boot_parts, installs_units, missi
 from hostrouting.commands import command_line
 from hostrouting.config import OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
-from hostrouting.findings import APPLY, NodeFinding, is_refused
-from hostrouting.net.routes import OUR_PROTOCOL
+from hostrouting.findings import APPLY, STATES, NodeFinding, is_refused
+from hostrouting.net.routes import KERNEL_PROTOCOL, OUR_PROTOCOL
 from hostrouting.route_overlap import OverlapReport, check_now, silent_routers
 from hostrouting.static_routes import ConfigureStaticRoutes
 from phases import DeadlineExceededError
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 #: Seconds for all checks except the proof; requests to the cloud have another limit.
 _LONGEST_LOOK: Final = 30.0
 _NO_ROUTES: Final = "an image has no routes to be asked; on a node made of it, run: "
-_STATES: Final = {"+": "is missing", "-": "is not of this config", "~": "is not as this config wants it"}
-#: The protocol of the kernel's own routes.
-_KERNEL: Final = 2
 #: When a unit ran last, in microseconds of the monotonic clock; 0 if it has not run since the boot.
 _RAN: Final = "ActiveExitTimestampMonotonic"
 
@@ -58,7 +55,7 @@ class NodeReport:
         found = {finding.severity for finding in self.findings}
         if not self.overlap.ok:
             # A node without a default route reaches nothing, in either mode.
-            is_error = self.mode is OverlapMode.STRICT or not self.overlap.expected_devs
+            is_error = self.mode is OverlapMode.STRICT or bool(self.overlap.without_exit)
             found.add("error" if is_error else "warning")
         return frozenset(found)
 
@@ -215,7 +212,7 @@ class _Look:
             prefixes = {route.prefix for route in self.config.static_routes.routes}
             # Another program may have removed routes since; a finding also tells of those before the kernel's own.
             ours, own = (
-                {each[:2] for each in self.host.routes.routes_of(number)} for number in (OUR_PROTOCOL, _KERNEL)
+                {each[:2] for each in self.host.routes.routes_of(number)} for number in (OUR_PROTOCOL, KERNEL_PROTOCOL)
             )
             if prefixes == ours and prefixes.isdisjoint(own):
                 return ()
@@ -280,5 +277,5 @@ class _Look:
 
 
 def _boot_file(change: Change) -> NodeFinding:
-    told = change.detail or _STATES[change.action]
+    told = change.detail or STATES[change.action]
     return NodeFinding("boot-file", change.subject, told if is_refused(told) else f"{told}; {APPLY}")

@@ -18,6 +18,8 @@ _REFUSED: Final = "will be refused: "
 APPLY: Final = "apply the config"
 #: Why the refusal of an optional task fails nothing.
 OPTIONAL: Final = "it is optional, and the rest goes on"
+#: What is wrong where an apply would make a change, by its action.
+STATES: Final = {"+": "is missing", "-": "is not of this config", "~": "is not as this config wants it"}
 
 
 @attrs.frozen
@@ -33,8 +35,8 @@ class NodeFinding:
 
     #: `not-applied`, `lost-route`, `hides-connected`, `boot-file`, `gate-open`, `gate-missing` and other gate troubles,
     #: `held`, `gate-down`, `failed-unit`, `disabled`, `exposed`, `fabric`, `nothing-proven`, `idle-device`,
-    #: `silent-gateway`, `networkd`, `policy-rule`, of an image `missing-tool`; or a sibling's: `probe-snat`,
-    #: `stale-cni`, `watch`.
+    #: `silent-gateway`, `several-exits`, `fallback-by-fabric`, `foreign-source`, `will-vanish`, `networkd`,
+    #: `policy-rule`, of an image `missing-tool`; or a sibling's: `probe-snat`, `stale-cni`, `watch`.
     kind: str
     subject: str
     reason: str

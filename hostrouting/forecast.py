@@ -7,13 +7,15 @@ way is right, only the next hop that an address has already is right.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import attrs
 
 from hostrouting.config import OverlapMode
 from hostrouting.fib import Fib, UnknownDecisionError
-from hostrouting.net.addresses import format_ipv4, netmask, parse_ipv4
+from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix
+from hostrouting.net.changes import families_of
 from hostrouting.route_overlap.task import announced_fabric, prove_config
 from hostrouting.static_routes import RouteAccount
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host, RouteChange
     from hostrouting.host.ports import Routing
+    from hostrouting.net.routes import ObservedRoute
     from hostrouting.route_overlap import OverlapReport
     from hostrouting.route_overlap.report import Finding
     from phases import Change, Context
@@ -84,9 +87,16 @@ class Forecaster:
         self._fabric = announced_fabric(ctx.child(timeout=0), config.route_overlap.fabric, host)
         self._before: OverlapReport | None = None
         self._model: Fib | None = None
+        self._families: Sequence[int] = ()
 
     def _prove(self, routing: Routing) -> OverlapReport:
         return prove_config(self._config, self._fabric, routing)
+
+    def _read(self) -> Fib:
+        """Return the model of the node, with IPv6 if it is proven or changed."""
+        routing, families = self._host.routes, self._families
+        routes = chain.from_iterable(map(routing.routes, families))
+        return Fib.of(routing.links(), routes, chain.from_iterable(map(routing.rules, families)))
 
     def look(self) -> None:
         """Let the kernel prove the node as it is, for the comparison with `now`."""
@@ -99,8 +109,10 @@ class Forecaster:
         """
         if not changes and not stuck:
             return Forecast(self._before or self._prove(self._host.routes))
-        routing = self._host.routes
-        self._model = was = Fib.of(routing.links(), routing.routes(), routing.rules())
+        # A route of IPv4 by an IPv6 gateway is taken or refused by the routes of IPv6.
+        gateways = [each.after.gateway.family for each in changes if each.after and each.after.gateway]
+        self._families = sorted({*self._config.families, *families_of(changes), *gateways})
+        self._model = was = self._read()
         model = was.changed(changes)
         told = [*map(str, stuck), *(str(each) for each in changes if each.after and not model.takes(each.after))]
         if told:
@@ -119,14 +131,14 @@ class Forecaster:
         report, was = self._prove(routing), self._model
         if report.ok:
             return Forecast(report)
-        now = routing.routes()
-        account = RouteAccount.between(was.routes(), now)
+        node = self._read()
+        account = RouteAccount.between(_routes(was), now := _routes(node))
         try:
             if not any(_worse(self._before, report, was, routing)):
                 return Forecast(report)
             back, _ = account.inverse(now)
             # Others may have made it worse meanwhile: the cloud's agent connects a fabric at any time.
-            without = Fib.of(routing.links(), now, routing.rules()).changed(back)
+            without = node.changed(back)
             return Forecast(report, tuple(_worse(self._prove(without), report, without, routing, account.made)))
         except UnknownDecisionError as error:
             # Then the kernel's own proof before counts, wherever the run has changed a route around the address.
@@ -156,29 +168,31 @@ def _worse(
     for old, new in zip(before.cidrs, after.cidrs, strict=True):
         for finding in new.findings:
             for first, last in _uncovered(finding, old.findings, was, now):
-                cut = attrs.evolve(finding, first=format_ipv4(first), last=format_ipv4(last))
-                yield f"{cut.line(new.title)}{_cause(first, changes)}"
+                begin, end = Address(new.family, first), Address(new.family, last)
+                cut = attrs.evolve(finding, first=str(begin), last=str(end))
+                yield f"{cut.line(new.title)}{_cause(begin, changes)}"
 
 
-def _cause(address: int, changes: Sequence[RouteChange]) -> str:
+def _cause(address: Address, changes: Sequence[RouteChange]) -> str:
     """Return the change that decides about an address: the most specific one around it."""
     routes = [(change.after or change.before, change) for change in changes]
     around = [
         (route.prefix_length, str(change))
         for route, change in routes
-        if route and not (address ^ route.network) & netmask(route.prefix_length)
+        if route and Prefix(route.family, route.network, route.prefix_length).covers(address)
     ]
     return f"{_BY}{max(around)[1]}'" if around else ""
 
 
 def _uncovered(new: Finding, old: Sequence[Finding], was: Routing, now: Routing) -> Iterator[tuple[int, int]]:
     """Yield the ranges of a finding in which no earlier one excuses it."""
-    start, end = parse_ipv4(new.first), parse_ipv4(new.last)
+    start, end = new.bounds
     for earlier in old:
-        first, last = max(start, parse_ipv4(earlier.first)), min(end, parse_ipv4(earlier.last))
+        first, last = max(start, earlier.bounds[0]), min(end, earlier.bounds[1])
         is_excused = earlier.kind != "announced" or new.kind == "announced"
         if first <= last and earlier.kind == "unknown-exit":
-            is_excused = _hops(was, first) == _hops(now, first)
+            family = Address.parse(new.first).family
+            is_excused = _hops(was, first, family) == _hops(now, first, family)
         if first <= last and is_excused:
             if start < first:
                 yield start, first - 1
@@ -187,7 +201,11 @@ def _uncovered(new: Finding, old: Sequence[Finding], was: Routing, now: Routing)
         yield start, end
 
 
-def _hops(routing: Routing, address: int) -> list[tuple[object, str]]:
+def _hops(routing: Routing, address: int, family: int) -> list[tuple[object, str]]:
     """Return the next hops that may carry an address; one route decides all addresses of a finding."""
-    route = routing.lookup([address])[0].route
+    route = routing.lookup([address], family=family)[0].route
     return [] if route is None else [(hop.gateway, hop.dev) for hop in route.hops]
+
+
+def _routes(model: Fib) -> list[ObservedRoute]:
+    return [*model.routes(IPV4), *model.routes(IPV6)]

@@ -133,7 +133,7 @@ def node_status(ctx: Context, host: Host, config: HostRoutingConfig | None = Non
     }
     live = {
         "routes": f"{routes - lost} of {routes} routes are in force" if routes else "no route is wanted",
-        "proof": report.overlap.verdict.partition(":")[0] or "no CIDR is expected",
+        "proof": report.overlap.verdict.partition("\n")[0].removesuffix(":") or "no CIDR is expected",
         "gates": _first(held) if held else broken or "no gate is held",
     }
     return NodeStatus(report, live if host.is_live else {}, facts, gates)

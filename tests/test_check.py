@@ -15,7 +15,7 @@ from hostrouting.configure import Configure, Reset
 from hostrouting.exceptions import BackendError, ToolNotFoundError, UnitError
 from hostrouting.fix import fixed
 from hostrouting.host import Host, Route, RouteChange
-from hostrouting.net.addresses import parse_ipv4
+from hostrouting.net.addresses import IPV6, parse_ipv4
 from hostrouting.net.default_route import default_routes
 from hostrouting.route_overlap.fabric import Fabric, FabricAddress
 from hostrouting.route_overlap.task import prove_config
@@ -53,8 +53,8 @@ def host() -> FakeHost:
     host.routes.add_link("ib0")
     host.routes.add_address("ib0", "172.16.1.4/16")
     host.files.tree.write("/proc/sys/kernel/random/boot_id", b"this-boot\n", mode=0o444)
-    host.link_layer.add_device("eth0", addresses=["2001:db8::4/64"])
-    host.link_layer.add_route("::/0", "eth0")
+    host.link_layer.add_address("eth0", "2001:db8::4/64")
+    host.routes.add_route("::/0", dev="eth0")
     host.link_layer.add_device("azure0", kind="bridge")
     return host
 
@@ -539,7 +539,8 @@ def test_a_cloud_that_does_not_say_whether_there_is_ipv6(host: FakeHost) -> None
 
 def test_the_siblings_troubles_are_named_before_the_first_apply(host: FakeHost) -> None:
     """Those that the apply will not mend, beside the warning that nothing is applied."""
-    host.link_layer.apply(remove=[*default_routes(host.link_layer.routes())])
+    for route in default_routes(host.routes.routes(IPV6)):
+        host.routes.delete_route(route)
     watch = {"watch": {"enabled": True, "mode": "service"}}
     report = check(host, config_of(**ROUTES, probeSnat={"enabled": True, "detect": "always"}, **watch))
     assert [kind for _, kind, _ in told(report)] == ["not-applied", "watch", "probe-snat"]

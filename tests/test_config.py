@@ -289,10 +289,10 @@ def test_shell_patterns_extend_the_allowed_devices(pattern: str) -> None:
 def test_a_value_names_its_own_fields() -> None:
     """Building a value directly refuses it with every error, at paths as seen from that value."""
     with pytest.raises(InvalidConfigError) as caught:
-        StaticRoute(destination="172.16.1.5/24", gateway="2001:db8::1", dev="eth0; rm -rf /", metric=-1)
+        StaticRoute(destination="172.16.1.5/24", gateway="10.224.0", dev="eth0; rm -rf /", metric=-1)
     assert caught.value.errors == [
         ConfigError("destination", "'172.16.1.5/24' has host bits; the network is '172.16.1.0/24'"),
-        ConfigError("gateway", "'2001:db8::1' is not an IPv4 address"),
+        ConfigError("gateway", "'10.224.0' is not an IPv4 address"),
         ConfigError("dev", "'eth0; rm -rf /' is not a device name: ';' is not allowed in it"),
         ConfigError("metric", "expected a whole number from 0 to 4294967295, found the number -1"),
     ]

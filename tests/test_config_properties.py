@@ -13,7 +13,9 @@ from support.config_json import JSON_VALUES, KEYS, SCALARS, places
 
 from hostrouting.config import HostRoutingConfig, rules
 from hostrouting.exceptions import InvalidConfigError
+from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.testing.strategies import (
+    addresses,
     cidrs,
     configs,
     destinations,
@@ -21,7 +23,6 @@ from hostrouting.testing.strategies import (
     device_patterns,
     gate_names,
     gateways,
-    ipv4_addresses,
     static_routes,
 )
 
@@ -106,8 +107,9 @@ def test_any_field_may_hold_a_hostile_object(config: HostRoutingConfig, key: str
 
 
 @given(
-    address=ipv4_addresses(),
-    cidr=cidrs(),
+    address=addresses(IPV4),
+    cidr=cidrs(IPV4),
+    expected=cidrs(IPV6).filter(lambda cidr: not cidr.startswith(("fe", "ff"))),
     destination=destinations(),
     gateway=gateways(),
     device=device_names(),
@@ -117,6 +119,7 @@ def test_any_field_may_hold_a_hostile_object(config: HostRoutingConfig, key: str
 def test_strategies_draw_canonical_values(**drawn: str) -> None:
     """Values of the strategies are valid, and normalising them changes nothing."""
     assert rules.ipv4_cidr(drawn["cidr"]) == drawn["cidr"]
+    assert rules.expected_cidr(drawn["expected"]) == drawn["expected"]
     assert rules.ipv4_cidr(drawn["address"] + "/32") == drawn["address"] + "/32"
     assert rules.destination(drawn["destination"]) == drawn["destination"]
     assert rules.gateway(drawn["gateway"]) == drawn["gateway"]

@@ -9,6 +9,8 @@ from support.config_errors import GOOD, ROUTE, errors, errors_of_route
 from hostrouting.config import OWN_UNITS, HostRoutingConfig, OverlapMode, StaleCNIConfig, StaticRoute, WatchConfig
 from hostrouting.exceptions import ConfigError, InvalidConfigError
 
+_CLOUDS = "'azure', 'aws', 'aws-ipv6' or 'gcp'"
+_UNDECIDED = "no route decides alone by which device packets leave for it; remove it"
 _KEYS_OF_WATCH = "known here are enabled, interval, keepForeignRoutes, mode, readings"
 
 
@@ -26,7 +28,7 @@ _KEYS_OF_WATCH = "known here are enabled, interval, keepForeignRoutes, mode, rea
         ("routeOverlap.mode", " WARN", "expected 'WARN' or 'STRICT', found the string ' WARN'"),
         ("routeOverlap.mode", True, "expected 'WARN' or 'STRICT', found the boolean true"),
         ("routeOverlap.expectedCidrs", "10.0.0.0/8", "expected a list, found the string '10.0.0.0/8'"),
-        ("routeOverlap.expectedCidrs[0]", [None], "expected an IPv4 CIDR such as '172.16.0.0/16', found null"),
+        ("routeOverlap.expectedCidrs[0]", [None], "expected a CIDR such as '172.16.0.0/16' or 'fd00::/64', found null"),
         (
             "routeOverlap.expectedCidrs[1]",
             ["10.0.0.0/8", "10.0.0.1"],
@@ -37,20 +39,35 @@ _KEYS_OF_WATCH = "known here are enabled, interval, keepForeignRoutes, mode, rea
             ["10.0.0.0/255.0.0.0"],
             "'10.0.0.0/255.0.0.0' has no prefix length from 0 to 32 after the slash",
         ),
-        ("routeOverlap.expectedCidrs[0]", ["fd00::/8"], "'fd00::/8' is not an IPv4 CIDR such as '172.16.0.0/16'"),
+        (
+            "routeOverlap.expectedCidrs[0]",
+            ["fd00::/129"],
+            "'fd00::/129' has no prefix length from 0 to 128 after the slash",
+        ),
+        ("routeOverlap.expectedCidrs[0]", ["fd00::%1/8"], "'fd00::%1/8' is not an IPv6 CIDR such as 'fd00::/64'"),
+        (
+            "routeOverlap.expectedCidrs[1]",
+            ["fd00::/8", "fe80::1/64"],
+            f"'fe80::1/64' lies in fe80::/10, the link-local addresses; {_UNDECIDED}",
+        ),
+        (
+            "routeOverlap.expectedCidrs[0]",
+            ["ff00::/8"],
+            f"'ff00::/8' lies in ff00::/8, which is multicast; {_UNDECIDED}",
+        ),
         ("routeOverlap.expected", "azure", "expected a list, found the string 'azure'"),
-        ("routeOverlap.expected[1]", ["aws", "Azure"], "expected 'azure', 'aws' or 'gcp', found the string 'Azure'"),
+        ("routeOverlap.expected[1]", ["aws", "Azure"], f"expected {_CLOUDS}, found the string 'Azure'"),
         (
             "routeOverlap.expected[1]",
             ["azure", "172.16.0.0/16"],
-            "expected 'azure', 'aws' or 'gcp', found the string '172.16.0.0/16'; name addresses in expectedCidrs",
+            f"expected {_CLOUDS}, found the string '172.16.0.0/16'; name addresses in expectedCidrs",
         ),
         (
             "routeOverlap.expectedCidrs[1]",
             ["172.16.0.0/16", "Azure"],
             "'Azure' is a cloud, and no CIDR; name it in expected, as 'azure'",
         ),
-        ("routeOverlap.expected[0]", [None], "expected 'azure', 'aws' or 'gcp', found null"),
+        ("routeOverlap.expected[0]", [None], f"expected {_CLOUDS}, found null"),
         ("routeOverlap.expectedDevs", "eth0", "expected a list, found the string 'eth0'"),
         ("routeOverlap.expectedDevs[1]", ["eth0", ""], "'' is not a device name: it is empty"),
         ("routeOverlap.expectedDevs[0]", ["eth*"], "'eth*' is not a device name: '*' is not allowed in it"),
@@ -297,7 +314,7 @@ def test_every_error_is_reported_at_once() -> None:
                             GOOD,
                             GOOD | {"metric": 1},
                             GOOD | {"metric": 2},
-                            {"gateway": "2001:db8::1", "dve": ""},
+                            {"gateway": "10.224.0", "dve": ""},
                         ],
                     },
                     "typo": {},
@@ -311,7 +328,7 @@ def test_every_error_is_reported_at_once() -> None:
         "  hostRouting.staticRoutes.routes[3].dve: is not a known key; did you mean 'dev'?\n"
         "  hostRouting.staticRoutes.routes[3].destination: is required: the network that the route leads to, such as "
         "'172.16.0.0/16'\n"
-        "  hostRouting.staticRoutes.routes[3].gateway: '2001:db8::1' is not an IPv4 address\n"
+        "  hostRouting.staticRoutes.routes[3].gateway: '10.224.0' is not an IPv4 address\n"
         "  hostRouting.watch.interval: expected a duration from '1s' to '86400s', found the number 5\n"
         "  hostRouting.watch.enabled: expected true or false, found the number 1\n"
         "  hostRouting.gates[0]: 'x' is not the name of a .service unit that can be a gate: "

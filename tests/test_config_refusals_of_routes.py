@@ -12,7 +12,17 @@ from support.config_errors import GOOD, ROUTE, errors, errors_of_route
         (None, "is required: the network that the route leads to, such as '172.16.0.0/16'"),
         ("", "'' is not an IPv4 CIDR such as '172.16.0.0/16'"),
         ("not-a-cidr", "'not-a-cidr' is not an IPv4 CIDR such as '172.16.0.0/16'"),
-        ("2001:db8::/32", "'2001:db8::/32' is not an IPv4 CIDR such as '172.16.0.0/16'"),
+        ("2001:db8::%eth0/32", "'2001:db8::%eth0/32' is not an IPv6 CIDR such as 'fd00::/64'"),
+        ("2001:db8::1", "'2001:db8::1' has no prefix length; write it as '2001:db8::1/128' if one address is meant"),
+        ("2001:db8::/129", "'2001:db8::/129' has no prefix length from 0 to 128 after the slash"),
+        ("2001:db8::1/64", "'2001:db8::1/64' has host bits; the network is '2001:db8::/64'"),
+        ("::/0", "'::/0' is the default route, which is not ours to set; name the networks that need a route"),
+        (
+            "::1/128",
+            "'::1/128' lies in ::/127, the unspecified address and the node's own loopback; no route leads there",
+        ),
+        ("FE80::/64", "'FE80::/64' lies in fe80::/10, the link-local addresses; no route leads there"),
+        ("ff02::/16", "'ff02::/16' lies in ff00::/8, which is multicast; no route leads there"),
         ("10.0.0.1", "'10.0.0.1' has no prefix length; write it as '10.0.0.1/32' if one address is meant"),
         ("10.0.0.0/255.0.0.0", "'10.0.0.0/255.0.0.0' has no prefix length from 0 to 32 after the slash"),
         ("10.0.0.0/33", "'10.0.0.0/33' has no prefix length from 0 to 32 after the slash"),
@@ -32,13 +42,13 @@ from support.config_errors import GOOD, ROUTE, errors, errors_of_route
         ("127.0.0.0/8", "'127.0.0.0/8' lies in 127.0.0.0/8, the node's own loopback; no route leads there"),
         ("239.1.2.0/24", "'239.1.2.0/24' lies in 224.0.0.0/4, which is multicast; no route leads there"),
         ("255.255.255.255/32", "'255.255.255.255/32' is the broadcast address; no route leads there"),
-        (8, "expected an IPv4 network such as '172.16.0.0/16', found the number 8"),
-        (["10.0.0.0/8"], "expected an IPv4 network such as '172.16.0.0/16', found a list"),
-        ("1" * 2000, f"expected an IPv4 network such as '172.16.0.0/16', found the string '{'1' * 80}'..."),
+        (8, "expected a network such as '172.16.0.0/16' or 'fd00::/64', found the number 8"),
+        (["10.0.0.0/8"], "expected a network such as '172.16.0.0/16' or 'fd00::/64', found a list"),
+        ("1" * 2000, f"expected a network such as '172.16.0.0/16' or 'fd00::/64', found the string '{'1' * 80}'..."),
     ],
 )
 def test_destinations_that_are_no_networks_to_route_to(value: object, message: str) -> None:
-    """A destination is a canonical IPv4 network that packets can be routed to, and not the default route."""
+    """A destination is a network that packets can be routed to, and not the default route."""
     assert errors_of_route(destination=value) == [(f"{ROUTE}.destination", message)]
 
 
@@ -46,7 +56,16 @@ def test_destinations_that_are_no_networks_to_route_to(value: object, message: s
     ("value", "message"),
     [
         ("not-an-ip", "'not-an-ip' is not an IPv4 address"),
-        ("2001:db8::1", "'2001:db8::1' is not an IPv4 address"),
+        ("2001:db8:1", "'2001:db8:1' is not an IPv6 address"),
+        ("fe80::1%eth0", "'fe80::1%eth0' has a zone; name the device in 'dev' instead"),
+        (
+            "::1",
+            (
+                "'::1' lies in ::/127, the unspecified address and the node's own loopback; a gateway is one host's "
+                "own address"
+            ),
+        ),
+        ("ff02::2", "'ff02::2' lies in ff00::/8, which is multicast; a gateway is one host's own address"),
         ("10.0.0.01", "'10.0.0.01' is not an IPv4 address"),
         ("10.0.0.٢", "'10.0.0.٢' is not an IPv4 address"),
         ("10.0.0.1 ", "'10.0.0.1 ' is not an IPv4 address"),
@@ -55,12 +74,12 @@ def test_destinations_that_are_no_networks_to_route_to(value: object, message: s
         ("127.0.0.1", "'127.0.0.1' lies in 127.0.0.0/8, the node's own loopback; a gateway is one host's own address"),
         ("224.0.0.1", "'224.0.0.1' lies in 224.0.0.0/4, which is multicast; a gateway is one host's own address"),
         ("255.255.255.255", "'255.255.255.255' is the broadcast address; a gateway is one host's own address"),
-        (False, "expected an IPv4 address such as '10.224.0.1', found the boolean false"),
-        ({}, "expected an IPv4 address such as '10.224.0.1', found an object"),
+        (False, "expected an address such as '10.224.0.1' or 'fd00::1', found the boolean false"),
+        ({}, "expected an address such as '10.224.0.1' or 'fd00::1', found an object"),
     ],
 )
 def test_gateways_that_are_no_hosts(value: object, message: str) -> None:
-    """A gateway is the canonical text of one unicast IPv4 address."""
+    """A gateway is one unicast address, without a zone."""
     assert errors_of_route(gateway=value) == [(f"{ROUTE}.gateway", message)]
 
 
@@ -96,6 +115,21 @@ def test_metrics_that_are_no_32_bit_numbers(value: object, found: str) -> None:
     """A metric is an integer from 0 to 2^32-1; text and floats are none."""
     message = f"expected a whole number from 0 to 4294967295, found {found}"
     assert errors_of_route(metric=value) == [(f"{ROUTE}.metric", message)]
+
+
+def test_an_ipv6_route_by_an_ipv4_gateway() -> None:
+    """Only the other way round there are routers without an address of the route's family."""
+    assert errors_of_route(destination="FD00::/8", gateway="10.224.0.1") == [
+        (f"{ROUTE}.gateway", "'10.224.0.1' is IPv4, and 'fd00::/8' is IPv6; name the IPv6 address of that router")
+    ]
+
+
+def test_ipv6_routes_that_repeat_each_other() -> None:
+    """Spelling makes no difference, and an absent metric is metric 1."""
+    routes = [{"destination": text, "metric": metric} for text, metric in (("fd00:0::/64", 1), ("FD00::/64", None))]
+    assert errors({"staticRoutes": {"enabled": True, "routes": routes}}) == [
+        ("hostRouting.staticRoutes.routes[1]", "'fd00::/64 metric 1' repeats routes[0]; remove one of them")
+    ]
 
 
 def test_routes_that_repeat_each_other() -> None:

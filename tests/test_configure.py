@@ -21,6 +21,7 @@ from hostrouting.exceptions import (
     UnitError,
 )
 from hostrouting.host import RouteChange
+from hostrouting.net.addresses import IPV6
 from hostrouting.net.default_route import default_routes
 from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.route_overlap import CheckRouteOverlap
@@ -226,8 +227,8 @@ TABLE = ("ip6", "azureSLBProbe")
 def crowded(host: FakeHost) -> FakeHost:
     """A node with IPv6, on which a removed azure-vnet has left a rule."""
     host.files.tree.write("/proc/sys/kernel/random/boot_id", b"this-boot\n", mode=0o444)
-    host.link_layer.add_device("eth0", addresses=["2001:db8::4/64"])
-    host.link_layer.add_route("::/0", "eth0")
+    host.link_layer.add_address("eth0", "2001:db8::4/64")
+    host.routes.add_route("::/0", dev="eth0")
     host.link_layer.add_device("azure0", kind="bridge")
     host.ebtables.add(DEAD_POD)
     return host
@@ -341,7 +342,8 @@ def missing_nft(host: FakeHost) -> None:
 
 
 def no_ipv6_route(host: FakeHost) -> None:
-    host.link_layer.apply(remove=[*default_routes(host.link_layer.routes())])
+    for route in default_routes(host.routes.routes(IPV6)):
+        host.routes.delete_route(route)
 
 
 def configured_azure_vnet(host: FakeHost) -> None:

@@ -16,7 +16,7 @@ from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import BackendError
 from hostrouting.fix import fixed
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.net.addresses import bounds
+from hostrouting.net.addresses import Prefix
 from hostrouting.net.default_route import default_routes
 from hostrouting.net.routes import LOCAL_TABLE, OUR_PROTOCOL, Route
 from hostrouting.route_overlap.task import announced_fabric, prove_config
@@ -84,7 +84,7 @@ def judge(node: MemoryBackend | KernelNode, document: dict[str, Any]) -> None:
         # No route is to take the node's own addresses, or a place of the kernel's. Of a fabric too much may be found.
         is_local = fabric.networks or any(finding.kind == "local" for _, finding in report.findings)
         kept = {route.network for route in backend.routes() if route.prefix_length == 32 and route.protocol == 2}
-        ranges = [bounds(cidr.cidr) for cidr in report.cidrs]
+        ranges = [(prefix.network, prefix.last) for prefix in (Prefix.parse(cidr.cidr) for cidr in report.cidrs)]
         addresses = {address for first, last in ranges for address in range(first, last + 1)} - kept
         for hop in [hop for route in default_routes(backend.routes()) for hop in route.hops if hop.gateway]:
             for address in sorted(addresses):

@@ -12,6 +12,7 @@ from hostrouting.config import HostRoutingConfig
 from hostrouting.configure import Configure, Reset
 from hostrouting.exceptions import UnitError
 from hostrouting.host import Route, RouteChange
+from hostrouting.net.addresses import IPV4
 from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.route_overlap import CheckRouteOverlap
 from hostrouting.stale_cni import CleanStaleCNI
@@ -230,11 +231,11 @@ def test_an_interrupt_while_routes_change() -> None:
     plain = host.routes.routes
     readings: list[str] = []
 
-    def interrupted() -> object:
+    def interrupted(family: int = IPV4) -> object:
         if not readings and any(route.protocol == 142 for route in plain()):
             readings.append("stands")
             raise KeyboardInterrupt
-        return plain()
+        return plain(family)
 
     host.routes.routes = interrupted  # type: ignore[method-assign,assignment]
     with pytest.raises(KeyboardInterrupt):
@@ -291,12 +292,12 @@ def test_tasks_side_by_side_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     most: list[int] = []
     plain = host.routes.routes
 
-    def slow() -> object:
+    def slow(family: int = IPV4) -> object:
         inside.append("")
         most.append(len(inside))
         threading.Event().wait(0.001)
         inside.pop()
-        return plain()
+        return plain(family)
 
     host.routes.routes = slow  # type: ignore[method-assign,assignment]  # every task reads the routes
     wanted = config("172.16.8.0/22", cidrs=("10.1.0.0/16",))

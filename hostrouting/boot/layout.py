@@ -56,6 +56,8 @@ UNFINISHED: Final = "/run/hostrouting.unfinished"
 
 _SCRIPTS: Final = ("hostrouting-ask.sh", "hostrouting-retry.sh")
 _LINK_FOLDERS: Final = (("RequiredBy", "requires"), ("WantedBy", "wants"))
+#: Lines that a script has only for configs that need one of these names.
+_SECTION: Final = re.compile(r" *# @if ([a-z0-9 ]+)@\n(.*?) *# @end@\n", re.DOTALL)
 
 
 @attrs.frozen(kw_only=True)
@@ -127,10 +129,14 @@ class BootTemplate:
         unit = f"{self.name}.service"
         return Departure(unit, (f"{SCRIPT_DIRECTORY}/{self.script}", unit_path(unit), *self.beside))
 
-    def read_script(self) -> str:
-        """Return the asset of the script with the functions that the boot scripts share."""
+    def read_script(self, *wanted: str) -> str:
+        """Return the asset of the script with the functions that the boot scripts share.
+
+        Of the sections `# @if NAME...@`, those stay that have a name in `wanted`.
+        """
         shared = read_asset(__file__, "shared.sh").decode()
-        return read_asset(self.module, self.script).decode().replace("# @SHARED@\n", shared)
+        text = read_asset(self.module, self.script).decode().replace("# @SHARED@\n", shared)
+        return _SECTION.sub(lambda section: section[2] if {*wanted} & {*section[1].split()} else "", text)
 
     def fill(self, script: bytes, **values: str) -> BootUnit:
         """Return the unit with this script; `values` replace the lines `# @NAME@` of the unit file."""

@@ -10,8 +10,9 @@ from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import Intent
 from hostrouting.boot.layout import Departure
 from hostrouting.config import HostRoutingConfig, require_config
-from hostrouting.exceptions import HostRoutingError, PermissionDeniedError, RouteRejectedError
+from hostrouting.exceptions import BackendError, HostRoutingError, PermissionDeniedError, RouteRejectedError
 from hostrouting.host import Host
+from hostrouting.net.addresses import IPV6
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,6 +72,17 @@ class PairTask(NodeTask, ABC):
 
     #: Returns the unit for a config; its departure if the config asks for nothing.
     _boot_part: Callable[[HostRoutingConfig], BootUnit | Departure]
+
+    def __init__(
+        self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
+    ) -> None:
+        super().__init__(config, host=host, logger=logger)
+        routes, cidrs = config.static_routes.routes, config.route_overlap.cidrs
+        ipv6 = [text for text in (*(route.destination for route in routes), *cidrs) if ":" in text]
+        if ipv6 and IPV6 not in self._host.routes.families:
+            backend = type(self._host.routes).__name__
+            step = f"use another one, or remove {', '.join(ipv6)} from the config"
+            raise BackendError(f"the backend {backend} knows no IPv6: see its 'families'; {step}")
 
     @property
     def _part(self) -> BootUnit | Departure:

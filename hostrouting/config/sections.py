@@ -38,7 +38,7 @@ from hostrouting.config.wire import (
     wire_fields,
 )
 from hostrouting.exceptions import ConfigError, HostFileError, InvalidConfigError
-from hostrouting.net.addresses import parse_cidr
+from hostrouting.net.addresses import IPV4, IPV6, Prefix
 from hostrouting.net.routes import OUR_PROTOCOL, ObservedRoute, place
 
 if TYPE_CHECKING:
@@ -83,6 +83,9 @@ PRESETS: Final = {
         "169.254.169.254/32": "Amazon instance metadata",
         "169.254.169.253/32": "Amazon DNS resolver",
     },
+    "aws-ipv6": {
+        "fd00:ec2::254/128": "Amazon instance metadata",
+    },
     "gcp": {
         "169.254.169.254/32": "Google instance metadata and DNS",
     },
@@ -113,11 +116,13 @@ class StaticRoute(WireValue):
 
     >>> StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0").metric
     0
-    >>> StaticRoute(destination="172.16.1.5/24", gateway="2001:db8::1")
+    >>> str(StaticRoute(destination="FD00:1::/64", gateway="fe80::1"))
+    'fd00:1::/64 via fe80::1 metric 1'
+    >>> StaticRoute(destination="172.16.1.5/24", gateway="10.224.0.1/8")
     Traceback (most recent call last):
     hostrouting.exceptions.InvalidConfigError: 2 errors in the config:
       destination: '172.16.1.5/24' has host bits; the network is '172.16.1.0/24'
-      gateway: '2001:db8::1' is not an IPv4 address
+      gateway: '10.224.0.1/8' is not an IPv4 address
     """
 
     destination: str = attrs.field(metadata=wire(rules.destination))
@@ -125,17 +130,34 @@ class StaticRoute(WireValue):
     gateway: str | None = attrs.field(default=None, metadata=wire(rules.gateway))
     #: None (or empty) stands for the device of the default route.
     dev: str | None = attrs.field(default=None, metadata=wire(rules.optional_device))
+    #: An IPv6 route without one has metric 1: the kernel has none without, and 1 decides over its own routes.
     metric: int = attrs.field(default=0, metadata=wire(rules.whole_number(0, 0xFFFFFFFF)))
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        if not self.metric and self.family == IPV6:
+            object.__setattr__(self, "metric", 1)
+
+    def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigError]:
+        # An IPv4 route may have an IPv6 gateway: on some networks no router has an IPv4 address.
+        if not broken & {"destination", "gateway"} and self.family == IPV6 and self.gateway and ":" not in self.gateway:
+            step = "name the IPv6 address of that router"
+            yield ConfigError("gateway", f"{self.gateway!r} is IPv4, and {self.destination!r} is IPv6; {step}")
+
+    @property
+    def family(self) -> int:
+        """The address family of `destination`."""
+        return IPV6 if ":" in self.destination else IPV4
 
     @property
     def prefix(self) -> tuple[int, int]:
         """The network and prefix length of `destination`, as numbers."""
-        return parse_cidr(self.destination)
+        return Prefix.parse(self.destination)[1:]
 
     @property
     def place(self) -> Place:
         """The place that the route will have in table main."""
-        return place(ObservedRoute(*self.prefix, metric=self.metric))
+        return place(ObservedRoute(*self.prefix, metric=self.metric, family=self.family))
 
     def is_met_by(self, standing: ObservedRoute) -> bool:
         """Return True if a route of the kernel is this one, by any gateway or device where it names none.
@@ -145,7 +167,8 @@ class StaticRoute(WireValue):
         True
         """
         is_ours = (standing.protocol, standing.kind, place(standing)) == (OUR_PROTOCOL, "unicast", self.place)
-        return is_ours and self.dev in {None, standing.dev} and self.gateway in {None, str(standing.gateway)}
+        parts = (self.dev, standing.dev), (self.gateway, str(standing.gateway))
+        return is_ours and not standing.nexthops and all(named in {None, part} for named, part in parts)
 
     def __str__(self) -> str:
         """Return the route as `ip route` writes it, without the absent parts."""
@@ -233,11 +256,11 @@ def _preset(value: object) -> str:
         raise
 
 
-@accepting(schema_of(rules.ipv4_cidr))
+@accepting(schema_of(rules.expected_cidr))
 def _expected_cidr(value: object) -> str:
     if isinstance(value, str) and value.lower() in PRESETS:
         raise ValueError(f"{value!r} is a cloud, and no CIDR; name it in expected, as {value.lower()!r}")
-    return rules.ipv4_cidr(value)
+    return rules.expected_cidr(value)
 
 
 @attrs.frozen(kw_only=True)
@@ -299,6 +322,14 @@ class HostRoutingConfig(WireValue):
     gates: tuple[str, ...] = attrs.field(default=DEFAULT_GATES, metadata=wire(_gates))
     #: The keys of the document that it was read from; None for a whole agent config without it, which wants nothing.
     given: tuple[str, ...] | None = attrs.field(default=(), init=False, eq=False, repr=False)
+    #: The address families of its routes and expected CIDRs; IPv4 in any case.
+    families: tuple[int, ...] = attrs.field(default=(IPV4,), init=False, eq=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        named = (*(route.destination for route in self.static_routes.routes), *self.route_overlap.cidrs)
+        if any(":" in text for text in named):
+            object.__setattr__(self, "families", (IPV4, IPV6))
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> HostRoutingConfig:

@@ -5,9 +5,10 @@ rules     packets, and the policy rules that select them
 model     a node, its lookups, the source address that the kernel chooses, and its planned changes
 
 It is a value: it proves what no kernel holds (planned tables, announced networks, recorded nodes), and follows nothing.
-It decides for IPv4 packets as the kernel does; a state machine compares the two
+It decides for packets of both families as the kernel does; a state machine compares the two
 (`tests/testing/test_kernel_equivalence.py`). If it cannot know the decision, it says so (`UnknownDecisionError`,
-`Decision.unknown`).
+`Decision.unknown`). Of IPv6 it knows the tables alone: not that a host passes over a gateway that is silent, nor which
+source the kernel chooses.
 """
 
 from hostrouting.fib.model import Decision, Fib, UnknownDecisionError

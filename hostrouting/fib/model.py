@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import errno
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 import attrs
 
 from hostrouting.exceptions import BackendError
 from hostrouting.fib.rules import LOOPBACK, TOS_BITS, Packet, Policy
 from hostrouting.fib.tables import Tables, deleted, inserted, key_of
-from hostrouting.net.addresses import netmask
+from hostrouting.net.addresses import IPV4, IPV6, address_bits, is_link_local, netmask
 from hostrouting.net.links import vrf_of
 from hostrouting.net.routes import (
     FLAG_ONLINK,
@@ -33,9 +33,12 @@ if TYPE_CHECKING:
     from hostrouting.net.routes import NextHop, Route
 
 _UDP: Final = 17
-#: The policy of a fresh namespace.
+#: The policy of a fresh namespace; IPv6 has no table `default`.
 FIRST_RULES: Final = tuple(
-    Rule(priority, table=table, protocol=2) for priority, table in ((0, LOCAL_TABLE), (32766, MAIN_TABLE), (32767, 253))
+    Rule(priority, table=table, protocol=2, family=family)
+    for family in (IPV4, IPV6)
+    for priority, table in ((0, LOCAL_TABLE), (32766, MAIN_TABLE), (32767, 253))
+    if (family, table) != (IPV6, 253)
 )
 #: The answers of routes that send packets nowhere. `throw` is not one: it only ends the search in its table.
 _ROUTE_ERRORS: Final = {"blackhole": errno.EINVAL, "unreachable": errno.EHOSTUNREACH, "prohibit": errno.EACCES}
@@ -85,8 +88,9 @@ class Fib:
     #: By name, in the order of their indexes.
     devices: Mapping[str, Device]
     #: Until a rule is added or removed, the kernel keeps the local and the main table as one: a longer prefix in main
-    #: beats a shorter one in local. None if that is unknown: a rule may have come and gone.
+    #: beats a shorter one in local. None if that is unknown: a rule may have come and gone. (IPv4 only.)
     merged: bool | None = None
+    families: ClassVar[tuple[int, ...]] = (IPV4, IPV6)
     _has_vrf: bool = attrs.field(init=False, repr=False)
 
     @_has_vrf.default
@@ -98,30 +102,37 @@ class Fib:
         """Return the model of a node, from one reading of it."""
         tables = Tables.of(routes)
         policy = Policy(rules)
-        return cls(tables, policy, {link.name: link for link in links}, None if policy.rules == FIRST_RULES else False)
+        is_first = policy.of(IPV4) == [rule for rule in FIRST_RULES if rule.family == IPV4]
+        return cls(tables, policy, {link.name: link for link in links}, None if is_first else False)
 
     def links(self) -> list[Device]:
         """See `RouteBackend.links`."""
         return list(self.devices.values())
 
-    def routes(self) -> list[ObservedRoute]:
+    def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         """See `RouteBackend.routes`."""
-        return list(self.tables)
+        return list(self.tables.routes(family))
 
-    def rules(self) -> list[Rule]:
+    def rules(self, family: int = IPV4) -> list[Rule]:
         """See `RouteBackend.rules`."""
-        return list(self.policy.rules)
+        return self.policy.of(family)
 
     def lookup(
-        self, destinations: Sequence[int], *, sources: Sequence[int | None] | None = None, resolve: bool = False
+        self,
+        destinations: Sequence[int],
+        *,
+        sources: Sequence[int | None] | None = None,
+        resolve: bool = False,
+        family: int = IPV4,
     ) -> list[Lookup]:
         """See `RouteBackend.lookup`; of several next hops `resolve` takes the first."""
         if sources is not None and len(sources) != len(destinations):
             raise ValueError(f"{len(sources)} sources for {len(destinations)} destinations: give one for each, or none")
         packets = zip(destinations, sources or [None] * len(destinations), strict=True)
-        # The kernel answers a lookup that names no protocol for UDP.
+        # The kernel answers an IPv4 lookup that names no protocol for UDP.
+        protocol = _UDP if family == IPV4 else 0
         return [
-            self._answer(Packet(destination, source or 0, ip_protocol=_UDP), resolve=resolve)
+            self._answer(Packet(destination, source or 0, ip_protocol=protocol, family=family), resolve=resolve)
             for destination, source in packets
         ]
 
@@ -137,6 +148,8 @@ class Fib:
 
     def egress(self, packet: Packet) -> Decision:
         """Decide a packet that the node itself sends, as the kernel's `route get` does."""
+        if packet.family == IPV6:
+            return self.decide(packet)
         if packet.source and not self._holds(packet.source):
             return Decision(None, errno.ENETUNREACH)
         if packet.oif and not self.devices[packet.oif].up:
@@ -154,23 +167,47 @@ class Fib:
 
     def search(self, table: int, packet: Packet, *, scope: int = SCOPE_UNIVERSE) -> ObservedRoute | None:
         """Return the route of one table that decides a packet, or None if the table says nothing about it."""
-        # Until they are parted, the kernel searches these two as one.
-        is_merged = self.merged is not False and table in {LOCAL_TABLE, MAIN_TABLE}
-        route = self._first((LOCAL_TABLE, MAIN_TABLE) if is_merged else (table,), packet, scope)
+        if packet.family == IPV6:
+            route = self.tables.search_ipv6(table, packet)
+        else:
+            # Until they are parted, the kernel searches these two as one.
+            is_merged = self.merged is not False and table in {LOCAL_TABLE, MAIN_TABLE}
+            route = self._first((LOCAL_TABLE, MAIN_TABLE) if is_merged else (table,), packet, scope)
         return None if route is None or route.kind == "throw" else route
 
     def _first(self, tables: tuple[int, ...], packet: Packet, scope: int) -> ObservedRoute | None:
         return self.tables.search(tables, packet.destination, tos=packet.tos & TOS_BITS, scope=scope, oif=packet.oif)
 
-    def takes(self, hop: Route | NextHop) -> bool:
-        """Return True if the kernel takes a route by a next hop, because it finds the gateway on the link."""
+    def takes(self, hop: Route | NextHop, table: int = MAIN_TABLE, source: int = 0) -> bool:
+        """Return True if the kernel takes a route by a next hop, because it finds the gateway on the link.
+
+        `table` and `source` are the route's: an IPv6 gateway is looked for there first, as for a packet from there.
+        """
         if hop.gateway is None or hop.onlink:
             return True
+        if hop.gateway.family == IPV6:
+            packet = Packet(hop.gateway.number, source, iif="", oif=hop.dev or "", family=IPV6)
+            own = packet if is_link_local(packet.destination) else packet._replace(oif="")
+            held = self.tables.search_ipv6(LOCAL_TABLE, own)
+            # Unlike in IPv4, the node's own address is refused.
+            is_own = held is not None and (held.kind, held.prefix_length) == ("local", address_bits(IPV6))
+            return not is_own and self._leads_to(packet, table)
         packet = Packet(hop.gateway.number, oif=hop.dev or "")
         decision = self.decide(packet, scope=SCOPE_LINK)
         # On a node with VRFs the rules are not known to lead to the table.
         there = self.search(MAIN_TABLE, packet, scope=SCOPE_LINK) if decision.unknown else decision.route
         return there is not None and (there.kind, there.scope) == ("unicast", SCOPE_LINK)
+
+    def _leads_to(self, packet: Packet, table: int) -> bool:
+        if is_link_local(packet.destination) or _is_on_link(self.tables.search_ipv6(table, packet)):
+            return True
+        packet = packet._replace(source=0)
+        for rule, _ in self.policy.selected(packet):
+            route = self.tables.search_ipv6(rule.table or MAIN_TABLE, packet) if rule.action == "lookup" else None
+            # Unlike a packet, the question for a gateway ends at a route `throw`.
+            if route or rule.action != "lookup":
+                return _is_on_link(route)
+        return False
 
     def is_local(self, address: int, table: int = LOCAL_TABLE) -> bool:
         """Return True if a table says that an address is the node's own."""
@@ -202,22 +239,29 @@ class Fib:
         route = self.search(rule.table or MAIN_TABLE, packet, scope=scope)
         if route is None:
             return None
-        if self.merged is None and route.table == MAIN_TABLE and self._first((LOCAL_TABLE,), packet, scope):
+        unparted = self.merged is not False and packet.family == IPV4
+        if (
+            unparted
+            and self.merged is None
+            and route.table == MAIN_TABLE
+            and self._first((LOCAL_TABLE,), packet, scope)
+        ):
             return Decision(None, unknown=_PARTED)
         if route.kind in _ROUTE_ERRORS:
             return Decision(None, _ROUTE_ERRORS[route.kind], blocker=route)
         if rule.suppress_prefix_length is not None and route.prefix_length <= rule.suppress_prefix_length:
             return None
         if rule.suppress_group is not None:
-            device = self.devices.get(route.devs[0])
-            if device is None:
+            # Of IPv6 the hash of the flow picks a next hop first.
+            devs = route.devs if packet.family == IPV6 else route.devs[:1]
+            groups = {self.devices[dev].group if dev in self.devices else None for dev in devs}
+            if None in groups or len(groups) > 1:
                 # It came after the devices were read.
-                return Decision(None, unknown=f"the model does not know the group of {route.devs[0]}")
-            if device.group == rule.suppress_group:
+                return Decision(None, unknown=f"the model does not know the group of {' or '.join(devs)}")
+            if rule.suppress_group in groups:
                 return None
         # The kernel gives the local and the main table the name of main while they are one.
-        is_merged = self.merged is not False and route.table == LOCAL_TABLE
-        return Decision(route._replace(table=MAIN_TABLE) if is_merged else route)
+        return Decision(route._replace(table=MAIN_TABLE) if unparted and route.table == LOCAL_TABLE else route)
 
     def _answer(self, packet: Packet, *, resolve: bool) -> Lookup:
         decision = self.egress(packet)
@@ -233,23 +277,26 @@ class Fib:
     def _holds(self, address: int) -> bool:
         """Return True if the node may send from an address."""
         return self.is_local(address) or any(
-            own.local == address for device in self.devices.values() for own in device.addresses
+            (own.family, own.local) == (IPV4, address) for device in self.devices.values() for own in device.addresses
         )
 
     def _path(self, packet: Packet, route: ObservedRoute, hop: NextHop) -> ObservedRoute:
         is_local = route.kind == "local"
         source = packet.source or route.source
+        if not source and not is_local and packet.family == IPV6:
+            raise UnknownDecisionError(f"the model does not know which source the kernel chooses for '{route}'")
         if not source:
             source = packet.destination if is_local else source_by(hop, route.scope, self.devices.values())
         return ObservedRoute(
             packet.destination,
-            32,
+            address_bits(packet.family),
             gateway=hop.gateway,
             dev="lo" if is_local else hop.dev,
             table=route.table,
             kind=route.kind,
             source=source,
             extra=hop.extra,
+            family=packet.family,
         )
 
 
@@ -267,6 +314,10 @@ def resting(route: Route | ObservedRoute) -> ObservedRoute:
     return ObservedRoute(**fields, nexthops=hops, flags=FLAG_ONLINK if route.onlink else 0)
 
 
+def _is_on_link(route: ObservedRoute | None) -> bool:
+    return route is not None and bool(route.hops) and not any(hop.gateway for hop in route.hops)
+
+
 def _unknown(rule: Rule) -> Decision:
     reason = ", ".join(sorted(rule.selectors)) or rule.action
     return Decision(None, unknown=f"the model does not know how the kernel applies rule {rule.priority}: {reason}")
@@ -282,7 +333,7 @@ def source_by(hop: NextHop, scope: int, links: Iterable[Device]) -> int | None:
         (link.name, address)
         for link in devices.values()
         for address in link.addresses
-        if not address.secondary and address.scope <= scope
+        if address.family == IPV4 and not address.secondary and address.scope <= scope
     ]
     own = [address for name, address in eligible if name == hop.dev]
     for address in own:

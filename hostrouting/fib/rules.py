@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from hostrouting.net.addresses import IPV4, IPV6, address_bits
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -11,8 +13,9 @@ if TYPE_CHECKING:
 
 #: The input device of the packets that the node itself sends.
 LOOPBACK: Final = "lo"
-#: The bits of a packet's tos that the kernel compares with a route's or a rule's.
+#: The bits of a packet's tos that the kernel compares with a route's or a rule's; IPv6 has them all but those of ECN.
 TOS_BITS: Final = 0x1C
+_TOS_BITS: Final = {IPV4: TOS_BITS, IPV6: 0xFC}
 #: Masks of ports that mask nothing: newer kernels show them with a single port.
 _HARMLESS: Final = frozenset({(28, b"\xff\xff"), (29, b"\xff\xff")})
 
@@ -33,16 +36,27 @@ class Packet(NamedTuple):
     source_port: int = 0
     destination_port: int = 0
     uid: int = 0
+    family: int = IPV4
 
 
 class Policy:
-    """The policy rules of a node, in the order in which the kernel tries them. Treat it as immutable."""
+    """The policy rules of a node, in the order in which the kernel tries those of a family. Treat it as immutable."""
 
     __slots__ = ("_steps", "rules")
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self.rules: tuple[Rule, ...] = tuple(rules)
-        self._steps = [(rule, _checks(rule)) for rule in self.rules]
+        self._steps = {
+            family: [
+                (rule, _checks(rule), bool(rule.tun_id) or not _HARMLESS.issuperset(rule.unknown))
+                for rule in self.of(family)
+            ]
+            for family in (IPV4, IPV6)
+        }
+
+    def of(self, family: int) -> list[Rule]:
+        """Return the rules of one family."""
+        return [rule for rule in self.rules if rule.family == family]
 
     def selected(self, packet: Packet) -> Iterator[tuple[Rule, bool]]:
         """Yield the rules that act on a packet, in their order, each with True if the model knows that it does.
@@ -51,18 +65,19 @@ class Policy:
         kernel skips it. A `goto` that the model cannot decide is yielded.
         """
         target = None
-        for rule, checks in self._steps:
+        steps = self._steps[packet.family]
+        for rule, checks, is_beyond in steps:
             if target is not None and rule.priority != target:
                 continue
             target = None
             # Tunnels, and attributes that we only carry, may select in ways that the model does not know.
             fits = all(check(packet) for check in checks) if checks else True
-            is_known = not (fits and (rule.tun_id or not _HARMLESS.issuperset(rule.unknown)))
+            is_known = not (fits and is_beyond)
             if (is_known and fits == rule.inverted) or rule.action == "nop":
                 continue
             if rule.action != "goto":
                 yield rule, is_known
-            elif any(other.priority == rule.goto for other in self.rules):
+            elif any(other.priority == rule.goto for other, *_ in steps):
                 if not is_known:
                     yield rule, False
                 target = rule.goto
@@ -70,11 +85,16 @@ class Policy:
 
 def _checks(rule: Rule) -> list[Callable[[Packet], bool]]:
     """Return the questions that a packet must answer with True, one for each selector that the rule has."""
+    to_rest, from_rest = (address_bits(rule.family) - length for _, length in (rule.destination, rule.source))
     selectors: list[tuple[object, Callable[[Packet], bool]]] = [
-        (rule.destination[1], lambda packet: not (rule.destination[0] ^ packet[0]) >> (32 - rule.destination[1])),
-        (rule.source[1], lambda packet: not (rule.source[0] ^ packet[1]) >> (32 - rule.source[1])),
+        (rule.destination[1], lambda packet: not (rule.destination[0] ^ packet[0]) >> to_rest),
+        # An IPv6 packet without source is from no prefix, not even from one that holds `::`.
+        (
+            rule.source[1],
+            lambda packet: not (rule.source[0] ^ packet[1]) >> from_rest and bool(packet[1] or rule.family == IPV4),
+        ),
         (rule.mark_mask, lambda packet: not (rule.mark ^ packet.mark) & rule.mark_mask),
-        (rule.tos, lambda packet: rule.tos == packet.tos & TOS_BITS),
+        (rule.tos, lambda packet: rule.tos == packet.tos & _TOS_BITS[packet.family]),
         (rule.iif, lambda packet: rule.iif == packet.iif),
         (rule.oif, lambda packet: rule.oif == packet.oif),
         (rule.ip_protocol, lambda packet: rule.ip_protocol == packet.ip_protocol),

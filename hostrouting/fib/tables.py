@@ -4,36 +4,39 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from hostrouting.fib.rules import LOOPBACK
+from hostrouting.net.addresses import IPV4, IPV6, Address, is_link_local, mask_of
 from hostrouting.net.changes import is_deleted_by
-from hostrouting.net.routes import DEVICELESS_KINDS, FLAG_DEAD, ObservedRoute
+from hostrouting.net.routes import DEVICELESS_KINDS, FLAG_DEAD, ObservedRoute, preference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from hostrouting.fib.rules import Packet
     from hostrouting.net.routes import Route
 
 #: The routes of one table to one network, as the kernel orders them: higher tos first, then the lower metric.
 Bucket: TypeAlias = tuple[ObservedRoute, ...]
-#: A table, a network and a prefix length.
-Key: TypeAlias = tuple[int, int, int]
+#: A family, a table, a network and a prefix length.
+Key: TypeAlias = tuple[int, int, int, int]
 #: The key of the bucket to which a route belongs.
-key_of: Final[Callable[[Route | ObservedRoute], Key]] = attrgetter("table", "network", "prefix_length")
+key_of: Final[Callable[[Route | ObservedRoute], Key]] = attrgetter("family", "table", "network", "prefix_length")
 
 
 class Tables:
-    """The IPv4 routes of every table.
+    """The routes of every table, of both families.
 
     Treat it as immutable: `with_buckets` returns a changed copy.
     """
 
     __slots__ = ("_buckets", "_lengths")
 
-    def __init__(self, buckets: Mapping[Key, Bucket], lengths: Mapping[int, tuple[int, ...]]) -> None:
+    def __init__(self, buckets: Mapping[Key, Bucket], lengths: Mapping[tuple[int, int], tuple[int, ...]]) -> None:
         self._buckets = buckets
-        #: By table, the prefix lengths to try, longest first.
+        #: By family and table, the prefix lengths to try, longest first.
         self._lengths = lengths
 
     @classmethod
@@ -42,14 +45,14 @@ class Tables:
         buckets: dict[Key, Bucket] = {}
         for route in routes:
             # By position, which is faster than by name: these lines meet every route of a full table.
-            key = route[5], route[0], route[1]
+            key = route[16], route[5], route[0], route[1]
             buckets[key] = (*buckets[key], route) if key in buckets else (route,)
         return cls(buckets, _with_lengths({}, buckets))
 
-    def __iter__(self) -> Iterator[ObservedRoute]:
-        """Yield every route, in the order of a dump."""
-        keys = sorted(self._buckets, key=lambda key: (key[0], key[1], -key[2]))
-        return chain.from_iterable(map(self.bucket, keys))
+    def routes(self, family: int = IPV4) -> Iterator[ObservedRoute]:
+        """Yield every route of a family, in the order of a dump."""
+        keys = [key for key in self._buckets if key[0] == family]
+        return chain.from_iterable(map(self.bucket, sorted(keys, key=lambda key: (key[1], key[2], -key[3]))))
 
     def bucket(self, key: Key) -> Bucket:
         """Return the routes of one table to one network."""
@@ -58,7 +61,7 @@ class Tables:
     def search(
         self, tables: tuple[int, ...], address: int, *, tos: int = 0, scope: int = 0, oif: str = ""
     ) -> ObservedRoute | None:
-        """Return the route with the longest prefix that decides `address`, or None if the tables say nothing about it.
+        """Return the route with the longest prefix that decides an IPv4 address, or None if the tables say nothing.
 
         Several `tables` are searched as one. `tos`, `scope` and `oif` narrow the search as in the kernel.
         """
@@ -66,38 +69,91 @@ class Tables:
             shift = 32 - length
             network = address >> shift << shift
             for table in tables:
-                for route in self._buckets.get((table, network, length), ()):
+                for route in self._buckets.get((IPV4, table, network, length), ()):
                     if route.tos not in {0, tos} or route.scope < scope:
                         continue
                     if route.kind in DEVICELESS_KINDS or is_usable(route, oif):
                         return route
         return None
 
+    def search_ipv6(self, table: int, packet: Packet) -> ObservedRoute | None:
+        """Return the route of a table that decides an IPv6 packet, or None if the table says nothing about it.
+
+        The search passes over a network whose routes with a source prefix all have another one, though the network may
+        have routes without one. Later, when it has found no usable route in a longer prefix, it takes those.
+        """
+        source = Address(IPV6, packet.source)
+        is_under_way = False
+        for length in self._lengths.get((IPV6, table), ()):
+            bucket = self._buckets.get((IPV6, table, packet.destination & mask_of(IPV6, length), length), ())
+            by_source: dict[int, list[ObservedRoute]] = {}
+            for route in bucket:
+                if route.from_prefix is None or route.from_prefix.covers(source):
+                    by_source.setdefault(0 if route.from_prefix is None else route.from_prefix.length, []).append(route)
+            # The default routes do not hide each other.
+            if length and not is_under_way and not any(by_source) and any(route.from_prefix for route in bucket):
+                continue
+            is_under_way = is_under_way or bool(bucket)
+            for _, routes in sorted(by_source.items(), reverse=True):
+                if found := _best(routes, packet):
+                    return found
+        return None
+
     def with_buckets(self, changes: Mapping[Key, Bucket]) -> Tables:
         """Return a copy in which these buckets are replaced; an empty one is gone."""
         lengths = self._lengths
-        if any(length not in lengths.get(table, ()) for table, _, length in changes):
+        if any(length not in lengths.get((family, table), ()) for family, table, _, length in changes):
             lengths = _with_lengths(lengths, changes)
         return Tables({**self._buckets, **changes}, lengths)
 
+    def mapped(self, change: Callable[[ObservedRoute, Bucket], ObservedRoute | None]) -> Tables:
+        """Return a copy with every route of a bucket replaced by the result of `change`; None removes it."""
+        return self.with_buckets(
+            {
+                key: tuple(route for one in bucket if (route := change(one, bucket)) is not None)
+                for key, bucket in self._buckets.items()
+            }
+        )
+
     def _lengths_of(self, tables: tuple[int, ...]) -> Iterable[int]:
         if len(tables) == 1:
-            return self._lengths.get(tables[0], ())
-        return sorted({length for table in tables for length in self._lengths.get(table, ())}, reverse=True)
+            return self._lengths.get((IPV4, tables[0]), ())
+        return sorted({length for table in tables for length in self._lengths.get((IPV4, table), ())}, reverse=True)
 
 
-def _with_lengths(lengths: Mapping[int, tuple[int, ...]], buckets: Iterable[Key]) -> Mapping[int, tuple[int, ...]]:
+def _with_lengths(
+    lengths: Mapping[tuple[int, int], tuple[int, ...]], buckets: Iterable[Key]
+) -> Mapping[tuple[int, int], tuple[int, ...]]:
     """Return the prefix lengths of each table, with those of new buckets."""
     found = {table: set(known) for table, known in lengths.items()}
-    for table, _, length in buckets:
-        found.setdefault(table, set()).add(length)
+    # Of a full table all but a few say the same.
+    for family, table, length in set(map(itemgetter(0, 1, 3), buckets)):
+        found.setdefault((family, table), set()).add(length)
     return {table: tuple(sorted(known, reverse=True)) for table, known in found.items()}
 
 
+def _best(routes: list[ObservedRoute], packet: Packet) -> ObservedRoute | None:
+    """Return the route that the kernel takes of those to one IPv6 network, which are in the order of their metrics.
+
+    Of the lowest metric the highest router preference decides, then the packet's device, then the order. If none of
+    these routes is usable, all the others are on a par.
+    """
+    oif = packet.iif if packet.iif not in {LOOPBACK, ""} else packet.oif
+    is_bound = (not (packet.iif and packet.source) and oif == packet.oif) or _is_of_a_link(packet.destination)
+    usable = [route for route in routes if route.expires >= 0 and is_usable(route, oif if is_bound else "")]
+    first = [route for route in usable if route.metric == routes[0].metric]
+    return max(first or usable, key=lambda route: (preference(route), is_usable(route, oif)), default=None)
+
+
+def _is_of_a_link(address: int) -> bool:
+    """Return True for multicast, link-local and loopback addresses: no packet for them leaves by another device."""
+    return address >> 120 == 0xFF or address == 1 or is_link_local(address)
+
+
 def inserted(bucket: Bucket, route: ObservedRoute, *, last: bool) -> Bucket:
-    """Return a bucket with one more route: the first of its tos and metric, or the last."""
+    """Return a bucket with one more route: the first of its tos and metric, or the last; of IPv6 always the last."""
     ranks = [(-other.tos, other.metric) for other in bucket]
-    position = (bisect_right if last else bisect_left)(ranks, (-route.tos, route.metric))
+    position = (bisect_right if last or route.family == IPV6 else bisect_left)(ranks, (-route.tos, route.metric))
     return (*bucket[:position], route, *bucket[position:])
 
 

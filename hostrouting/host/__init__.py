@@ -26,7 +26,7 @@ from hostrouting.host.offline import NoSupervisor, absent, late, offline_routes
 from hostrouting.host.packets.ebtables_rules import EbtablesReading, EbtablesRule
 from hostrouting.host.ports import Ebtables, LinkLayer, Listener, NetworkEvents, Nftables, RouteBackend
 from hostrouting.host.units import UnitState
-from hostrouting.net.addresses import Address
+from hostrouting.net.addresses import IPV4, IPV6, Address
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.events import (
     AddressEvent,
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     import os
 
 __all__ = [
+    "IPV4",
+    "IPV6",
     "OUR_PROTOCOL",
     "Address",
     "AddressEvent",

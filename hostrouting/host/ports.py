@@ -1,14 +1,16 @@
 """The network as our tasks see it: few methods, our own value types; the docstrings are the contract.
 
 The contract suites in `hostrouting.testing` hold an implementation to everything that is promised here. Two ports are
-the network as it is: `RouteBackend` is how the node routes IPv4, with its changes; all else belongs to `LinkLayer`:
-devices in every detail, neighbours, bridge stations, BPF programs and IPv6, with their changes. `NetworkEvents` has
-the changes that other programs make. `Nftables` and `Ebtables` are the packet filters.
+the network as it is: `RouteBackend` is how the node routes both families, with its changes; all else belongs to
+`LinkLayer`: neighbours, bridge stations, BPF programs, and questions on the link. `NetworkEvents` has the changes that
+other programs make. `Nftables` and `Ebtables` are the packet filters.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
+
+from hostrouting.net.addresses import IPV4, IPV6
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,32 +30,47 @@ LinkAddress = tuple[str, str]
 
 
 class Routing(Protocol):
-    """The IPv4 routing of a node, to be read: a network namespace's, or a model's (`hostrouting.fib.Fib`).
+    """The routing of a node, to be read: a network namespace's, or a model's (`hostrouting.fib.Fib`).
 
-    Reading needs no privilege. Every failure is a `BackendError`.
+    `family` is `IPV4` or `IPV6`, one that is in `families`. Reading needs no privilege. Every failure is a
+    `BackendError`. A node without IPv6 has no routes and rules of it, and each lookup is ENETUNREACH.
     """
 
+    @property
+    def families(self) -> tuple[int, ...]:
+        """The families that it knows: a config with another one is refused. A class attribute will do."""
+
     def links(self) -> list[Device]:
-        """Return every network device, by interface index, with its addresses and known neighbours (IPv4)."""
+        """Return every network device, by interface index, with its addresses, and its known IPv4 neighbours."""
 
-    def routes(self) -> list[ObservedRoute]:
-        """Return the routes of every table, including those that the kernel made.
+    def routes(self, family: int = IPV4) -> list[ObservedRoute]:
+        """Return the routes of every table, including those that the kernel made, but none that it only caches.
 
-        Within a table they are ordered by network, then by prefix length (longest first) and metric. The result is a
-        snapshot: a table that changed meanwhile is read again.
+        Within a table they are ordered by network, then by prefix length (longest first) and metric, and within a place
+        as the kernel has them. The next hops of an IPv6 route are sorted, as text. The result is a snapshot: a table
+        that changed meanwhile is read again.
         """
 
-    def rules(self) -> list[Rule]:
-        """Return the policy rules in the order in which the kernel tries them; a fresh namespace has three."""
+    def rules(self, family: int = IPV4) -> list[Rule]:
+        """Return the policy rules in the order in which the kernel tries them.
+
+        A fresh namespace has three, and two of IPv6.
+        """
 
     def lookup(
-        self, destinations: Sequence[int], *, sources: Sequence[int | None] | None = None, resolve: bool = False
+        self,
+        destinations: Sequence[int],
+        *,
+        sources: Sequence[int | None] | None = None,
+        resolve: bool = False,
+        family: int = IPV4,
     ) -> list[Lookup]:
         """Return which route decides each destination: one answer per destination, in the same order.
 
         The route is the one in the table, with all its next hops. An address of the node itself is decided by a
         `local` route whose device has the address. `sources` has one entry per destination: the source address that the
-        packet already has, or None. The packet belongs to root (uid 0), whatever the user of this process.
+        packet already has, or None. The packet belongs to root (uid 0), whatever the user of this process. The kernel
+        takes an IPv4 packet for UDP, and one of IPv6 for no protocol.
 
         With `resolve` the answer is the path of one packet instead: the next hop that its hash picks, and in `source`
         the address that the kernel would send from. (If a rule selects by source, ask this way first, and then ask
@@ -62,13 +79,13 @@ class Routing(Protocol):
 
 
 class RouteBackend(Routing, Protocol):
-    """The IPv4 routes of one network namespace.
+    """The routes of one network namespace.
 
     Reading needs no privilege. Every method may be called from any thread. Every failure is a `BackendError`, never an
     error of the library or system call underneath.
     """
 
-    def routes_of(self, protocol: int) -> list[ObservedRoute]:
+    def routes_of(self, protocol: int, family: int = IPV4) -> list[ObservedRoute]:
         """Return the routes of one protocol, as `routes` shows them: a small part of a big table costs little."""
 
     def apply(
@@ -78,7 +95,7 @@ class RouteBackend(Routing, Protocol):
         verify: bool = True,
         standing: Sequence[ObservedRoute] | None = None,
     ) -> None:
-        """Make all the changes, in their order, or none of them; see `RouteChange` for those that come last.
+        """Make all the changes of both families, in their order, or none; see `RouteChange` for those that come last.
 
         If a change is refused, every change of the batch that succeeded is rolled back and the routes are read again;
         `RouteRejectedError` names every refusal and says if the rollback is complete. With `verify` the routes are read
@@ -90,26 +107,24 @@ class RouteBackend(Routing, Protocol):
         deletion cannot express every field, see `is_deleted_by`. So the routes are read first, and a removal for which
         the kernel would take another route is refused before anything is sent. A rollback returns removed routes to the
         first or the last position of their place, and removes added routes as the kernel holds them: it overwrites
-        nothing. `left_behind` names the differences that remain, such as a route that stood between others.
+        nothing. An IPv6 route by a gateway returns to an empty place only, with all its next hops: it is never merged
+        with another. `left_behind` names the differences that remain, such as a route that stood between others.
 
         A caller that knows the routes of all places that the changes concern gives them as `standing`, in the kernel's
         order. Then they are not read first, so that a few changes cost the same in a table of any size.
 
         Refusals, by errno: EEXIST an addition to an occupied place, or of a route that exists; ESRCH a removal of a
         route that does not exist, or instead of which the kernel would remove another; ENETUNREACH a gateway that is
-        not on a link of that device; ENETDOWN a device that is down; EINVAL a source address that is not the node's;
-        ENODEV a device that vanished meanwhile.
+        not on a link of that device (EHOSTUNREACH of IPv6); ENETDOWN a device that is down; EINVAL a source address
+        that is not the node's; ENODEV a device that vanished meanwhile.
         """
 
 
 class LinkLayer(Protocol):
-    """The devices, neighbours, bridge stations, BPF programs and IPv6 routes of one network namespace.
+    """The neighbours, bridge stations and BPF programs of one network namespace.
 
     Reading needs no privilege. Every method may be called from any thread. Every failure is a `BackendError`.
     """
-
-    def devices(self) -> list[Device]:
-        """Return every network device, by interface index, with its addresses of both families."""
 
     def newest_address(self, dev: str) -> float | None:
         """Return the seconds since the newest IPv6 address was added to the device; None without addresses.
@@ -147,45 +162,35 @@ class LinkLayer(Protocol):
         filter may refuse the datagram, which is a `PermissionDeniedError`.
         """
 
-    def routes(self) -> list[ObservedRoute]:
-        """Return the IPv6 routes of every table but the local one, sorted; a snapshot."""
-
-    def leaves_by(self, address: str) -> tuple[str, ...]:
-        """Return the devices by which a packet to the IPv6 address may leave, sorted.
-
-        They are those of all next hops of the deciding route; none if no route leads there, or one that blocks. An
-        address of the node leaves by the device that has it.
-        """
-
-    def apply(
-        self, *, remove: Sequence[Neighbour | ObservedRoute] = (), add: Sequence[Neighbour | ObservedRoute] = ()
-    ) -> None:
+    def apply(self, *, remove: Sequence[Neighbour] = (), add: Sequence[Neighbour] = ()) -> None:
         """Make all the changes, removals first, or none of them.
 
-        A removal removes the object of its full description and no other. If a change is refused, those that succeeded
-        are rolled back, newest first, and everything is read again; `RouteRejectedError` names every refusal and says
-        if the rollback is complete. An object that is removed and added again has every detail as before. Missing
-        privilege is a `PermissionDeniedError`.
+        A removal removes the neighbour of its full description and no other. If a change is refused, those that
+        succeeded are rolled back, newest first, and everything is read again; `RouteRejectedError` names every refusal
+        and says if the rollback is complete. A neighbour that is removed and added again has every detail as before.
+        Missing privilege is a `PermissionDeniedError`.
 
-        Refusals, by errno: ENOENT or ESRCH a removal of an object that does not exist, or instead of which the kernel
-        would remove another; EEXIST an addition to an occupied place; ENODEV a device that is gone; EINVAL an object
-        that the kernel would change.
+        Refusals, by errno: ENOENT a removal of a neighbour that does not exist, or instead of which the kernel would
+        remove another; EEXIST an addition to an occupied place; ENODEV a device that is gone; EINVAL a neighbour that
+        the kernel would change.
         """
 
 
 class NetworkEvents(Protocol):
     """The changes of one network namespace, as the kernel announces them.
 
-    They are those of devices, and of IPv4 routes, addresses, rules and neighbours. Listening needs no privilege, but
-    without CAP_NET_ADMIN a burst of some hundred events may be lost.
+    They are those of devices, of routes, addresses and rules of both families, and of IPv4 neighbours. Listening needs
+    no privilege, but without CAP_NET_ADMIN a burst of some hundred events may be lost.
 
     The kernel announces nothing of the routes that go with a device or an address, except those that it made for the
     address; newer kernels also announce the routes that send from a removed address. A next hop that dies with its
     device, and revives, is not announced either.
     """
 
-    def listen(self, ctx: Context) -> AbstractContextManager[Listener]:
+    def listen(self, ctx: Context, *, families: Sequence[int] = (IPV4, IPV6)) -> AbstractContextManager[Listener]:
         """Listen while the `with` block runs; from the return of `__enter__` on no announced change is missed.
+
+        Routes, addresses and rules are those of `families`.
 
         `ctx` is notified when there is something to take, so a task waits with `ctx.wait`, and uses no processor time
         meanwhile. Several listeners do not disturb each other. A cancelled context raises `CancelledError`.

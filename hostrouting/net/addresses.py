@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 #: The address families, as plain integers.
 IPV4: Final = int(AF_INET)
 IPV6: Final = int(AF_INET6)
+FAMILY_NAMES: Final = {IPV4: "IPv4", IPV6: "IPv6"}
+#: Where to see why a node has no default route, by family.
+GIVERS: Final = {IPV4: "the log of its DHCP client", IPV6: "the advertisements of its router"}
 
 #: IFNAMSIZ is 16 with the terminating zero; the kernel counts bytes, not characters.
 _LONGEST_DEVICE_NAME: Final = 15
@@ -88,6 +91,11 @@ class Prefix(NamedTuple):
         """The network without host bits."""
         return self._replace(network=self.network & mask_of(self.family, self.length))
 
+    @property
+    def last(self) -> int:
+        """The last address, as a number."""
+        return self.network | (1 << address_bits(self.family) - self.length) - 1
+
     def covers(self, other: Address | Prefix) -> bool:
         """Return True if all of `other` lies in this network."""
         family, number, length = other if isinstance(other, Prefix) else (*other, address_bits(other.family))
@@ -96,6 +104,10 @@ class Prefix(NamedTuple):
 
     def __str__(self) -> str:
         return f"{format_address(self.family, self.network)}/{self.length}"
+
+
+#: The IPv6 addresses that each link has for itself.
+LINK_LOCAL: Final = Prefix(IPV6, 0xFE80 << 112, 10)
 
 
 class Networks:
@@ -148,6 +160,11 @@ def canonical(text: str) -> str | None:
 def format_address(family: int, number: int) -> str:
     """Return the text of an address of either family, in the spelling of `ip` and the kernel."""
     return inet_ntop(family, number.to_bytes(address_bits(family) // 8, "big"))
+
+
+def is_link_local(number: int) -> bool:
+    """Return True for an IPv6 address that is good on one link only, of fe80::/10."""
+    return number >> 118 == 0xFE80 >> 6
 
 
 def address_bits(family: int) -> int:
@@ -222,16 +239,6 @@ def parse_cidr(text: str) -> tuple[int, int]:
     ValueError: '10.0.0.0/255.0.0.0' has no prefix length from 0 to 32 after the slash
     """
     return _read_cidr(text, IPV4)
-
-
-def bounds(cidr: str) -> tuple[int, int]:
-    """Return the first and the last address of an IPv4 CIDR, which may have host bits.
-
-    >>> bounds("10.0.0.5/30") == (0x0A000004, 0x0A000007)
-    True
-    """
-    address, length = parse_cidr(cidr)
-    return address & netmask(length), address | ~netmask(length) & 0xFFFFFFFF
 
 
 # An apply reads each destination of its config three times.

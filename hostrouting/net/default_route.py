@@ -5,26 +5,21 @@ Both boot scripts read them alike: `own_defaults` in `boot/assets/shared.sh`.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL
+from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, preference
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from hostrouting.net.routes import ObservedRoute
 
-#: RTA_PREF: the preference that a router gave to its own IPv6 route. The kernel does not show the medium one.
-_PREF: Final = 20
-_RANKS: Final = {b"\1": -1, b"\3": 1}
-
 
 def default_routes(observed: Iterable[ObservedRoute]) -> Iterator[ObservedRoute]:
     """Return the default routes of table main that send packets by a device, in the order of `observed`.
 
     Routes owned by hostrouting do not count: routes are completed from these. Nor do routes for a type of service or
-    for packets from one prefix, which decide few packets. The kernel's order is by metric.
+    for packets from one prefix, which decide few packets; nor one that has expired. The kernel's order is by metric.
     """
     for route in observed:
         if route[1] == 0 and _is_usual(route):  # by position, because this line meets every route of a full table
@@ -34,9 +29,12 @@ def default_routes(observed: Iterable[ObservedRoute]) -> Iterator[ObservedRoute]
 def default_route(observed: Iterable[ObservedRoute]) -> ObservedRoute | None:
     """Return the default route that the kernel takes: the first with a next hop that is not dead.
 
+    Of IPv6 routes with one metric it takes the first with the highest router preference.
+
     The kernel marks a next hop without carrier as dead only if `ignore_routes_with_linkdown` is set.
     """
-    return next((route for route in default_routes(observed) if not all(hop.dead for hop in route.hops)), None)
+    alive = (route for route in default_routes(observed) if not all(hop.dead for hop in route.hops))
+    return min(alive, key=_rank, default=None)
 
 
 def leads_out_by(observed: Iterable[ObservedRoute], devs: Sequence[str]) -> bool:
@@ -50,13 +48,25 @@ def best_default_devs(observed: Iterable[ObservedRoute]) -> tuple[str, ...]:
     Of IPv6 routes with one metric those with the highest router preference count. There are several devices if such a
     route has several next hops, or several routes are equal.
     """
-    by_rank: dict[tuple[int, int], list[str]] = defaultdict(list)
-    for route in default_routes(observed):
-        preference = _RANKS.get(dict(route.extra).get(_PREF, b""), 0)
-        by_rank[route.metric, preference] += [hop.dev for hop in route.hops if not hop.dead]
-    return tuple(dict.fromkeys(by_rank[min(by_rank)])) if by_rank else ()
+    alive = [(_rank(route), hop.dev) for route in default_routes(observed) for hop in route.hops if not hop.dead]
+    best = min(alive)[0] if alive else None
+    return tuple(dict.fromkeys(dev for rank, dev in alive if rank == best))
+
+
+def expected_exit(ipv4: Iterable[ObservedRoute], ipv6: Iterable[ObservedRoute]) -> tuple[str, ...]:
+    """Return the device by which IPv6 should leave; none if it is unknown.
+
+    It is that of the IPv4 default route that decides. Where that may be one of several, or there is none, it is the one
+    that all default routes of IPv6 name.
+    """
+    every = {hop.dev for route in default_routes(ipv6) for hop in route.hops if not hop.dead}
+    return next((devs for devs in (best_default_devs(ipv4), tuple(every)) if len(devs) == 1), ())
 
 
 def _is_usual(route: ObservedRoute) -> bool:
     for_all_packets = route.table == MAIN_TABLE and not route.tos and route.from_prefix is None
-    return for_all_packets and route.kind == "unicast" and route.protocol != OUR_PROTOCOL
+    return for_all_packets and route.expires >= 0 and route.kind == "unicast" and route.protocol != OUR_PROTOCOL
+
+
+def _rank(route: ObservedRoute) -> tuple[int, int]:
+    return route.metric, -preference(route)

@@ -27,6 +27,9 @@ class RouteEvent(NamedTuple):
 
     The verb of a new route says where it stands: `add` alone in its place, `prepend` before the others there, `append`
     after them, and `replace` instead of the first of them, which is gone.
+
+    Of IPv6 it tells less: `append` may be a further next hop of a multipath route, which the event shows as a whole,
+    `replace` may be instead of any, and `remove` may name the one next hop that is gone. Read the routes of the place.
     """
 
     verb: Literal["add", "prepend", "append", "replace", "remove"]
@@ -45,7 +48,7 @@ class DeviceEvent(NamedTuple):
 
 
 class AddressEvent(NamedTuple):
-    """An IPv4 address that is new or gone; also one whose lifetime was renewed, or whose device was renamed."""
+    """An address that is new or gone; also one whose lifetime was renewed, or whose device was renamed."""
 
     verb: Literal["set", "remove"]
     dev: str
@@ -53,7 +56,7 @@ class AddressEvent(NamedTuple):
 
 
 class RuleEvent(NamedTuple):
-    """An IPv4 policy rule that is new (then it is the last of its priority) or gone."""
+    """A policy rule that is new (then it is the last of its priority) or gone."""
 
     verb: Literal["add", "remove"]
     rule: Rule

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, canonical
-from hostrouting.net.routes import DEVICELESS_KINDS, LOCAL_TABLE, ObservedRoute
+from hostrouting.net.addresses import IPV4, Address, Prefix, canonical
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +29,8 @@ class DeviceAddress(NamedTuple):
     family: int = IPV4
     #: False for an IPv6 address that is tentative, or that another node has (dadfailed): the node may not send from it.
     usable: bool = True
+    #: True for an IPv6 address that new connections are not to use.
+    deprecated: bool = False
 
     @classmethod
     def parse(cls, text: str) -> DeviceAddress:
@@ -124,27 +125,14 @@ def neighbour_order(neighbour: Neighbour) -> tuple[object, ...]:
     return neighbour.dev, Address.parse(neighbour.address), neighbour.mac
 
 
-def is_as_shown(thing: Neighbour | ObservedRoute) -> bool:
-    """Return True if the kernel shows the thing as it was added: a changed one could not be found again.
-
-    The kernel turns metric 0 into 1024 and no protocol into `boot`, and drops the bits after a prefix.
+def is_as_shown(neighbour: Neighbour) -> bool:
+    """Return True if the kernel shows a neighbour as it was added: a changed one could not be found again.
 
     >>> is_as_shown(Neighbour("FD00::9", "azure0", "12:34:56:78:9a:bc", permanent=True))
     False
     """
     try:
-        if isinstance(thing, Neighbour):
-            mac = bytes.fromhex(thing.mac.replace(":", "")).hex(":")
-            return bool(mac) and mac == thing.mac and canonical(thing.address) == thing.address
-        # Raises ValueError for an impossible route.
-        thing.to_route()
+        mac = bytes.fromhex(neighbour.mac.replace(":", "")).hex(":")
+        return bool(mac) and mac == neighbour.mac and canonical(neighbour.address) == neighbour.address
     except ValueError:
         return False
-    return (
-        thing.family == IPV6
-        and (thing.from_prefix is None or thing.from_prefix == thing.from_prefix.masked)
-        and not (thing.kind in DEVICELESS_KINDS and thing.dev is not None)
-        and thing.table != LOCAL_TABLE
-        and thing.scope == thing.tos == 0
-        and min(thing.metric, thing.protocol) > 0
-    )

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 #: The mark of ownership: every route that we install carries this protocol number, and no foreign route does.
 OUR_PROTOCOL: Final = 142
+#: Those of the kernel itself, and of routes that a router advertised.
+KERNEL_PROTOCOL: Final = 2
+RA_PROTOCOL: Final = 9
 
 MAIN_TABLE: Final = 254
 LOCAL_TABLE: Final = 255
@@ -84,7 +87,7 @@ Extra: TypeAlias = tuple[tuple[int, bytes], ...]
 
 
 #: Numbers of a route that we want, with the lowest and the highest value.
-_LIMITS: Final = (("metric", 0, 0xFFFFFFFF), ("table", 1, 0xFFFFFFFF), ("protocol", 0, 0xFF))
+_LIMITS: Final = (("table", 1, 0xFFFFFFFF), ("protocol", 0, 0xFF))
 
 
 class Encapsulation(NamedTuple):
@@ -166,7 +169,9 @@ class Route:
 
     def __attrs_post_init__(self) -> None:
         bits = address_bits(self.family)
-        for name, lowest, highest in (("prefix_length", 0, bits), *_LIMITS):
+        # Of IPv6 routes the kernel would turn metric 0 into 1024.
+        metrics = ("metric", int(self.family == IPV6), 0xFFFFFFFF)
+        for name, lowest, highest in (("prefix_length", 0, bits), metrics, *_LIMITS):
             if not lowest <= getattr(self, name) <= highest:
                 raise ValueError(f"{name} {getattr(self, name)} is not from {lowest} to {highest}")
         if not 0 <= self.network < 1 << bits:
@@ -247,7 +252,7 @@ class ObservedRoute(NamedTuple):
     #: Only packets from this prefix take the route (IPv6 only).
     from_prefix: Prefix | None = None
     #: The seconds until the route ends (IPv6 only); 0 for never. It counts down, so it is no part of the identity of a
-    #: route.
+    #: route. Below 0 the route has ended: the kernel passes over it, and removes it later.
     expires: int = 0
 
     @classmethod
@@ -321,11 +326,19 @@ place: Final[Callable[[Route | ObservedRoute], Place]] = attrgetter(
 )
 
 
-def route_order(route: ObservedRoute) -> tuple[object, ...]:
-    """Return the sort key of IPv6 routes: table, network, prefix length, metric, device, gateway."""
-    rank = route.table, route.network, route.prefix_length, route.metric, route.dev or "", str(route.gateway or "")
-    # The text comes last: two routes of which one has a source cannot be compared field by field.
-    return *rank, repr(route)
+def route_order(route: ObservedRoute) -> tuple[int, ...]:
+    """Return the sort key of a dump: table, network, prefix length (longest first), metric."""
+    return route.table, route.network, -route.prefix_length, route.metric
+
+
+#: RTA_PREF, and its values; the kernel does not show the medium one.
+_PREF: Final = 20
+_PREFERENCES: Final = {b"\1": 1, b"\3": -1}
+
+
+def preference(route: ObservedRoute) -> int:
+    """Return the preference that a router gave to its own IPv6 route: 1 is high, 0 medium, -1 low."""
+    return _PREFERENCES.get(dict(route.extra).get(_PREF, b""), 0)
 
 
 class Lookup(NamedTuple):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import attrs
 
 from hostrouting.exceptions import BackendError, ConfigError, InvalidConfigError
-from hostrouting.net.addresses import IPV6
+from hostrouting.net.addresses import IPV6, Address
 from hostrouting.net.default_route import best_default_devs, default_routes
 from hostrouting.net.mappings import typed, typed_or_null
 from hostrouting.probe_snat.ruleset import FAMILY, RULESET_PATH, TABLE, TABLE_NAME, ProbeRules, effect_of, parse, render
@@ -157,7 +157,7 @@ def _rules(section: ProbeSNATConfig, host: Host, otherwise: tuple[str, ...] = ()
     """Return the rules for the device that probes come in by; it is one of `otherwise` without a default route."""
     if section.dev:
         return ProbeRules.of(section, section.dev)
-    devs = best_default_devs(host.link_layer.routes()) or otherwise
+    devs = best_default_devs(host.routes.routes(IPV6)) or otherwise
     if not devs:
         step = f"see why no router advertises itself, or give {_DEV}"
         return Obstacle("there is no IPv6 default route", step, may_change=True)
@@ -174,14 +174,14 @@ def _addresses(host: Host, dev: str) -> set[str]:
     """Return the IPv6 addresses of global scope on a device that the node may send from."""
     return {
         str(own.address)
-        for device in host.link_layer.devices()
+        for device in host.routes.links()
         for own in device.addresses
         if device.name == dev and own.family == IPV6 and own.scope == 0 and own.usable
     }
 
 
 def _out_of_order(dev: str, host: Host) -> Obstacle | None:
-    device = next((device for device in host.link_layer.devices() if device.name == dev), None)
+    device = next((device for device in host.routes.links() if device.name == dev), None)
     if device is None:
         return Obstacle(f"there is no device {dev}", f"correct {_DEV}", may_change=True)
     if not device.up:
@@ -191,7 +191,7 @@ def _out_of_order(dev: str, host: Host) -> Obstacle | None:
 
 def _wrong_route(section: ProbeSNATConfig, host: Host, dev: str) -> Obstacle | None:
     """A reply that leaves by another device is not rewritten: the probe gets no answer, and the address leaks."""
-    leaves_by = host.link_layer.leaves_by(section.address)
+    leaves_by = _leaves_by(section.address, host)
     elsewhere = [other for other in leaves_by if other != dev]
     if leaves_by and not elsewhere:
         if section.address in _addresses(host, dev):
@@ -209,6 +209,16 @@ def _wrong_route(section: ProbeSNATConfig, host: Host, dev: str) -> Obstacle | N
         "so that replies to probes would not become the load balancer's again"
     )
     return Obstacle(reason, f"{step}, or correct {_DEV}")
+
+
+def _leaves_by(address: str, host: Host) -> list[str]:
+    """Return the devices of all next hops of the route that decides an IPv6 address; none if no route leads there."""
+    asked = [Address.parse(address).number]
+    [answer] = host.routes.lookup(asked, family=IPV6)
+    if answer.route and not answer.route.hops:
+        # Some kernels show a nexthop object by its number alone, and the path of a packet with its device.
+        [answer] = host.routes.lookup(asked, resolve=True, family=IPV6)
+    return sorted({hop.dev for hop in answer.route.hops if not hop.dead}) if answer.route else []
 
 
 #: The table: these rules, a sentence about others, or None without a table.

@@ -15,9 +15,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from hostrouting.net.addresses import format_cidr, netmask, parse_cidr
+from hostrouting.net.addresses import IPV4, format_cidr, netmask, parse_cidr
 from hostrouting.net.links import DeviceAddress, vrf_of
-from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, SCOPE_HOST, SCOPE_LINK, NextHop, ObservedRoute
+from hostrouting.net.routes import (
+    KERNEL_PROTOCOL,
+    LOCAL_TABLE,
+    MAIN_TABLE,
+    SCOPE_HOST,
+    SCOPE_LINK,
+    NextHop,
+    ObservedRoute,
+)
 from hostrouting.route_overlap.fabric import agent_mac
 
 if TYPE_CHECKING:
@@ -30,7 +38,6 @@ if TYPE_CHECKING:
 
 #: The prefix length that the agent gives to each address.
 _LENGTH: Final = 16
-_KERNEL: Final = 2
 #: No device has a name with a slash, so the name of an absent device is never that of a present one.
 _ABSENT: Final = "announced/"
 #: A network and its prefix length.
@@ -52,7 +59,10 @@ class Announced:
         self, devices: Sequence[Device], routes: Iterable[ObservedRoute], rules: Sequence[Rule], fabric: Fabric
     ) -> None:
         self._source = fabric.source
-        self._devices = {device.name: device for device in devices}
+        self._devices = {
+            device.name: device._replace(addresses=tuple(own for own in device.addresses if own.family == IPV4))
+            for device in devices
+        }
         self._by_source = any(rule.source[1] for rule in rules)
         #: The tables that rules look up, in their order.
         self._tables = [table for rule in rules for table in _looked_up(rule)]
@@ -71,10 +81,10 @@ class Announced:
         #: The devices that get an address.
         self._changed: set[str] = set()
         #: The present devices of the fabric, whether they have their address or not.
-        self.members = {
+        self.members: set[str] = {
             device.name
             for network, length in map(parse_cidr, fabric.networks)
-            for device in devices
+            for device in self._devices.values()
             for one in device.addresses
             if one.local & netmask(length) == network
         }
@@ -208,7 +218,7 @@ def _route(
     network: _Network, devs: Iterable[str], *, kind: str = "unicast", table: int = MAIN_TABLE, scope: int = SCOPE_LINK
 ) -> ObservedRoute:
     hops = tuple(NextHop(None, dev) for dev in devs)
-    return ObservedRoute(*network, protocol=_KERNEL, kind=kind, table=table, scope=scope, nexthops=hops)
+    return ObservedRoute(*network, protocol=KERNEL_PROTOCOL, kind=kind, table=table, scope=scope, nexthops=hops)
 
 
 def _looked_up(rule: Rule) -> tuple[int, ...]:

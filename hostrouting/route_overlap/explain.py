@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from hostrouting.net.addresses import format_ipv4, parse_cidr, parse_ipv4
+from hostrouting.net.addresses import Address, Prefix, address_bits
 from hostrouting.route_overlap.parts import DecidedPart, Node, adjacent, looked_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from hostrouting.host import RouteBackend
-    from hostrouting.route_overlap.parts import Part
 
 _BAR_WIDTH: Final = 64
 #: Background colours that differ clearly with black letters on them.
@@ -29,8 +28,8 @@ _COLOURS: Final = (42, 46, 43, 45, 44, 47, 41)
 class ExplainedPart:
     """Addresses from `first` to `last`: the devices by which they leave and the deciding route, or why they do not."""
 
-    first: int
-    last: int
+    first: Address
+    last: Address
     devs: tuple[str, ...]
     route: str | None
     reason: str | None
@@ -42,8 +41,7 @@ class ExplainedPart:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the part for JSON."""
-        first, last = format_ipv4(self.first), format_ipv4(self.last)
-        return {**attrs.asdict(self), "first": first, "last": last}
+        return {**attrs.asdict(self), "first": str(self.first), "last": str(self.last)}
 
 
 @attrs.frozen
@@ -63,50 +61,51 @@ class Explanation:
         colours = dict(zip(dict.fromkeys(part.by for part in self.parts), cycle(_COLOURS), strict=False))
         if picture and len(self.parts) > 1:
             # By its size each part has cells, and at least one.
-            cell = (self.parts[-1].last - self.parts[0].first + 1) / _BAR_WIDTH
-            bars = (" " * max(1, int((part.last - part.first + 1) / cell)) for part in self.parts)
+            sizes = [part.last.number - part.first.number + 1 for part in self.parts]
+            bars = (" " * max(1, size * _BAR_WIDTH // sum(sizes)) for size in sizes)
             yield "  " + "".join(_painted(bar, colours[part.by]) for part, bar in zip(self.parts, bars, strict=True))
         wide = max(len(part.by) for part in self.parts)
         for part in self.parts:
             by = f"{part.by:{wide}}"
             by = _painted(f" {by} ", colours[part.by]) if picture else by
-            span = format_ipv4(part.first) + (f" - {format_ipv4(part.last)}" if part.last != part.first else "")
+            span = f"{part.first}" + (f" - {part.last}" if part.last != part.first else "")
             yield f"  {by}  {span:33}  {part.route or part.reason}"
 
 
 def explain(backend: RouteBackend, asked: Sequence[str]) -> list[Explanation]:
     """Ask the kernel about addresses and CIDRs; adjacent parts with the same answer are merged."""
-    cidrs = [_as_cidr(text) for text in asked]
-    node = Node(backend)
+    prefixes = [_as_prefix(text) for text in asked]
+    nodes = {family: Node(backend, family) for family in sorted({prefix.family for prefix in prefixes})}
     return [
-        Explanation(text, tuple(map(_explained, adjacent(_decided(parts, node), same=_same))))
-        for text, parts in zip(asked, looked_up(node, cidrs), strict=True)
+        Explanation(text, tuple(_explanations(nodes[prefix.family], prefix)))
+        for text, prefix in zip(asked, prefixes, strict=True)
     ]
 
 
-def _decided(parts: Iterable[Part], node: Node) -> Iterator[DecidedPart]:
-    for part in parts:
-        # A connection gets the answer for the source that it will have, if rules select by source.
-        answer, source = part.answers[0]
-        yield DecidedPart(part, answer, node.decider(answer, source))
+def _explanations(node: Node, prefix: Prefix) -> Iterator[ExplainedPart]:
+    for parts in looked_up(node, [str(prefix)]):
+        # A connection gets the first answer: that for the source that it will have, if rules select by source.
+        decided = (DecidedPart(part, part.answers[0][0], node.decider(*part.answers[0])) for part in parts)
+        for group in adjacent(decided, same=_same):
+            yield _explained(group, node.family)
 
 
 def _same(one: DecidedPart) -> tuple[object, ...]:
     return one.devs, str(one.decider), one.kind, one.answer.errno
 
 
-def _as_cidr(text: str) -> str:
+def _as_prefix(text: str) -> Prefix:
     if "/" in text:
-        parse_cidr(text)
-        return text
+        return Prefix.parse(text)
     try:
-        parse_ipv4(text)
+        address = Address.parse(text)
     except ValueError as error:
-        raise ValueError(f"{error}, nor an IPv4 CIDR such as '172.16.0.0/16'") from None
-    return f"{text}/32"
+        family = "IPv6 CIDR such as 'fd00::/64'" if ":" in text else "IPv4 CIDR such as '172.16.0.0/16'"
+        raise ValueError(f"{error}, nor an {family}") from None
+    return Prefix(*address, address_bits(address.family))
 
 
-def _explained(group: Sequence[DecidedPart]) -> ExplainedPart:
+def _explained(group: Sequence[DecidedPart], family: int) -> ExplainedPart:
     first = group[0]
     reasons = {
         "local": "an address of this node",
@@ -114,7 +113,8 @@ def _explained(group: Sequence[DecidedPart]) -> ExplainedPart:
         "blocked": f"a route or rule refuses it ({os.strerror(first.answer.errno)})",
     }
     route = str(first.decider) if first.decider else None
-    return ExplainedPart(first.part.first, group[-1].part.last, first.devs, route, reasons.get(first.kind))
+    bounds = Address(family, first.part.first), Address(family, group[-1].part.last)
+    return ExplainedPart(*bounds, first.devs, route, reasons.get(first.kind))
 
 
 def _painted(text: str, colour: int) -> str:

@@ -18,24 +18,32 @@ import attrs
 
 from hostrouting.fib.model import Fib, source_by
 from hostrouting.fib.rules import Packet, Policy
-from hostrouting.fib.tables import Tables
-from hostrouting.net.addresses import bounds, netmask
-from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE, Lookup, signature
+from hostrouting.fib.tables import Tables, key_of
+from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits, mask_of
+from hostrouting.net.default_route import default_routes
+from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE, Lookup, ObservedRoute, place, preference, signature
 from hostrouting.net.rules import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
+    from hostrouting.fib.model import Decision
     from hostrouting.host.ports import Routing
     from hostrouting.net.links import Device
-    from hostrouting.net.routes import ObservedRoute
     from hostrouting.route_overlap.announced import Announced
     from hostrouting.route_overlap.fabric import Fabric
     from hostrouting.route_overlap.report import Kind
 
 #: The first addresses of the ranges that the kernel treats specially (multicast, for example), and of the next ones.
-_SPECIAL_EDGES: Final = (1, 224 << 24, 240 << 24, 0xFFFFFFFF)
-_SIZES: Final = tuple(1 << 32 - length for length in range(33))
+_SPECIAL_EDGES: Final = {
+    IPV4: (1, 224 << 24, 240 << 24, 0xFFFFFFFF),
+    IPV6: (1, 2, 0xFE80 << 112, 0xFEC0 << 112, 0xFF << 120),
+}
+#: The numbers of addresses, by prefix length.
+_SIZES: Final = {
+    family: tuple(1 << address_bits(family) - length for length in range(address_bits(family) + 1))
+    for family in (IPV4, IPV6)
+}
 _route_of = itemgetter(1)
 
 
@@ -46,8 +54,8 @@ Answer: TypeAlias = "tuple[Lookup, int]"
 class Part(NamedTuple):
     """Addresses from `first` to `last`, with the same answers for all.
 
-    The last answer is that without a source. If a rule selects by source, those with the sources that the kernel would
-    then choose precede it. A connection gets the first.
+    The last answer is that without a source. If a rule or route selects by source, those with the sources from which
+    packets may then come precede it. A connection gets the first.
     """
 
     first: int
@@ -67,12 +75,12 @@ def looked_up(node: Node, cidrs: Sequence[str], *, allowed: AllowedDevices | Non
     an announced route may take, by a device that is not allowed, has this route as its only answer.
     """
     for starts, end in cut(node, cidrs):
-        plain = node.backend.lookup(starts)
-        sourced = _answers_by_source(node.backend, plain) if node.by_source else {}
+        plain = node.lookup(starts)
+        sourced = _answers_by_source(node, plain) if node.by_source else {}
         taken = _taken(node, plain, sourced, allowed) if allowed is not None else {}
-        indexes = (
-            range(len(starts)) if node.by_source or allowed is None else sorted({*suspects(plain, allowed), *taken})
-        )
+        indexes: Iterable[int] = range(len(starts))
+        if allowed is not None and not node.by_source and node.family == IPV4:
+            indexes = sorted({*suspects(plain, allowed), *taken})
         starts.append(end)
         yield [
             Part(starts[i], starts[i + 1] - 1, taken.get(i) or (*sourced.get(i, ()), (plain[i], 0))) for i in indexes
@@ -103,19 +111,25 @@ def suspects(plain: Sequence[Lookup], allowed: AllowedDevices) -> Sequence[int]:
 
 def cut(node: Node, cidrs: Sequence[str]) -> Iterator[tuple[list[int], int]]:
     """Yield the first address of each part of a CIDR, and the first address after the CIDR."""
-    ranges = [bounds(cidr) for cidr in cidrs]
-    common = list(_SPECIAL_EDGES)
+    family, sizes = node.family, _SIZES[node.family]
+    masked = [Prefix.parse(cidr).masked for cidr in cidrs]
+    ranges = [(prefix.network, prefix.network + sizes[prefix.length] - 1) for prefix in masked]
+    common = list(_SPECIAL_EDGES[family])
     for network, length in [selector for rule in node.rules for selector in (rule.destination, rule.source)]:
         # Sources, too: the node sends from one of its addresses to the same address.
-        common += [network & netmask(length), (network & netmask(length)) + _SIZES[length]]
-    octets = {octet for first, last in ranges for octet in range(first >> 24, (last >> 24) + 1)}
+        first = network & mask_of(family, length)
+        common += [first, first + sizes[length]]
+    shift = address_bits(family) - 8
+    octets = {octet for first, last in ranges for octet in range(first >> shift, (last >> shift) + 1)}
     # By position, which is faster than by name: this line reads every route of a full table.
-    near = [route for route in node.routes if route[0] >> 24 in octets]
+    near = [route for route in node.routes if route[0] >> shift in octets]
     for first, last in ranges:
-        yield _starts(first, last, near, common), last + 1
+        yield _starts(first, last, near, common, sizes), last + 1
 
 
-def _starts(first: int, last: int, routes: Iterable[ObservedRoute], common: Iterable[int]) -> list[int]:
+def _starts(
+    first: int, last: int, routes: Iterable[ObservedRoute], common: Iterable[int], sizes: Sequence[int]
+) -> list[int]:
     """Return the first address of each part, sorted."""
     # Two networks are disjoint, or one contains the other: a network that ends inside the CIDR also begins inside it.
     # One loop, by position, because it reads every route of a full table. Dumps are ordered by network, so nearly every
@@ -132,7 +146,7 @@ def _starts(first: int, last: int, routes: Iterable[ObservedRoute], common: Iter
                 others.append(start)  # of another table
             if start != end:
                 others.append(end)
-            end = start + _SIZES[route[1]]
+            end = start + sizes[route[1]]
     others.append(end)
     edges = sorted({edge for edge in others if first < edge <= last})
     missing = [edge for edge in edges if (at := bisect_left(starts, edge)) == len(starts) or starts[at] != edge]
@@ -141,30 +155,53 @@ def _starts(first: int, last: int, routes: Iterable[ObservedRoute], common: Iter
     return starts
 
 
-def _answers_by_source(backend: Routing, plain: Sequence[Lookup]) -> dict[int, list[Answer]]:
-    """Return the answers with each source from which the kernel may send, by the position of the plain answer."""
-    asked = [(at, source) for at, sources in enumerate(_sources(backend, plain)) for source in sources]
-    answers = backend.lookup([plain[at].destination for at, _ in asked], sources=[source for _, source in asked])
+def _answers_by_source(node: Node, plain: Sequence[Lookup]) -> dict[int, list[Answer]]:
+    """Return the answers with each source from which a packet may come, by the position of the plain answer."""
+    asked = [(at, source) for at, sources in enumerate(_sources(node, plain)) for source in sources]
+    answers = node.lookup([plain[at].destination for at, _ in asked], sources=[source for _, source in asked])
     found: dict[int, list[Answer]] = defaultdict(list)
     for (at, source), answer in zip(asked, answers, strict=True):
         found[at].append((answer, source))
     return found
 
 
-def _sources(backend: Routing, plain: Sequence[Lookup]) -> Iterator[Iterable[int]]:
-    """Yield the sources from which the kernel may send, for each answer.
+def _sources(node: Node, plain: Sequence[Lookup]) -> Iterator[Iterable[int]]:
+    """Yield the sources from which a packet may come, for each answer.
 
     With one next hop, the kernel tells the source. With several, a hash of the flow selects the next hop and so the
     source; then every possible source is computed.
     """
-    resolved = backend.lookup([answer.destination for answer in plain], resolve=True)
-    links = backend.links()
+    if node.family == IPV6:
+        yield from _ipv6_sources(node, plain)
+        return
+    resolved = node.lookup([answer.destination for answer in plain], resolve=True)
+    links = node.links()
     for answer, chosen in zip(plain, resolved, strict=True):
         found: list[int | None] = [chosen.route.source if chosen.route else None]
         if answer.route is not None and answer.route.nexthops and answer.route.source is None:
             alive = [hop for hop in answer.route.nexthops if not hop.dead]
             found = [source_by(hop, answer.route.scope, links) for hop in alive]
         yield dict.fromkeys(source for source in found if source)
+
+
+def _ipv6_sources(node: Node, plain: Sequence[Lookup]) -> Iterator[Iterable[int]]:
+    """Yield the IPv6 sources from which a packet may come, for each answer.
+
+    The kernel chooses one by the destination, and a program may name another: so every address of the devices counts
+    that is not deprecated. Only for a device without one, and for an address of the node, it matters what the kernel
+    chooses.
+    """
+    ways = [[one.route for one in node.candidates(answer, 0) if one.route] for answer in plain]
+    asked = {
+        answer.destination
+        for answer, routes in zip(plain, ways, strict=True)
+        if not all(route.kind == "unicast" and all(node.held.get(dev) for dev in route.devs) for route in routes)
+    }
+    chosen = {one.destination: one.route for one in node.lookup([*asked], resolve=True)}
+    for answer, routes in zip(plain, ways, strict=True):
+        own = [route.source for route in (*routes, chosen.get(answer.destination)) if route]
+        own += [source for route in routes for dev in route.devs for source in node.held.get(dev, ())]
+        yield dict.fromkeys(filter(None, own))
 
 
 # --- judgement
@@ -287,18 +324,28 @@ def astray(
         if first not in found
     ]
     # Where there is none of these, each way is fine. By position, as in `cut`.
-    doubtful = Tables.of(route._replace(table=0) for route in node.routes if not allowed[route[3]])
-    asked = [part for part in parts if doubtful.search((0,), part.first)]
+    packet = Packet(0, family=node.family)
+    doubtful = Tables.of(route._replace(table=0, from_prefix=None) for route in node.routes if not allowed[route[3]])
+    asked = [
+        part
+        for part in parts
+        if (
+            doubtful.search((0,), part.first)
+            if node.family == IPV4
+            else doubtful.search_ipv6(0, packet._replace(destination=part.first))
+        )
+    ]
     if not asked:
         return
-    around = {part.first >> 16 for part in asked}
-    near = (route for route in node.routes if route[0] >> 16 in around or route[1] < 16)
+    shift = address_bits(node.family) - 16
+    around = {part.first >> shift for part in asked}
+    near = (route for route in node.routes if route[0] >> shift in around or route[1] < 16)
     # An announced route follows the others of its metric.
     fib = Fib.of(node.links(), sorted(near, key=lambda route: route.metric), node.rules)
     for packets in dict.fromkeys(["", *(rule.packets for rule in node.rules if rule.inverted or not rule.oif)]):
         followed = (_by_addresses(rule) for rule in node.rules if rule.goto or rule.packets in {"", packets})
         way = attrs.evolve(fib, policy=Policy(followed))
-        decisions = [(part, way.decide(Packet(part.first))) for part in asked]
+        decisions = [(part, way.decide(packet._replace(destination=part.first))) for part in asked]
         wrong = [
             DecidedPart(part, Lookup(part.first, route), route)
             for part, one in decisions
@@ -312,20 +359,31 @@ def _by_addresses(rule: Rule) -> Rule:
     if not rule.packets:
         return rule
     if rule.goto or rule.l3mdev:
-        return Rule(rule.priority, rule.packets)
-    return Rule(*rule[:5], destination=(0, 0) if rule.inverted else rule.destination)
+        return Rule(rule.priority, rule.packets, family=rule.family)
+    return Rule(*rule[:5], destination=(0, 0) if rule.inverted else rule.destination, family=rule.family)
 
 
 class Node:
-    """A snapshot of the routes and rules of a node, and the backend that answers its lookups."""
+    """A snapshot of the routes and rules of a node, of one family, and the backend that answers its lookups."""
 
-    def __init__(self, backend: Routing) -> None:
+    def __init__(self, backend: Routing, family: int = IPV4) -> None:
         self.backend = backend
+        self.family = family
         self.announced: Announced | None = None
-        self.routes = backend.routes()
-        self.rules = backend.rules()
+        self.routes: list[ObservedRoute] = backend.routes(family)
+        self.rules: list[Rule] = backend.rules(family)
+        #: The IPv6 routes that the kernel passed over; see `candidates`.
+        self.silent: dict[ObservedRoute, None] = {}
         #: True if an answer may depend on the source.
-        self.by_source: bool = any(rule.source[1] for rule in self.rules)
+        self.by_source: bool = any(rule.source[1] for rule in self.rules) or (
+            family == IPV6 and any(route.from_prefix for route in self.routes)
+        )
+
+    def lookup(
+        self, destinations: Sequence[int], *, sources: Sequence[int | None] | None = None, resolve: bool = False
+    ) -> list[Lookup]:
+        """See `Routing.lookup`."""
+        return self.backend.lookup(destinations, sources=sources, resolve=resolve, family=self.family)
 
     def expect(self, fabric: Fabric) -> None:
         """Take the routes of an announced fabric as those of the node, too."""
@@ -340,18 +398,67 @@ class Node:
         return self.announced.links() if self.announced else self.backend.links()
 
     @cached_property
-    def _refusing(self) -> Fib:
-        """The routes that refuse packets, and the rules: the kernel names neither in its answer, which is an errno.
+    def defaults(self) -> list[ObservedRoute]:
+        """The default routes by which packets may leave; see `default_routes`."""
+        return [*default_routes(self.routes)]
 
-        No table that the kernel tries before the refusing one has a route that forwards the packet, so these routes are
-        enough.
+    @cached_property
+    def _model(self) -> Fib:
+        """The routes and rules, to know what decides where the kernel does not say it: its answer may be an errno.
+
+        No table that the kernel tries before the refusing one has a route that forwards the packet, so for IPv4 the
+        refusing routes are enough.
         """
+        if self.family == IPV6:
+            return Fib.of((), self.routes, self.rules)
         # By position, which is faster than by name: this line reads every route of a full table.
         return Fib.of((), (route for route in self.routes if route[7] in DEVICELESS_KINDS), self.rules)
 
+    def _decision(self, destination: int, source: int) -> Decision:
+        return self._model.decide(Packet(destination, source, family=self.family))
+
     def decider(self, answer: Lookup, source: int) -> ObservedRoute | Rule | None:
         """Return the route or rule that decides a packet from `source`; None if no route matches it."""
-        return answer.route or self._refusing.decide(Packet(answer.destination, source)).blocker
+        return answer.route or self._decision(answer.destination, source).blocker
+
+    def candidates(self, answer: Lookup, source: int) -> list[Lookup]:
+        """Return the answer, and those that the kernel would give if a gateway fell silent, or spoke again.
+
+        Of IPv6 routes that are equal it takes one, and on a host it passes over a gateway that does not answer.
+        """
+        if self.family == IPV4:
+            return [answer]
+        now, decided = answer.route, self._decision(answer.destination, source).route
+        if decided and any(hop.gateway for hop in decided.hops) and not is_same(now, decided):
+            self.silent[decided] = None
+        else:
+            decided = None
+        equal = [
+            other
+            for route in (now, decided)
+            for other in (self._model.tables.bucket(key_of(route)) if route else ())
+            if is_same(route, other) and other.expires >= 0
+        ]
+        return [answer, *(Lookup(answer.destination, other) for other in equal if other != now)]
+
+    def faults(self, answers: Iterable[Answer], allowed: AllowedDevices) -> Iterator[Answer]:
+        """Yield what the kernel answers, or may answer, that is not fine."""
+        for answer, source in answers:
+            for one in self.candidates(answer, source):
+                if not allowed.answer_is_fine(one):
+                    yield one, source
+
+    @cached_property
+    def held(self) -> dict[str, list[int]]:
+        """The IPv6 addresses from which a program may send, by their device."""
+        return {
+            link.name: [
+                own.local
+                for own in link.addresses
+                if own.family == IPV6 and own.scope == 0 and own.usable and not own.deprecated
+            ]
+            for link in self.links()
+        }
 
     def held_in_main(self, candidates: Collection[ObservedRoute]) -> list[ObservedRoute]:
         """Return those in the main table: before the first rule, the kernel reports local ones as part of it, too."""
@@ -362,3 +469,14 @@ class Node:
             if route[0] in networks and route.table == MAIN_TABLE
         }
         return [candidate for candidate in candidates if (candidate.network, signature(candidate)) in held]
+
+
+def is_same(one: ObservedRoute | Rule | None, other: ObservedRoute) -> bool:
+    """Return True for a route, or for one of IPv6 that is equal: the kernel may take any of these."""
+    is_equal = isinstance(one, ObservedRoute) and other.family == IPV6 and _rank(one) == _rank(other)
+    return one == other or is_equal
+
+
+def _rank(route: ObservedRoute) -> tuple[object, ...]:
+    """Return what equal IPv6 routes have in common."""
+    return place(route), preference(route), route.kind

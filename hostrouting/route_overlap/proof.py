@@ -14,13 +14,16 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+import attrs
+
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
+from hostrouting.fib import UnknownDecisionError
 from hostrouting.findings import NodeFinding
-from hostrouting.net.addresses import IPV4, Prefix, format_ipv4
-from hostrouting.net.default_route import default_route, default_routes, leads_out_by
-from hostrouting.net.routes import OUR_PROTOCOL
+from hostrouting.net.addresses import IPV4, IPV6, Prefix, format_address, format_ipv4
+from hostrouting.net.default_route import best_default_devs, default_route, default_routes, expected_exit, leads_out_by
+from hostrouting.net.routes import OUR_PROTOCOL, RA_PROTOCOL
 from hostrouting.route_overlap.parts import AllowedDevices, DecidedPart, Node, adjacent, astray, looked_up
-from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport
+from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport, joined
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from hostrouting.host import Host
     from hostrouting.host.ports import Routing
     from hostrouting.net.links import Device
+    from hostrouting.net.routes import ObservedRoute
     from hostrouting.route_overlap.announced import Announcement
     from hostrouting.route_overlap.fabric import Fabric
     from hostrouting.route_overlap.parts import Part
@@ -46,18 +50,37 @@ def prove_egress(
     """Prove for every address of `cidrs` that it leaves by an expected device, or by one that a pattern allows.
 
     `expected_devs=None` means the devices of the default route; without one, every address is a finding, as it is
-    unknown where it should leave. An address that will leave by an announced `fabric` is a finding, too. It changes
-    nothing and needs no privilege. It raises `BackendError` if the kernel cannot be asked.
+    unknown where it should leave. IPv6 should leave by the device by which IPv4 does (see `expected_exit`). An address
+    that will leave by an announced `fabric` is a finding, too. It changes nothing and needs no privilege. It raises
+    `BackendError` if the kernel cannot be asked.
     """
-    node = Node(backend)
-    if fabric and (fabric.addresses or fabric.networks):
-        node.expect(fabric)
-    allowed = _allowed(node, allowed_devs, expected_devs)
+    family_of = {cidr: Prefix.parse(cidr).family for cidr in cidrs}
+    reports: list[OverlapReport] = []
+    notes: list[NodeFinding] = []
+    for family in sorted({*family_of.values()} or {IPV4}):
+        node = Node(backend, family)
+        if family == IPV4 and fabric and (fabric.addresses or fabric.networks):
+            node.expect(fabric)
+        allowed = _allowed(node, allowed_devs, expected_devs)
+        reports.append(_prove(node, [cidr for cidr in cidrs if family_of[cidr] == family], allowed))
+        best = best_default_devs(node.defaults) if family == IPV4 and cidrs and expected_devs is None else ()
+        if len(best) > 1:
+            reason = "decide alike, so packets may leave by each: name the right ones in expectedDevs"
+            subject = f"the IPv4 default routes by {' and '.join(best)}"
+            notes.append(NodeFinding("several-exits", subject, reason, "warning"))
+    report = joined(reports, [str(Prefix.parse(cidr).masked) for cidr in cidrs])
+    return attrs.evolve(report, notes=(*notes, *report.notes))
+
+
+def _prove(node: Node, cidrs: Sequence[str], allowed: AllowedDevices) -> OverlapReport:
+    """Prove CIDRs of the family of the node."""
     expected_devs = allowed.expected
     suggested: Sequence[Sequence[SuggestedRoute]] = [()] * len(cidrs)
-    bad = [_bad(parts, allowed, node) for parts in looked_up(node, cidrs, allowed=allowed if expected_devs else None)]
+    looked = [*looked_up(node, cidrs, allowed=allowed if expected_devs else None)]
+    bad = [_bad(parts, allowed, node) for parts in looked]
     carriers = allowed.carriers
-    has_way = leads_out_by(node.routes, [dev for dev in expected_devs if allowed.leads_out(dev)])
+    exits = expected_devs or [dev for route in node.defaults for dev in route.devs]
+    has_way = leads_out_by(node.defaults, [dev for dev in expected_devs if allowed.leads_out(dev)])
     if any(bad):
         # Imported late: a node without findings does not need it.
         from hostrouting.route_overlap.suggest import suggestions
@@ -71,14 +94,20 @@ def prove_egress(
             told = [*unknown, *(one.sentence() for one in _findings(wrong, allowed, node))]
             subject = packets or "packets that no rule selects by more than addresses"
             notes += [NodeFinding("policy-rule", subject, reason, "note") for reason in told]
-    links = backend.links()
-    fabric_devs = frozenset(link.name for link in links if link.is_infiniband)
+    if node.family == IPV6:
+        notes += _warnings(node, looked, allowed)
+    links = node.backend.links()
     return OverlapReport(
-        fabric_devs=fabric_devs.union(node.announced.members if node.announced else ()),
+        fabric_devs=(
+            *(link.name for link in links if link.is_infiniband),
+            *(sorted(node.announced.members) if node.announced else ()),
+        ),
         expected_devs=tuple(expected_devs),
+        without_exit=() if expected_devs else (node.family,),
         carriers=carriers,
         notes=(*notes, *_notes(links, set(carriers).difference(expected_devs))),
-        lacks_default=not leads_out_by(node.routes, expected_devs),
+        deciding=tuple(dict.fromkeys(_deciding(node, looked))) if node.family == IPV6 else (),
+        lacks_default=() if leads_out_by(node.defaults, exits) else (node.family,),
         dead_ends=tuple(dev for dev in expected_devs if dev in allowed.dead_ends and not has_way),
         absent_devs=tuple(dev for dev in expected_devs if dev not in {link.name for link in links}),
         cidrs=tuple(
@@ -100,13 +129,59 @@ def _notes(links: Sequence[Device], allowed: Container[str]) -> Iterator[NodeFin
             yield NodeFinding("idle-device", link.name, reason, "note")
 
 
+def _deciding(node: Node, looked: Iterable[Iterable[Part]]) -> Iterator[ObservedRoute]:
+    """Yield the IPv6 routes that decide, and their equals, without those of the node itself."""
+    for parts in looked:
+        for part in parts:
+            for answer, source in part.answers:
+                routes = (one.route for one in node.candidates(answer, source))
+                yield from (route for route in routes if route and route.kind == "unicast")
+
+
+def _warnings(node: Node, looked: Sequence[Sequence[Part]], allowed: AllowedDevices) -> Iterator[NodeFinding]:
+    """Yield what is right with IPv6 only as long as something else stays as it is."""
+    best = best_default_devs(node.defaults)
+    for route in node.defaults:
+        is_better = set(best).issuperset(route.devs) or not allowed.expected
+        if route.protocol == RA_PROTOCOL and not is_better and allowed.refused(route):
+            reason = "decides as soon as the better gateway fails: end it at its owner, or give it a router preference"
+            yield NodeFinding("fallback-by-fabric", str(route), "is learned, and " + reason, "warning")
+    for route in node.silent:
+        reason = "its gateway does not answer, so the kernel passes over it for now: see the router, and the link to it"
+        yield NodeFinding("silent-gateway", str(route), reason, "warning")
+    yield from _foreign_sources(node, looked)
+
+
+def _foreign_sources(node: Node, looked: Iterable[Iterable[Part]]) -> Iterator[NodeFinding]:
+    """Yield a warning for each source that the kernel chooses, though another device than that of the way has it."""
+    plain = [part.plain for parts in looked for part in parts if part.plain.route]
+    held = {link.name: {own.local for own in link.addresses if own.family == node.family} for link in node.links()}
+    try:
+        chosen = node.lookup([answer.destination for answer in plain], resolve=True)
+    except UnknownDecisionError:
+        # A model does not know it.
+        return
+    told = {}
+    for answer in chosen:
+        route = answer.route
+        if route and route.kind == "unicast" and route.source and route.source not in held.get(route.dev or "", ()):
+            told[route.dev, route.source] = answer.destination
+    for (dev, source), address in told.items():
+        text, goal = (format_address(node.family, number) for number in (source, address))
+        reason = f"is not of {dev}, by which the node sends from it to {goal}: give {dev} an address of its own"
+        yield NodeFinding("foreign-source", text, reason, "warning")
+
+
 def _allowed(node: Node, patterns: Sequence[str], expected_devs: Sequence[str] | None) -> AllowedDevices:
     """Return the devices that may carry expected traffic: none if neither a default route nor the config names one."""
     if expected_devs is None:
-        default = default_route(node.routes)
-        if default is None:
+        if node.family == IPV6:
+            expected_devs = expected_exit(node.backend.routes(), node.defaults)
+        else:
+            default = default_route(node.defaults)
+            expected_devs = default.devs if default else ()
+        if not expected_devs:
             return AllowedDevices((), ())
-        expected_devs = default.devs
     # The agent sets the devices of an announced fabric up.
     without_carrier = [device.name for device in node.links() if not (device.up and device.carrier)]
     return AllowedDevices(expected_devs, patterns, without_carrier=without_carrier)
@@ -116,7 +191,7 @@ def _bad(parts: Iterable[Part], allowed: AllowedDevices, node: Node) -> list[Dec
     """Return the parts with an answer that is not fine; of several such answers the one that a connection gets."""
     bad = []
     for part in parts:
-        found = next((pair for pair in part.answers if not allowed.answer_is_fine(pair[0])), None)
+        found = next(node.faults(part.answers, allowed), None)
         if found is not None:
             bad.append(DecidedPart(part, found[0], node.decider(*found)))
     return bad
@@ -137,7 +212,8 @@ def _announcement(one: DecidedPart, node: Node) -> Announcement | None:
 
 def _finding(group: Sequence[DecidedPart], allowed: AllowedDevices, node: Node) -> Finding:
     one = group[0]
-    make = partial(Finding, first=format_ipv4(one.part.first), last=format_ipv4(group[-1].part.last))
+    first, last = (format_address(node.family, number) for number in (one.part.first, group[-1].part.last))
+    make = partial(Finding, first=first, last=last)
     announced = _announcement(one, node)
     if announced:
         own = [

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 
 from hostrouting.config import HostRoutingConfig, RouteOverlapConfig, StaticRoute, StaticRoutesConfig
-from hostrouting.net.addresses import check_device_name, netmask, parse_cidr, parse_ipv4
+from hostrouting.net.addresses import FAMILY_NAMES, GIVERS, IPV4, IPV6, Address, Prefix, check_device_name, mask_of
+from hostrouting.net.routes import RA_PROTOCOL
+from hostrouting.route_overlap.learned import endings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.findings import NodeFinding
     from hostrouting.net.routes import ObservedRoute
@@ -54,7 +57,12 @@ class Finding:
     @property
     def is_own(self) -> bool:
         """True if no route takes any of its addresses."""
-        return len(self.own) == parse_ipv4(self.last) - parse_ipv4(self.first) + 1
+        return len(self.own) == self.bounds[1] - self.bounds[0] + 1
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The first and the last address, as numbers."""
+        return Address.parse(self.first).number, Address.parse(self.last).number
 
     def line(self, cidr: str) -> str:
         """Return the finding as one line, as in the marker."""
@@ -93,13 +101,14 @@ class SuggestedRoute:
         dev = self.dev if _may_be_configured(self.dev) else None
         return StaticRoute(destination=self.destination, gateway=self.gateway, dev=dev)
 
-    def needless_with(self, routes: Mapping[tuple[int, int], Sequence[StaticRoute]]) -> Iterator[str]:
+    def needless_with(self, routes: Mapping[Prefix, Sequence[StaticRoute]]) -> Iterator[str]:
         """Yield the destinations of the configured routes, by prefix, that would decide its addresses if in force."""
-        network, length = parse_cidr(self.destination)
+        family, network, length = Prefix.parse(self.destination)
         own = self.offender
         for wide in range(own.prefix_length, length + 1):
-            for route in routes.get((network & netmask(wide), wide), ()):
-                precedes = (-wide, route.metric) <= (-own.prefix_length, own.metric)
+            for route in routes.get(Prefix(family, network & mask_of(family, wide), wide), ()):
+                # Of IPv4 routes in one place that of the config is added first; of IPv6 there is one.
+                precedes = (-wide, route.metric) <= (-own.prefix_length, own.metric - (family != IPV4))
                 if precedes and not route.is_met_by(own):
                     yield route.destination
 
@@ -122,6 +131,11 @@ class CidrReport:
         return not self.findings
 
     @property
+    def family(self) -> int:
+        """The address family."""
+        return Prefix.parse(self.cidr).family
+
+    @property
     def title(self) -> str:
         """The CIDR with its name, if it has one."""
         return f"{self.cidr} ({self.name})" if self.name else self.cidr
@@ -138,7 +152,7 @@ class CidrReport:
             return False
         return any(one.kind not in {"local", "dead-end"} and not one.is_own for one in self.findings)
 
-    def under(self, routes: Mapping[tuple[int, int], Sequence[StaticRoute]], name: str | None) -> CidrReport:
+    def under(self, routes: Mapping[Prefix, Sequence[StaticRoute]], name: str | None) -> CidrReport:
         """Return the report with a name, and without suggestions that the config's routes, by prefix, make needless."""
         covers = {route: [*route.needless_with(routes)] for route in self.suggested_routes}
         return attrs.evolve(
@@ -162,16 +176,22 @@ class OverlapReport:
     cidrs: tuple[CidrReport, ...]
     #: The expected and allowed devices that carry them.
     carriers: tuple[str, ...] = ()
-    #: True if no default route leads out by an expected device: no gateway is known by which routes could be suggested.
-    lacks_default: bool = False
+    #: The families of which it is unknown by which devices their addresses should leave.
+    without_exit: tuple[int, ...] = ()
+    #: The families of which no default route leads out by an expected device: no gateway is known by which routes could
+    #: be suggested.
+    lacks_default: tuple[int, ...] = ()
     #: Expected devices without carrier, if no default route leads out by another one: they hide the gateway, too.
     dead_ends: tuple[str, ...] = ()
     #: Expected devices that the node does not have.
     absent_devs: tuple[str, ...] = ()
     #: The devices of a fabric, connected or announced.
-    fabric_devs: frozenset[str] = frozenset()
+    fabric_devs: tuple[str, ...] = ()
     #: The config whose CIDRs these are; suggestions complete it.
     config: HostRoutingConfig = attrs.field(factory=HostRoutingConfig)
+    #: The IPv6 routes that decide, and those of them that the kernel learned from advertisements.
+    deciding: tuple[ObservedRoute, ...] = ()
+    learned: tuple[ObservedRoute, ...] = ()
     #: Facts that change no answer, about the fabric and about devices; `check` shows them with its other findings.
     notes: Sequence[NodeFinding] = ()
 
@@ -186,6 +206,11 @@ class OverlapReport:
         return tuple((report.title, finding) for report in self.cidrs for finding in report.findings)
 
     @property
+    def wrong_devs(self) -> frozenset[str | None]:
+        """The devices by which expected addresses leave, and should not."""
+        return frozenset(one.dev for _, one in self.findings if one.kind == "overlap")
+
+    @property
     def suggested_routes(self) -> tuple[SuggestedRoute, ...]:
         """Every suggested route, each once."""
         return tuple(dict.fromkeys(route for report in self.cidrs for route in report.suggested_routes))
@@ -193,16 +218,16 @@ class OverlapReport:
     @property
     def mended_routes(self) -> StaticRoutesConfig:
         """The section of the config with every suggested route; a route of the config in the same place goes."""
-        new = {route.destination: route.to_config() for route in self.suggested_routes}
-        kept = [route for route in self.config.static_routes.routes if route.metric or route.destination not in new]
+        new = {route.place: route for route in (one.to_config() for one in self.suggested_routes)}
+        kept = [route for route in self.config.static_routes.routes if route.place not in new]
         return StaticRoutesConfig(enabled=True, routes=(*kept, *new.values()))
 
     def under(self, config: HostRoutingConfig) -> OverlapReport:
         """Return the report with the names that a config gives to its CIDRs, and without routes that it has already."""
         names = config.route_overlap.cidrs
-        routes: defaultdict[tuple[int, int], list[StaticRoute]] = defaultdict(list)
+        routes: defaultdict[Prefix, list[StaticRoute]] = defaultdict(list)
         for route in config.static_routes.routes:
-            routes[route.prefix].append(route)
+            routes[Prefix.parse(route.destination)].append(route)
         cidrs = tuple(report.under(routes, names.get(report.cidr)) for report in self.cidrs)
         return attrs.evolve(self, config=config, cidrs=cidrs)
 
@@ -256,34 +281,26 @@ class OverlapReport:
             by = ", ".join(self.carriers or self.expected_devs)
             yield f"{', '.join(cidrs)} {'leaves' if len(cidrs) == 1 else 'leave'} by {by}"
             return
-        bad = [report for report in self.cidrs if not report.ok]
-        if self.expected_devs:
+        aimed = [report for report in self.cidrs if report.family not in self.without_exit]
+        bad = [report for report in aimed if not report.ok]
+        if bad:
             by = ", ".join(self.expected_devs)
-            yield f"{len(bad)} of {len(cidrs)} expected CIDRs would not leave by {by} as a whole:"
-        elif all(finding.kind == "no-route" for _, finding in self.findings):
-            yield f"the node has no IPv4 default route, so nothing leads to {', '.join(cidrs)}"
-            return
-        else:
-            unknown = f"the config names no expectedDevs, so it is unknown where {', '.join(cidrs)} should leave"
-            yield f"the node has no IPv4 default route and {unknown}:"
-        for report in bad:
-            yield f"  {report.title}"
-            for finding in report.findings:
-                yield f"    {finding.sentence()}"
+            yield f"{len(bad)} of {len(aimed)} expected CIDRs would not leave by {by} as a whole:"
+            yield from _lines(bad)
+        for family in self.without_exit:
+            aimless = [report for report in self.cidrs if report.family == family]
+            name, told = FAMILY_NAMES[family], ", ".join(report.cidr for report in aimless)
+            if all(finding.kind == "no-route" for report in aimless for finding in report.findings):
+                yield f"the node has no {name} default route, so nothing leads to {told}"
+                continue
+            defaults = f"the node has no {name} default route"
+            if family not in self.lacks_default:
+                defaults = f"neither the IPv4 default route nor those of {name} name one device"
+            yield f"{defaults} and the config names no expectedDevs, so it is unknown where {told} should leave:"
+            yield from _lines(aimless)
 
     def _advice(self) -> Iterator[str]:
-        if self.lacks_default:
-            present = [dev for dev in self.expected_devs if dev not in self.absent_devs]
-            if self.absent_devs:
-                yield (
-                    f"The node has no device {' and no device '.join(self.absent_devs)}: "
-                    "correct expectedDevs, or see the driver of the device (ip link show)."
-                )
-            if present or not self.expected_devs:
-                by = f" by {' or '.join(present)}" if present else ""
-                yield (
-                    f"Give the node a default route{by}: see the log of its DHCP client, or its network configuration."
-                )
+        yield from _ways_out(self)
         if not self.expected_devs:
             return
         configured = dict.fromkeys(name for report in self.cidrs for name in report.configured_routes)
@@ -303,10 +320,50 @@ class OverlapReport:
         yield from _other_steps(self)
 
 
+def joined(reports: Sequence[OverlapReport], cidrs: Iterable[str]) -> OverlapReport:
+    """Return one report of the proofs of each family; `cidrs` gives the order."""
+    if len(reports) == 1:
+        return reports[0]
+    by_cidr = {one.cidr: one for report in reports for one in report.cidrs}
+    every: dict[str, Any] = {
+        name: tuple(dict.fromkeys(chain.from_iterable(getattr(report, name) for report in reports)))
+        for name in attrs.fields_dict(OverlapReport)
+        if name not in {"cidrs", "config"}
+    }
+    return OverlapReport(cidrs=tuple(by_cidr[cidr] for cidr in cidrs), **every)
+
+
+def _lines(reports: Iterable[CidrReport]) -> Iterator[str]:
+    for report in reports:
+        yield f"  {report.title}"
+        for finding in report.findings:
+            yield f"    {finding.sentence()}"
+
+
+def _ways_out(report: OverlapReport) -> Iterator[str]:
+    present = [dev for dev in report.expected_devs if dev not in report.absent_devs]
+    if report.lacks_default and report.absent_devs:
+        yield (
+            f"The node has no device {' and no device '.join(report.absent_devs)}: "
+            "correct expectedDevs, or see the driver of the device (ip link show)."
+        )
+    by = f" by {' or '.join(present)}" if present else ""
+    naming = "name the devices by which IPv6 leaves in expectedDevs of routeOverlap."
+    for family in report.lacks_default if present or not report.expected_devs else ():
+        kind = "a" if family == IPV4 else "an IPv6"
+        other = f"; or {naming}" if family == IPV6 and not report.config.route_overlap.expected_devs else "."
+        yield f"Give the node {kind} default route{by}: see {GIVERS[family]}, or its network configuration{other}"
+    if set(report.without_exit).difference(report.lacks_default):
+        yield f"N{naming[1:]}"
+
+
 def _other_steps(report: OverlapReport) -> Iterator[str]:
+    defaults = [one for one in report.deciding if one[1] == 0 and one.protocol == RA_PROTOCOL]
+    yield from endings(defaults, report.learned, report.wrong_devs)
     kinds = {finding.kind for _, finding in report.findings}
-    unmended = [cidr.cidr for cidr in report.cidrs if cidr.needs_another_route]
-    if unmended and not report.lacks_default and not report.dead_ends:
+    unknown = {*report.lacks_default, *report.without_exit}
+    unmended = [cidr.cidr for cidr in report.cidrs if cidr.needs_another_route and cidr.family not in unknown]
+    if unmended and not report.dead_ends:
         yield f"No route in the main table would fix {', '.join(unmended)}: change the routes or rules named above."
     dead = dict.fromkeys(finding.dev for _, finding in report.findings if finding.kind == "dead-end" and finding.dev)
     dead |= dict.fromkeys(report.dead_ends)

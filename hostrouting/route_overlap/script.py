@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import RUNTIME_DIRECTORY, BootTemplate
 from hostrouting.boot.layout import read_asset
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
-from hostrouting.net.addresses import bounds, format_cidr, netmask
+from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,21 +25,18 @@ MARKERS: Final = (MARKER_DETECTED, MARKER_OK)
 #: The script's last message to journald.
 TOLD: Final = f"{RUNTIME_DIRECTORY}/route-overlap.told"
 
-#: For each root the script reads all tables, and each row outside of the CIDRs costs it time.
-_MOST_ROOTS: Final = 8
-
-#: Lines of the script that it has only if the fabric is one of these: `auto`, `list`.
-_SECTION: Final = re.compile(r" *# @if ([a-z ]+)@\n(.*?) *# @end@\n", re.DOTALL)
+#: For each root the script reads all tables, for IPv6 twice, and each row outside of the CIDRs costs it time.
+_MOST_ROOTS: Final = {IPV4: 8, IPV6: 2}
 
 
 def render_script(config: HostRoutingConfig) -> bytes:
     """Return the boot script; the same config gives the same bytes. Without expected CIDRs it does nothing."""
     overlap = config.route_overlap
-    template = _TEMPLATE.read_script()
     patterns = dict.fromkeys((*DEFAULT_ALLOWED_DEVS, *overlap.allowed_devs))
     lists = {
         "CIDRS": overlap.cidrs,
-        "ROOTS": _roots(overlap.cidrs),
+        "ROOTS": _roots(overlap.cidrs, IPV4),
+        "ROOTS6": _roots(overlap.cidrs, IPV6),
         # A pattern has no quotes: see hostrouting.config.rules.
         "ALLOWED": [f"'{pattern}'" for pattern in patterns],
         "EXPECTED": [f"'{dev}'" for dev in overlap.expected_devs],
@@ -48,9 +44,13 @@ def render_script(config: HostRoutingConfig) -> bytes:
         "NETWORKS": () if isinstance(overlap.fabric, str) else overlap.fabric,
     }
     fabric = overlap.fabric if isinstance(overlap.fabric, str) else "list" if overlap.fabric else "off"
-    template = _SECTION.sub(lambda section: section[2] if fabric in section[1].split() else "", template)
+    families = {4: lists["ROOTS"], 6: lists["ROOTS6"]}
+    # The fabric is of IPv4.
+    template = _TEMPLATE.read_script(fabric if families[4] else "off", "ipv6" if families[6] else "")
+    template = template.replace("@FAMILIES@", " ".join(str(family) for family, roots in families.items() if roots))
     for name, words in lists.items():
-        template = template.replace(f"  # @{name}@\n", "".join(f"  {word}\n" for word in words))
+        text = "".join(f"\n  {word}" for word in words)
+        template = template.replace(f"(@{name}@)", f"({text}\n)" if words else "()")
     template = template.replace("# @AGENT@\n", read_asset(__file__, "fabric.sh").decode())
     return template.replace("@MODE@", overlap.mode).encode()
 
@@ -60,30 +60,35 @@ def boot_part(config: HostRoutingConfig) -> BootUnit | Departure:
     return _TEMPLATE.fill(render_script(config)) if config.route_overlap.cidrs else DEPARTURE
 
 
-def _roots(cidrs: Iterable[str]) -> list[str]:
-    """Return a few CIDRs that cover all of these and little else.
+def _merged(prefixes: Iterable[Prefix]) -> list[tuple[int, int]]:
+    """Return the ranges of networks as (first, last), sorted; overlapping and adjacent ones are merged."""
+    merged: list[tuple[int, int]] = []
+    for prefix in sorted(prefixes):
+        if merged and prefix.network <= merged[-1][1] + 1:
+            merged[-1] = merged[-1][0], max(prefix.last, merged[-1][1])
+        else:
+            merged.append((prefix.network, prefix.last))
+    return merged
 
-    >>> _roots(["10.0.0.0/24", "10.0.1.0/24", "10.0.0.4/30", "172.16.0.0/12"])
+
+def _roots(cidrs: Iterable[str], family: int) -> list[str]:
+    """Return a few CIDRs that cover all of these of one family and little else.
+
+    >>> _roots(["10.0.0.0/24", "10.0.1.0/24", "10.0.0.4/30", "172.16.0.0/12", "fd00::/8"], IPV4)
     ['10.0.0.0/23', '172.16.0.0/12']
     """
-    # The ranges, of which overlapping and adjacent ones are one.
-    merged: list[tuple[int, int]] = []
-    for first, last in sorted(map(bounds, cidrs)):
-        if merged and first <= merged[-1][1] + 1:
-            merged[-1] = merged[-1][0], max(last, merged[-1][1])
-        else:
-            merged.append((first, last))
-    roots = [_root(*each) for each in merged]
-    while len(roots) > _MOST_ROOTS or any(one[1] >= other[0] for one, other in pairwise(roots)):
+    prefixes = [prefix for prefix in map(Prefix.parse, cidrs) if prefix.family == family]
+    roots = [_root(first, last) for first, last in _merged(prefixes)]
+    while len(roots) > _MOST_ROOTS[family] or any(one[1] >= other[0] for one, other in pairwise(roots)):
         joined = [_root(one[0], max(one[1], other[1])) for one, other in pairwise(roots)]
         # Join adjacent ones first, else those that are the smallest together.
         best = min(range(len(joined)), key=lambda i: (roots[i][1] < roots[i + 1][0], joined[i][1] - joined[i][0]))
         roots[best : best + 2] = [joined[best]]
-    return [format_cidr(first, 32 - (last - first).bit_length()) for first, last in roots]
+    bits = address_bits(family)
+    return [str(Prefix(family, first, bits - (last - first).bit_length())) for first, last in roots]
 
 
 def _root(first: int, last: int) -> tuple[int, int]:
-    """Return the smallest CIDR around a range."""
-    length = 32 - (first ^ last).bit_length()
-    network = first & netmask(length)
-    return network, network | ~netmask(length) & 0xFFFFFFFF
+    """Return the smallest network around a range."""
+    free = (1 << (first ^ last).bit_length()) - 1
+    return first & ~free, first | free

@@ -18,20 +18,18 @@ import attrs
 
 from hostrouting.config.rules import destination
 from hostrouting.fib.model import Fib, source_by
-from hostrouting.net.addresses import IPV4, Address, format_cidr, format_ipv4, netmask
-from hostrouting.net.default_route import default_routes
-from hostrouting.net.routes import MAIN_TABLE, ObservedRoute
+from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits
+from hostrouting.net.routes import KERNEL_PROTOCOL, MAIN_TABLE, OUR_PROTOCOL, ObservedRoute, preference
 from hostrouting.route_overlap.announced import is_present
+from hostrouting.route_overlap.parts import is_same
 from hostrouting.route_overlap.report import SuggestedRoute
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
     from hostrouting.net.links import Device
-    from hostrouting.net.routes import Lookup
     from hostrouting.route_overlap.parts import AllowedDevices, Answer, DecidedPart, Node
 
-_KERNEL: Final = 2
 _MENDABLE_KINDS: Final = frozenset({"unicast", "blackhole", "unreachable", "prohibit"})
 
 
@@ -40,11 +38,11 @@ _Network: TypeAlias = "tuple[int, int]"
 
 
 class _Way(NamedTuple):
-    """The next hop of suggested routes, and the address from which the kernel then sends."""
+    """The next hop of suggested routes, and the addresses from which packets may then come."""
 
     gateway: Address
     dev: str
-    source: int | None
+    sources: tuple[int, ...]
 
 
 def suggestions(
@@ -55,9 +53,15 @@ def suggestions(
     way = _find_way(node, allowed, links)
     if way is None:
         return [[] for _ in bad]
-    # No route without metric is added before the kernel's own one.
-    own = (_KERNEL, MAIN_TABLE, 0, 0)
-    kept = {route[:2] for route in node.routes if (route.protocol, route.table, route.tos, route.metric) == own}
+    main = [route for route in node.routes if route[5] == MAIN_TABLE]
+    if node.family == IPV4:
+        # No route without metric is added before the kernel's own one.
+        own = (KERNEL_PROTOCOL, 0, 0)
+        kept = {route[:2] for route in main if (route.protocol, route.tos, route.metric) == own}
+    else:
+        # None is added where there is one of the lowest metric, or where it would be hidden from some sources.
+        others = (route for route in main if route.protocol != OUR_PROTOCOL)
+        kept = {route[:2] for route in others if route.from_prefix or route.metric == 1}
     kept.add((0, 0))
     mender = _Mender(node, allowed, links, way, kept)
     return [mender.suggest(parts) if parts else [] for parts in bad]
@@ -65,13 +69,17 @@ def suggestions(
 
 def _find_way(node: Node, allowed: AllowedDevices, links: Sequence[Device]) -> _Way | None:
     """Return the first next hop of a default route whose gateway is on the link of an expected device."""
-    model = Fib.of(links, node.routes, node.rules)
-    for default, hop in ((route, hop) for route in default_routes(node.routes) for hop in route.hops):
-        if hop.gateway is None or hop.gateway.family != IPV4 or not allowed.leads_out(hop.dev):
-            continue
+    defaults = sorted(node.defaults, key=lambda route: (route.metric, -preference(route)))
+    hops = [(route.scope, hop) for route in defaults for hop in route.hops if allowed.leads_out(hop.dev)]
+    routes = list(node.routes)
+    if node.family == IPV4 and any(hop.gateway and hop.gateway.family == IPV6 for _, hop in hops):
+        routes += node.backend.routes(IPV6)
+    model = Fib.of(links, routes, node.rules)
+    for scope, hop in hops:
         # A route of a config is never `onlink`.
-        if model.takes(hop._replace(onlink=False)):
-            return _Way(hop.gateway, hop.dev, source_by(hop, default.scope, links))
+        if hop.gateway and model.takes(hop._replace(onlink=False)):
+            own = node.held.get(hop.dev, ()) if node.family == IPV6 else [source_by(hop, scope, links)]
+            return _Way(hop.gateway, hop.dev, tuple(filter(None, own)))
     return None
 
 
@@ -93,37 +101,38 @@ class _Mender:
                 by_offender[offender].append((one.part.first, one.part.last))
         found = []
         for offender in self._node.held_in_main(by_offender):
-            networks = [one for one in _cover(by_offender[offender], self._kept) if _may_be_configured(one)]
+            family = self._node.family
+            cover = _cover(by_offender[offender], self._kept, address_bits(family))
+            networks = [prefix for one in cover if _may_be_configured(prefix := Prefix(family, *one))]
             found += [(network, self._route(network, networks, offender)) for network in networks]
         return [route for _, route in sorted(found, key=itemgetter(0))]
 
     def _offenders(self, bad: Sequence[DecidedPart]) -> Iterator[ObservedRoute | None]:
         """Return for each part the route that a more specific one must precede; None if no such route helps."""
-        new_answers: Sequence[Lookup | None] = [None] * len(bad)
-        if self._node.by_source:
-            # With the new route the kernel chooses another source, and a rule may select by that.
-            destinations = [one.part.first for one in bad]
-            new_answers = self._node.backend.lookup(destinations, sources=[self._way.source] * len(bad))
-        for one, new_answer in zip(bad, new_answers, strict=True):
-            yield self._offender(one, new_answer)
+        new: list[list[Answer]] = [[] for _ in bad]
+        # With the new route the kernel chooses another source, and a rule may select by that.
+        for source in self._way.sources if self._node.by_source else ():
+            answers = self._node.lookup([one.part.first for one in bad], sources=[source] * len(bad))
+            for found, answer in zip(new, answers, strict=True):
+                found.append((answer, source))
+        for one, found in zip(bad, new, strict=True):
+            yield self._offender(one, found)
 
-    def _offender(self, one: DecidedPart, new_answer: Lookup | None) -> ObservedRoute | None:
+    def _offender(self, one: DecidedPart, new: Sequence[Answer]) -> ObservedRoute | None:
         # A rule decides before any table.
         offender = one.decider
         if not isinstance(offender, ObservedRoute) or offender.kind not in _MENDABLE_KINDS:
             return None
         then: Sequence[Answer] = one.part.answers
-        if self._node.decider(one.part.plain, 0) == offender:
-            then = [] if new_answer is None else [(new_answer, self._way.source or 0)]
-        for answer, source in then:
-            if not self._allowed.answer_is_fine(answer) and self._node.decider(answer, source) != offender:
-                return None
-        return offender
+        if is_same(self._node.decider(one.part.plain, 0), offender):
+            then = new
+        faults = self._node.faults(then, self._allowed)
+        return offender if all(is_same(self._node.decider(*fault), offender) for fault in faults) else None
 
-    def _route(self, network: _Network, networks: Sequence[_Network], offender: ObservedRoute) -> SuggestedRoute:
+    def _route(self, network: Prefix, networks: Sequence[Prefix], offender: ObservedRoute) -> SuggestedRoute:
         takes_from = tuple(dev for dev in self._allowed.refused(offender) if is_present(dev))
         return SuggestedRoute(
-            destination=format_cidr(*network),
+            destination=str(network),
             gateway=str(self._way.gateway),
             dev=self._way.dev,
             takes_from=takes_from,
@@ -132,27 +141,20 @@ class _Mender:
         )
 
     def _warning(
-        self,
-        network: _Network,
-        networks: Sequence[_Network],
-        offender: ObservedRoute,
-        takes_from: Sequence[str],
+        self, network: Prefix, networks: Sequence[Prefix], offender: ObservedRoute, takes_from: Sequence[str]
     ) -> str | None:
-        def lies_in_it(address: int) -> bool:
-            return not (address ^ network[0]) & netmask(network[1])
-
         links = [link for link in self._links if link.name in takes_from]
         own = [
-            (link.name, format_ipv4(address.local))
+            (link.name, str(address.address))
             for link in links
             for address in link.addresses
-            if lies_in_it(address.local) or lies_in_it(address.peer)
+            if any(network.covers(Address(address.family, end)) for end in (address.local, address.peer))
         ]
-        peers = [(link.name, format_ipv4(peer)) for link in links for peer in link.neighbours if lies_in_it(peer)]
+        known = [(link.name, Address(IPV4, peer)) for link in links for peer in link.neighbours]
+        peers = [(name, peer) for name, peer in known if network.covers(peer)]
         advice = "Only narrower expectedCidrs are safe, of addresses that the cluster alone uses"
-        if offender.protocol == _KERNEL and sum(1 << 32 - length for _, length in networks) == 1 << (
-            32 - offender.prefix_length
-        ):
+        size = 1 << address_bits(network.family) - offender.prefix_length
+        if offender.protocol == KERNEL_PROTOCOL and sum(one.last + 1 - one.network for one in networks) == size:
             owner = ", ".join(takes_from) or "the fabric"
             return (
                 f"{offender.destination} is the connected network of {owner} as a whole: "
@@ -167,26 +169,26 @@ class _Mender:
         return None
 
 
-def _may_be_configured(network: _Network) -> bool:
+def _may_be_configured(network: Prefix) -> bool:
     with suppress(ValueError):
-        return bool(destination(format_cidr(*network)))
+        return bool(destination(str(network)))
     return False
 
 
-def _cover(ranges: Sequence[tuple[int, int]], kept: Container[_Network]) -> Iterator[_Network]:
+def _cover(ranges: Sequence[tuple[int, int]], kept: Container[_Network], bits: int) -> Iterator[_Network]:
     """Return the fewest networks around all (sorted) ranges, none of them one of `kept`.
 
-    >>> list(_cover([(0x0A000005, 0x0A0000FF)], ())) == [(0x0A000000, 24)]
+    >>> list(_cover([(0x0A000005, 0x0A0000FF)], (), 32)) == [(0x0A000000, 24)]
     True
-    >>> list(_cover([(0x0A000000, 0x0A0000FF)], [(0x0A000000, 24)])) == [(0x0A000000, 25), (0x0A000080, 25)]
+    >>> list(_cover([(0x0A000000, 0x0A0000FF)], [(0x0A000000, 24)], 32)) == [(0x0A000000, 25), (0x0A000080, 25)]
     True
     """
     first, last = ranges[0][0], ranges[-1][1]
-    length = 32 - (first ^ last).bit_length()
-    network = first & netmask(length), length
+    free = (first ^ last).bit_length()
+    network = first >> free << free, bits - free
     if network not in kept:
         yield network
-    elif length < 32:
-        middle = network[0] | 1 << 31 - length
-        yield from _cover([(low, min(high, middle - 1)) for low, high in ranges if low < middle], kept)
-        yield from _cover([(max(low, middle), high) for low, high in ranges if high >= middle], kept)
+    elif free:
+        middle = network[0] | 1 << free - 1
+        yield from _cover([(low, min(high, middle - 1)) for low, high in ranges if low < middle], kept, bits)
+        yield from _cover([(max(low, middle), high) for low, high in ranges if high >= middle], kept, bits)

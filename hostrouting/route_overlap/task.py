@@ -16,7 +16,9 @@ from hostrouting.boot import RUNTIME_DIRECTORY, WAIT_SECONDS, WAITED, PairTask, 
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, OverlapMode
 from hostrouting.exceptions import HostFileError, RouteOverlapError
 from hostrouting.findings import NodeFinding
+from hostrouting.net.addresses import FAMILY_NAMES
 from hostrouting.route_overlap.fabric import POOL, Fabric, read_fabric
+from hostrouting.route_overlap.learned import learned_by_kernel, vanishing
 from hostrouting.route_overlap.proof import prove_egress
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK, MARKERS, TOLD, boot_part
 from phases import Change, DeadlineExceededError
@@ -156,8 +158,9 @@ def _reason_to_wait(report: OverlapReport, fabric: Fabric, host: Host) -> str:
         if fabric.awaited and _has_infiniband(host):
             return f"RDMA is switched on, but {POOL} has no addresses for InfiniBand yet"
         return ""
-    if not report.expected_devs:
-        return "table main has no IPv4 default route"
+    for family in report.without_exit:
+        if family in report.lacks_default:
+            return f"table main has no {FAMILY_NAMES[family]} default route"
     kinds = {finding.kind for _, finding in report.findings} - _MAY_HEAL
     if report.absent_devs and kinds <= {"overlap"}:
         return f"there is no network device {report.absent_devs[0]}"
@@ -169,7 +172,10 @@ def prove_now(config: HostRoutingConfig, fabric: Fabric, host: Host) -> OverlapR
     report = prove_config(config, fabric, host.routes)
     severity: Severity = "warning" if fabric.awaited and _has_infiniband(host) else "note"
     notes = tuple(NodeFinding("fabric", "routeOverlap", note, severity) for note in fabric.notes)
-    return attrs.evolve(report, notes=(*notes, *report.notes))
+    learned = tuple(learned_by_kernel(host.files, report.deciding))
+    # A default that is to end should not be told to stay.
+    kept = [route for route in learned if route.dev not in report.wrong_devs]
+    return attrs.evolve(report, learned=learned, notes=(*notes, *vanishing(host.files, kept), *report.notes))
 
 
 def prove_config(config: HostRoutingConfig, fabric: Fabric, routing: Routing) -> OverlapReport:

@@ -14,7 +14,7 @@ import attrs
 
 from hostrouting.exceptions import PermissionDeniedError
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
-from hostrouting.net.addresses import IPV4
+from hostrouting.net.addresses import IPV6
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.routes import ObservedRoute
 from hostrouting.stale_cni.azure_vnet import read_endpoints
@@ -63,10 +63,10 @@ def observe(ctx: Context, host: Host) -> tuple[Snapshot, EbtablesReading]:
     """Read the machine, without azure-vnet's own state and without probes."""
     # First the objects that may be stale, then the signs of life: nothing is seen of a pod that comes in between.
     reading = host.ebtables.read(ctx)
-    routes = (*host.routes.routes(), *host.link_layer.routes())
+    routes = tuple(route for family in host.routes.families for route in host.routes.routes(family))
     neighbours = tuple(host.link_layer.neighbours())
     ctx.check()
-    devices = tuple(host.link_layer.devices())
+    devices = tuple(host.routes.links())
     snapshot = Snapshot(
         rules=reading.rules,
         neighbours=neighbours,
@@ -85,7 +85,7 @@ def _stations(host: Host, devices: Iterable[Device]) -> tuple[Station, ...]:
 
 def wrong_bridge(host: Host, bridge: str) -> str | None:
     """Return why `staleCni.bridge` cannot be the bridge of this node's pods; None if it can."""
-    devices = {device.name: device for device in host.link_layer.devices()}
+    devices = {device.name: device for device in host.routes.links()}
     if bridge in devices:
         return None
     for pod in pod_devices(devices.values()):
@@ -176,22 +176,31 @@ def by_sort(ctx: Context, host: Host, objects: Iterable[Restorable]) -> list[Sor
     """Split the objects by the port that changes them, in the order in which they are removed."""
     rules: list[EbtablesRule] = []
     routes: list[ObservedRoute] = []
-    others: list[Neighbour | ObservedRoute] = []
+    neighbours: list[Neighbour] = []
     for each in objects:
         if isinstance(each, EbtablesRule):
             rules.append(each)
-        elif isinstance(each, ObservedRoute) and each.family == IPV4:
+        elif isinstance(each, ObservedRoute):
             routes.append(each)
         else:
-            others.append(each)
+            neighbours.append(each)
 
     sorts = [
         Sort(rules, lambda: host.ebtables.delete(ctx, rules), lambda: host.ebtables.insert(ctx, rules)),
-        Sort(others, lambda: host.link_layer.apply(remove=others), lambda: host.link_layer.apply(add=others)),
+        Sort(
+            neighbours,
+            lambda: host.link_layer.apply(remove=neighbours),
+            lambda: host.link_layer.apply(add=neighbours),
+        ),
         Sort(
             routes,
             lambda: host.routes.apply([RouteChange.remove(route) for route in routes]),
-            lambda: host.routes.apply([RouteChange.add(route.to_route()) for route in routes]),
+            lambda: host.routes.apply(list(map(_restored, routes))),
         ),
     ]
     return [sort for sort in sorts if sort.objects]
+
+
+def _restored(route: ObservedRoute) -> RouteChange:
+    # Each device may have its own IPv6 route to a destination.
+    return (RouteChange.append if route.family == IPV6 else RouteChange.add)(route.to_route())

@@ -9,18 +9,18 @@ import attrs
 
 from hostrouting.exceptions import LinkNotFoundError, Refusal
 from hostrouting.findings import APPLY, NodeFinding, is_refused, refused
-from hostrouting.net.changes import RouteChange
-from hostrouting.net.routes import OUR_PROTOCOL, place, signature
-from hostrouting.static_routes.reconcile import held_in
+from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, LINK_LOCAL, Address, Prefix
+from hostrouting.net.changes import RouteChange, families_of, may_merge
+from hostrouting.net.routes import OUR_PROTOCOL, PROTOCOL_NAMES, SCOPE_LINK, place, signature
+from hostrouting.static_routes.reconcile import held_in, is_merged
 from phases import Change
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.config import StaticRoute
     from hostrouting.exceptions import RouteRejectedError
-    from hostrouting.host.ports import Routing
-    from hostrouting.net.addresses import Address
+    from hostrouting.host.ports import RouteBackend
     from hostrouting.net.links import Device
     from hostrouting.net.routes import ObservedRoute, Place, Route
     from hostrouting.static_routes.reconcile import Reconciliation, Routes, Unresolved
@@ -29,6 +29,14 @@ if TYPE_CHECKING:
 _MAY_HEAL: Final = frozenset({errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.ENODEV})
 #: The beginnings of the details of changes that cannot be made before something else has come.
 _AWAITED: Final = ("looked up when a default route is there: ", "waits up to 30 s, since ")
+
+
+def read(routing: RouteBackend, families: Container[int]) -> Routes:
+    """Return all IPv4 routes, and all of IPv6 if that is one of the families; else ours."""
+    routes = routing.routes()
+    if IPV6 not in routing.families:
+        return routes
+    return [*routes, *(routing.routes(IPV6) if IPV6 in families else routing.routes_of(OUR_PROTOCOL, IPV6))]
 
 
 # --- records
@@ -44,8 +52,12 @@ class RouteAccount:
 
     @classmethod
     def between(cls, before: Routes, after: Routes) -> RouteAccount:
-        """Return the account of the difference of two readings of our routes."""
-        was, now = ({route: None for route in routes if route.protocol == OUR_PROTOCOL} for routes in (before, after))
+        """Return the account of the difference of two readings of our routes, but for those that others merged."""
+        merged = {place(route) for routes in (before, after) for route in routes if is_merged(route)}
+        was, now = (
+            {route: None for route in routes if route.protocol == OUR_PROTOCOL and place(route) not in merged}
+            for routes in (before, after)
+        )
         added = [RouteChange.add(route.to_route()) for route in now if route not in was]
         removed = [RouteChange.remove(route) for route in was if route not in now]
         return cls([*added, *removed], {}, before)
@@ -72,7 +84,11 @@ class RouteAccount:
             after = [route for route in _ours(before) if route not in removed]
             left = {*map(signature, after), *(signature(change.after) for change in changes if change.after)}
             stands = {*map(signature, _ours(standing))}
-            if stands == left:
+            # No IPv6 route by a gateway returns to a place that holds another one.
+            holder = next((route for route in standing if spot[1] == IPV6 and route.protocol != OUR_PROTOCOL), None)
+            if stands == left and holder is not None and any(removed):
+                notes += [f"route '{gone}' does not come back: '{holder}' has its place" for gone in removed if gone]
+            elif stands == left:
                 back |= {change: _undone(change, before, standing) for change in changes}
                 notes += _losing_their_position(changes, before, standing)
             elif stands != {*map(signature, _ours(before))}:
@@ -87,6 +103,8 @@ def _undone(change: RouteChange, before: Routes, standing: Routes) -> list[Route
     was = change.before
     if was is None:
         return [] if stands is None else [RouteChange.remove(stands)]
+    if was.family == IPV6:
+        return [RouteChange(stands, was.to_route(), "add" if may_merge(was) or before[0].fulfils(was) else "append")]
     verb = "prepend" if before[0].fulfils(was) else "append"
     if verb == "append" and standing and standing[-1].fulfils(was):
         return []
@@ -130,15 +148,16 @@ def forecast(
     """Return the changes of a reconciliation, with the refusals that are certain, and those of missing routes."""
     devices = {link.name: link for link in links}
     details = _foreseen(outcome.changes, devices, observed)
-    details |= {change: refused(_never_overwritten(own)) for change, own in outcome.in_the_way.items()}
+    details |= {change: refused(reason) for change, reason in all_in_the_way(outcome).items()}
     unresolved = [
         Change(
             "+", str(route), f"{_AWAITED[0]}{reason}" if route.dev in {None, *devices} else refused(_no_device(route))
         )
         for route, reason in missing
     ]
+    merged = [Change("-", str(route), refused(why_merged(route))) for route in outcome.merged]
     told = ((change, _told(change, outcome.hidden)) for change in outcome.changes)
-    return unresolved + [shown._replace(detail=details.get(change, shown.detail)) for change, shown in told]
+    return unresolved + merged + [shown._replace(detail=details.get(change, shown.detail)) for change, shown in told]
 
 
 def findings_of(changes: Iterable[Change], connected: Mapping[Route, ObservedRoute]) -> Iterator[NodeFinding]:
@@ -168,8 +187,7 @@ def _foreseen(
         device = devices.get(change.after.dev)
         if device is None:
             foreseen[change] = refused(_no_device(change.after))
-        elif not _is_usable(device):
-            lack = "has no IPv4 address" if device.up else "is down"
+        elif lack := _lack(device, change.after):
             foreseen[change] = f"{_AWAITED[1]}{device.name} {lack}"
     return foreseen
 
@@ -177,12 +195,12 @@ def _foreseen(
 # --- refusals
 
 
-def explain(error: RouteRejectedError, outcome: Reconciliation, routing: Routing) -> None:
+def explain(error: RouteRejectedError, outcome: Reconciliation, routing: RouteBackend) -> None:
     """Complete the error with explanations: where a kernel route is in the way, and if waiting may help."""
     error.may_heal = error.rolled_back and _may_heal(error.refusals, outcome.changes, routing.links())
-    lost = {} if error.may_heal else _without_gateway(outcome.changes, routing.routes())
+    lost = {} if error.may_heal else _without_gateway(outcome.changes, read(routing, families_of(outcome.changes)))
     steps = {str(change): f"; {reason}" for change, reason in lost.items()}
-    reasons = {str(change): _never_overwritten(own) for change, own in outcome.in_the_way.items()}
+    reasons = {str(change): reason for change, reason in all_in_the_way(outcome).items()}
     error.refusals = [
         Refusal(change, number, reasons.get(change, f"{reason}{steps.get(change, '')}"))
         for change, number, reason in error.refusals
@@ -197,13 +215,17 @@ def with_routes(error: LinkNotFoundError, routes: Iterable[Route | StaticRoute])
 
 
 def _may_heal(refusals: Iterable[Refusal], changes: Iterable[RouteChange], links: Iterable[Device]) -> bool:
-    """Return True if each refused route has a device that is absent, down, or without an IPv4 address.
+    """Return True if each refused route has a device that is absent, down, or without an address.
 
     With device, carrier and address there, 'Nexthop has invalid gateway' is a mistake in the config: the kernel's
     error number is the same for both.
     """
-    usable = {link.name for link in links if _is_usable(link)}
-    waiting = {str(change) for change in changes if change.after is not None and change.after.dev not in usable}
+    devices = {link.name: link for link in links}
+    waiting = {
+        str(change)
+        for change in changes
+        if (route := change.after) and (route.dev not in devices or _lack(devices[route.dev], route))
+    }
     return all(refusal.errno in _MAY_HEAL and refusal.change in waiting for refusal in refusals)
 
 
@@ -213,6 +235,8 @@ def _without_gateway(changes: Iterable[RouteChange], observed: Routes) -> dict[R
         change: (route.gateway, route.dev)
         for change in changes
         if (route := change.after) and route.gateway and route.dev and not route.onlink
+        # The routes of the other family may not be known.
+        if route.gateway.family == route.family and not LINK_LOCAL.covers(route.gateway)
     }
     reached = {hop for hop in set(hops.values()) if _is_on_link(*hop, observed)}
     return {
@@ -227,21 +251,52 @@ def _is_on_link(gateway: Address, dev: str, observed: Iterable[ObservedRoute]) -
     return any(
         route.gateway is None
         and dev in route.devs
-        and (gateway.number ^ route.network) >> (32 - route.prefix_length) == 0
+        and Prefix(route.family, route.network, route.prefix_length).covers(gateway)
         for route in observed
     )
 
 
-def _is_usable(link: Device) -> bool:
-    return link.up and bool(link.addresses)
+def _lack(device: Device, route: Route) -> str:
+    """Return what a device must get before the kernel takes a route by it; nothing if it has all."""
+    if not device.up:
+        return "is down"
+    # An IPv6 gateway serves both families.
+    family = (route.gateway or route).family
+    if family == IPV6 and (route.gateway is None or LINK_LOCAL.covers(route.gateway)):
+        return ""
+    # Every device has a link-local address of IPv6.
+    if any(own.family == family and (family == IPV4 or own.scope < SCOPE_LINK) for own in device.addresses):
+        return ""
+    return f"has no {FAMILY_NAMES[family]} address"
 
 
 def _no_device(route: Route | StaticRoute) -> str:
     return f"there is no network device {route.dev}; correct its 'dev'"
 
 
-def _never_overwritten(own: ObservedRoute) -> str:
+def all_in_the_way(outcome: Reconciliation) -> dict[RouteChange, str]:
+    """Return the changes that cannot be made, with the reason."""
+    return {change: _why(change, standing) for change, standing in outcome.in_the_way.items()}
+
+
+def _why(change: RouteChange, standing: ObservedRoute) -> str:
+    if standing.family == IPV4:
+        return (
+            f"the kernel's own route '{standing}' has this destination and metric, and is never overwritten; "
+            f"configure narrower destinations"
+        )
+    owner = f"'{standing}' (protocol {PROTOCOL_NAMES.get(standing.protocol, standing.protocol)})"
+    if standing.from_prefix is not None:
+        return f"{owner} hides every other route to this destination, at any metric; configure narrower destinations"
+    route = change.after
+    if is_merged(standing) and route and (route.gateway, route.dev) in [hop[:2] for hop in standing.nexthops]:
+        return why_merged(standing)
+    return f"{owner} has this destination and metric, and the kernel might merge the two; configure another metric"
+
+
+def why_merged(route: ObservedRoute) -> str:
+    """Return the explanation of a route that the kernel made of ours and of another program's."""
     return (
-        f"the kernel's own route '{own}' has this destination and metric, and is never overwritten; "
-        f"configure narrower destinations"
+        f"another program has merged a next hop with ours, so '{route}' stays whole; have that program use another "
+        f"metric, and remove the route with `ip -6 route del {route.destination} metric {route.metric}`"
     )

@@ -16,9 +16,19 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from hostrouting.exceptions import BackendError, LinkNotFoundError, Refusal, RouteRejectedError
+from hostrouting.net.addresses import IPV6
+from hostrouting.net.changes import families_of
 from hostrouting.net.default_route import default_routes
 from hostrouting.net.routes import place
-from hostrouting.static_routes.account import RouteAccount, explain, forecast, with_routes
+from hostrouting.static_routes.account import (
+    RouteAccount,
+    all_in_the_way,
+    explain,
+    forecast,
+    read,
+    why_merged,
+    with_routes,
+)
 from hostrouting.static_routes.reconcile import Reconciliation, reconcile, resolve
 
 if TYPE_CHECKING:
@@ -39,7 +49,8 @@ _READINGS: Final = 24
 
 def foresee(host: Host, resolution: Resolution) -> tuple[list[Change], Reconciliation]:
     """Return the changes of a convergence, once every missing value can be looked up, in words and as they are."""
-    observed, links = host.routes.routes(), host.routes.links()
+    families = {route.family for route in resolution.routes} | {route.family for route, _ in resolution.missing}
+    observed, links = read(host.routes, families), host.routes.links()
     undecided = {route.place for route, _ in resolution.missing}
     outcome = reconcile(resolution.routes, observed, undecided=undecided)
     return forecast(outcome, resolution.missing, links, observed), outcome
@@ -50,18 +61,19 @@ def converge(
 ) -> int:
     """Make our routes exactly these, but for `undecided` places, and record the changes; return their number."""
     before: list[Routes] = []
+    families = {route.family for route in desired}
 
     def plan(observed: Routes) -> Reconciliation:
         before[:] = [observed]
         return reconcile(desired, observed, undecided=undecided)
 
     try:
-        outcome = _apply(host, plan)
+        outcome = _apply(host, families, plan)
     except BaseException as error:
         if before and not (isinstance(error, RouteRejectedError) and error.rolled_back):
             # After an interrupt only another reading shows which routes there are.
             with suppress(BackendError):
-                _record(ctx, RouteAccount.between(before[0], host.routes.routes()), host, logger)
+                _record(ctx, RouteAccount.between(before[0], read(host.routes, families)), host, logger)
         if isinstance(error, LinkNotFoundError):
             raise with_routes(error, desired) from error
         raise
@@ -73,19 +85,20 @@ def converge(
                 route,
                 extra={"hidden": str(each), "route": str(route)},
             )
+    for merged in outcome.merged:
+        logger.warning("not removed: %s", why_merged(merged), extra={"route": str(merged)})
     _record(ctx, RouteAccount(outcome.changes, outcome.hidden, before[0]), host, logger)
     return len(outcome.changes)
 
 
-def _apply(host: Host, plan: Callable[[Routes], Reconciliation]) -> Reconciliation:
+def _apply(host: Host, families: Container[int], plan: Callable[[Routes], Reconciliation]) -> Reconciliation:
     """Make the planned changes; if another program was faster, read and plan again."""
     readings = 0
     while True:
         readings += 1
-        outcome = plan(host.routes.routes())
+        outcome = plan(read(host.routes, families))
         try:
-            if outcome.changes:
-                host.routes.apply(outcome.changes)
+            _send(host, outcome)
         except RouteRejectedError as error:
             if not _is_overtaken(error, outcome):
                 explain(error, outcome, host.routes)
@@ -98,6 +111,15 @@ def _apply(host: Host, plan: Callable[[Routes], Reconciliation]) -> Reconciliati
                 raise
         else:
             return outcome
+
+
+def _send(host: Host, outcome: Reconciliation) -> None:
+    # The kernel would accept a route that another one hides.
+    if any(standing.family == IPV6 for standing in outcome.in_the_way.values()):
+        whys = all_in_the_way(outcome)
+        raise RouteRejectedError([Refusal(str(one), errno.EEXIST, why) for one, why in whys.items()], rolled_back=True)
+    if outcome.changes:
+        host.routes.apply(outcome.changes)
 
 
 def _is_overtaken(error: RouteRejectedError, outcome: Reconciliation) -> bool:
@@ -119,7 +141,7 @@ def _record(ctx: Context, account: RouteAccount, host: Host, logger: logging.Log
                 changes, notes[:] = account.inverse(observed)
                 return Reconciliation(changes=changes)
 
-            _apply(host, plan)
+            _apply(host, families_of(account.made), plan)
             for note in notes:
                 logger.warning("%s", note)
             return not notes
@@ -152,7 +174,7 @@ def repair(
 
     A route that lacks a default route, a device or an address waits: its place stays as it is, too.
     """
-    observed = host.routes.routes()
+    observed = read(host.routes, {route.family for route in routes})
     resolution = resolve(routes, observed)
     wanted = {place(route): route for route in resolution.routes}
     waiting = {route.place: (str(route), reason) for route, reason in resolution.missing}

@@ -5,28 +5,43 @@ A config leaves to the default routes what it does not say. Nothing here waits.
 The kernel lists routes by their place: table, destination, type of service and metric. The first route of a place that
 is alive decides. A foreign route in our place stays where it is: ours is added before it and hides it, and when ours
 is removed, it decides again.
+
+Of IPv6 the kernel would make one route of ours and of a foreign one in the same place, and nothing can precede it. So
+ours is added to an empty place only; and where another program has merged a next hop with ours, or a route for one
+source hides all others of the destination, nothing is changed.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from functools import lru_cache
-from operator import attrgetter, itemgetter
+from itertools import takewhile
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import attrs
 
 from hostrouting.fib.model import resting
-from hostrouting.net.addresses import IPV4, Address
+from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address
 from hostrouting.net.changes import RouteChange, is_deleted_by
-from hostrouting.net.default_route import default_routes
-from hostrouting.net.routes import FLAG_ONLINK, OUR_PROTOCOL, NextHop, ObservedRoute, Place, Route, place
+from hostrouting.net.default_route import default_routes, expected_exit
+from hostrouting.net.routes import (
+    FLAG_ONLINK,
+    KERNEL_PROTOCOL,
+    OUR_PROTOCOL,
+    SCOPE_LINK,
+    NextHop,
+    ObservedRoute,
+    Place,
+    Route,
+    place,
+    preference,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
 
     from hostrouting.config import StaticRoute
-    from hostrouting.net.routes import Place
 
 
 class Unresolved(NamedTuple):
@@ -50,27 +65,37 @@ class Resolution:
 
 
 def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
-    """Complete the routes of a config from the default routes in `observed`, which are in the kernel's order.
+    """Complete the routes of a config from their family's default routes in `observed`, in the kernel's order.
 
-    A route without `dev` gets the device of the first next hop that is not dead. A route without `gateway` gets the
+    A route without `dev` gets the device of the first next hop that is not dead; one of IPv6 the device by which IPv6
+    must leave, if a default route leaves by it. A route without `gateway` gets the
     gateway of the first next hop on its device, dead or not: the kernel decides about routes over a device that is
     down. If that next hop has no gateway (`default dev ppp0`), the route has none: every address is on such a link.
 
     Where no default route completes a route, ours that stands in its place stays if it has what the config names.
     """
-    hops = [hop for route in default_routes(observed) for hop in route.hops]
-    alive = next((hop.dev for hop in hops if not hop.dead), None)
-    on_device = {hop.dev: hop for hop in reversed(hops) if hop.gateway is None or hop.gateway.family == IPV4}
+    defaults = sorted(default_routes(observed), key=lambda route: (route.family, route.metric, -preference(route)))
+    hops = [(route.family, hop) for route in reversed(defaults) for hop in reversed(route.hops)]
+    # The best comes last.
+    alive = {family: hop.dev for family, hop in hops if not hop.dead}
+    on_device = {(family, hop.dev): hop for family, hop in hops}
+    ipv4, ipv6 = ([route for route in defaults if route.family == family] for family in (IPV4, IPV6))
+    exits = expected_exit(ipv4, ipv6) if IPV6 in alive else ()
+    if exits and (IPV6, exits[0]) in on_device:
+        # A router in the fabric may advertise a better default route: by it, the proof would find ours.
+        alive[IPV6] = exits[0]
     found: list[Route] = []
     missing: list[Unresolved] = []
     for route in routes:
-        dev = route.dev or alive
+        family = route.family
+        dev = route.dev or alive.get(family)
         if dev is None:
-            missing.append(Unresolved(route, "table main has no IPv4 default route"))
+            missing.append(Unresolved(route, f"table main has no {FAMILY_NAMES[family]} default route"))
             continue
-        hop = _named_hop(route.gateway, dev) if route.gateway else on_device.get(dev)
+        hop = _named_hop(route.gateway, dev) if route.gateway else on_device.get((family, dev))
         if hop is None:
-            missing.append(Unresolved(route, f"no IPv4 default route leaves by {dev}, so it has no gateway there"))
+            reason = f"no {FAMILY_NAMES[family]} default route leaves by {dev}, so it has no gateway there"
+            missing.append(Unresolved(route, reason))
             continue
         network, prefix_length = route.prefix
         found.append(
@@ -81,6 +106,7 @@ def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
                 dev=dev,
                 metric=route.metric,
                 onlink=hop.onlink,
+                family=family,
             )
         )
     # Of hundreds of thousands of routes hardly any matter here.
@@ -101,7 +127,6 @@ def _named_hop(gateway: str, dev: str) -> NextHop:
     return NextHop(Address.parse(gateway), dev)
 
 
-_KERNEL: Final = 2
 _network: Final = itemgetter(0, 1)
 _RESTING: Final = frozenset({0, FLAG_ONLINK})
 
@@ -117,8 +142,10 @@ class Reconciliation:
     changes: list[RouteChange] = attrs.field(factory=list)
     #: Foreign routes that a change of `changes` hides, by our route.
     hidden: dict[Route, Routes] = attrs.field(factory=dict)
-    #: Additions that the kernel will refuse, because its own route, which is never hidden by a new one, has the place.
+    #: Changes that cannot be made, because of this route. Of IPv4 it is the kernel's own, which a new one never hides.
     in_the_way: dict[RouteChange, ObservedRoute] = attrs.field(factory=dict)
+    #: Our IPv6 routes that are to go, but stay: another program has merged a next hop with them.
+    merged: list[ObservedRoute] = attrs.field(factory=list)
     #: The kernel's own routes that came after ours, which stays, by our route.
     connected: dict[Route, ObservedRoute] = attrs.field(factory=dict)
 
@@ -129,15 +156,13 @@ class Reconciliation:
             return []
         if len(standing) == 1 and standing[0].fulfils(route):
             return []
+        if route.family == IPV6:
+            return self._settle_alone(route, standing)
         ours = [other for other in standing if other.protocol == OUR_PROTOCOL]
         foreign = [other for other in standing if other.protocol != OUR_PROTOCOL]
-        own = next((other for other in foreign if other.protocol == _KERNEL), None)
+        own = next((other for other in foreign if other.protocol == KERNEL_PROTOCOL), None)
         if own is not None and not any(other in ours for other in standing[: standing.index(own)]):
-            # It is requested all the same, as an addition to an empty place: the kernel refuses it together with all
-            # other bad routes, and the error shows all of them at once.
-            change = RouteChange.add(route)
-            self.changes.append(change)
-            self.in_the_way[change] = own
+            self.refuse(RouteChange.add(route), own)
             return []
         if own is not None:
             self.connected[route] = own
@@ -157,6 +182,24 @@ class Reconciliation:
             self.hidden[route] = foreign
         return ours
 
+    def _settle_alone(self, route: Route, standing: Routes) -> list[ObservedRoute]:
+        """Do the same for an IPv6 route, which has to be the only one when it is added."""
+        ours = [other for other in standing if other.protocol == OUR_PROTOCOL and not is_merged(other)]
+        preceding = [*takewhile(lambda other: not other.fulfils(route), standing)]
+        if preceding != [*standing] and all(other in ours for other in preceding):
+            return [other for other in ours if not other.fulfils(route)]
+        foreign = next((other for other in standing if other not in ours), None)
+        if foreign is not None:
+            self.refuse(RouteChange.add(route), foreign)
+            return []
+        self.changes.append(RouteChange.replace(ours[0], route))
+        return ours[1:]
+
+    def refuse(self, change: RouteChange, standing: ObservedRoute) -> None:
+        """Note a change that cannot be made; it is requested all the same, so that one error shows all of them."""
+        self.changes.append(change)
+        self.in_the_way[change] = standing
+
 
 def reconcile(desired: Sequence[Route], observed: Routes, *, undecided: Container[Place] = ()) -> Reconciliation:
     """Compare the desired routes with the observed ones; `undecided` places are left as they are.
@@ -168,17 +211,37 @@ def reconcile(desired: Sequence[Route], observed: Routes, *, undecided: Containe
     """
     made = Reconciliation()
     # By scope: local addresses, then routes on a link, then routes via a gateway on a link.
-    wanted = {place(route): route for route in sorted(desired, key=attrgetter("scope"), reverse=True)}
+    wanted = {place(route): route for route in sorted(desired, key=_rank, reverse=True)}
     held = held_in(observed, wanted)
+    for_a_source = {spot[:4]: standing[0] for spot, standing in held.items() if spot[4] is not None}
     surplus: list[ObservedRoute] = []
     for spot, route in wanted.items():
-        surplus += made.settle(route, held.pop(spot, []))
+        standing = held.pop(spot, [])
+        if spot[:4] in for_a_source:
+            made.refuse(RouteChange.add(route), for_a_source[spot[:4]])
+        else:
+            surplus += made.settle(route, standing)
     for spot, standing in held.items():
         if spot not in undecided:
             surplus += [route for route in standing if route.protocol == OUR_PROTOCOL]
     # In the reverse order: a rollback goes backwards, and then each route finds its gateway.
-    made.changes.extend(map(RouteChange.remove, sorted(surplus, key=attrgetter("scope"))))
+    gone = sorted((route for route in surplus if not is_merged(route)), key=_rank)
+    made.changes.extend(map(RouteChange.remove, gone))
+    made.merged.extend(filter(is_merged, surplus))
     return made
+
+
+def is_merged(route: ObservedRoute) -> bool:
+    """Return True for a route that the kernel made of several: hostrouting adds no IPv6 route by several next hops.
+
+    It shows the protocol of one next hop only.
+    """
+    return route.family == IPV6 and bool(route.nexthops) and not route.nexthop_id
+
+
+def _rank(route: Route | ObservedRoute) -> int:
+    # IPv6 has no scopes.
+    return SCOPE_LINK if route.family == IPV6 and route.gateway is None else route.scope
 
 
 def held_in(observed: Routes, places: Iterable[Place]) -> dict[Place, list[ObservedRoute]]:

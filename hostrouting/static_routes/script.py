@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import RUNTIME_DIRECTORY, WAITED, BootTemplate
+from hostrouting.net.addresses import IPV4, IPV6, mask_of
 
 if TYPE_CHECKING:
     from hostrouting.boot import BootUnit, Departure
@@ -19,15 +20,22 @@ RUN_FILES: Final = (WAITED, f"{RUNTIME_DIRECTORY}/static-routes.told")
 
 def render_script(config: HostRoutingConfig) -> bytes:
     """Return the boot script; the same config gives the same bytes. Without routes it removes those of hostrouting."""
-    # In the kernel's order, so that the script can compare all routes at once.
-    routes = sorted(config.static_routes.routes, key=lambda one: (one.prefix[0], -one.prefix[1], one.metric))
-    text = _TEMPLATE.read_script().replace("@COUNT@", str(len(routes)))
-    return text.replace("@ROUTES@", "".join(map(_line, routes))).encode()
+    routes = sorted(config.static_routes.routes, key=_kernels_order)
+    ipv4, ipv6 = ("".join(_line(route) for route in routes if route.family == family) for family in (IPV4, IPV6))
+    text = _TEMPLATE.read_script("ipv6" if ipv6 else "")
+    return text.replace("@ROUTES@", ipv4).replace("@ROUTES6@", ipv6).encode()
 
 
 def boot_part(config: HostRoutingConfig) -> BootUnit | Departure:
     """Return the unit and the script to install for this config; their removal if it has no routes."""
     return _TEMPLATE.fill(render_script(config)) if config.static_routes.routes else DEPARTURE
+
+
+def _kernels_order(route: StaticRoute) -> tuple[int, int, int]:
+    """Return the sort key of the kernel's listing of a family, so that the script can compare all routes at once."""
+    network, length = route.prefix
+    # IPv6 lists a network after all that lies in it.
+    return network if route.family == IPV4 else network | ~mask_of(IPV6, length), -length, route.metric
 
 
 def _line(route: StaticRoute) -> str:
@@ -37,5 +45,8 @@ def _line(route: StaticRoute) -> str:
     name: see `hostrouting.net.addresses.check_device_name`.
     """
     metric = f" metric {route.metric}" if route.metric else ""
-    destination = route.destination.removesuffix("/32")
-    return f"{destination} via {route.gateway or '?'} dev {route.dev or '?'}{metric}\n"
+    destination = route.destination.removesuffix("/32" if route.family == IPV4 else "/128")
+    gateway = route.gateway or "?"
+    if route.family == IPV4 and ":" in gateway:
+        gateway = f"inet6 {gateway}"
+    return f"{destination} via {gateway} dev {route.dev or '?'}{metric}\n"

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from hostrouting.boot import RUNTIME_DIRECTORY, WAIT_SECONDS, Departure, PairTask, install_around
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
 from hostrouting.findings import is_refused
-from hostrouting.static_routes.account import findings_of, with_routes
+from hostrouting.net.addresses import GIVERS
+from hostrouting.static_routes.account import findings_of, read, with_routes
 from hostrouting.static_routes.converge import converge, foresee
 from hostrouting.static_routes.reconcile import resolve
 from hostrouting.static_routes.script import RUN_FILES, boot_part
@@ -121,7 +122,11 @@ class ConfigureStaticRoutes(PairTask):
         routes = self._config.static_routes.routes
         # If all have device and gateway there is nothing to look up; most nodes have many more routes than these.
         is_whole = all(route.dev and route.gateway for route in routes)
-        return _resolved(routes) if is_whole else resolve(routes, self._host.routes.routes())
+        return (
+            _resolved(routes)
+            if is_whole
+            else resolve(routes, read(self._host.routes, {route.family for route in routes}))
+        )
 
     def _complete(self, resolution: Resolution, seconds: float) -> tuple[Route, ...]:
         if not resolution.missing:
@@ -134,9 +139,10 @@ class ConfigureStaticRoutes(PairTask):
                     f"there is no network device {route.dev}. No route was changed", dev=route.dev
                 )
                 raise with_routes(error, self._config.static_routes.routes)
+        givers = " and ".join(GIVERS[family] for family in sorted({route.family for route, _ in resolution.missing}))
         raise BackendError(
             f"static routes cannot be completed: {resolution.reasons}, also not after {round(seconds, 1):g} s. "
-            f"No route was changed. See the log of the DHCP client, or give 'dev' and "
+            f"No route was changed. Give the node one (see {givers}), or give 'dev' and "
             f"'gateway' of: {', '.join(str(route) for route, _ in resolution.missing)}",
             may_heal=True,
         )

@@ -1,6 +1,6 @@
 """Fakes for your tests and programs; they need no test tools.
 
-    MemoryBackend   a node's IPv4 routing in memory, with handles to arrange it and to inject faults
+    MemoryBackend   a node's routing in memory, with handles to arrange it and to inject faults
     KernelNode      the same handles on a real network namespace
     Node            the protocol of these handles
     FakeHost        a machine in memory: MemoryBackend, MemoryFiles, MemoryServices, MemoryLock,

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.fib.model import Decision, resting
 from hostrouting.fib.rules import Packet
-from hostrouting.fib.tables import deleted, inserted, key_of
+from hostrouting.fib.tables import inserted, key_of
 from hostrouting.host.netlink.frames import attribute, attributes
+from hostrouting.net.addresses import IPV6
+from hostrouting.net.changes import is_deleted_by
 from hostrouting.net.routes import DEVICELESS_KINDS, LOCAL_TABLE, MAIN_TABLE, SCOPE_HOST, SCOPE_LINK, NextHop, signature
 from hostrouting.net.rules import Rule
-from hostrouting.testing.consequences import with_bucket, with_state
+from hostrouting.testing import ipv6
+from hostrouting.testing.consequences import together, with_bucket, with_state
 from hostrouting.testing.faults import Refused
 
 if TYPE_CHECKING:
@@ -40,6 +43,8 @@ _COMPARED: Final = tuple(
 
 def admitted(fib: Fib, route: Route | ObservedRoute, verb: str) -> Fib:
     """Return the model after the kernel's `add`, `prepend`, `append` or `replace`; `Refused` if it refuses."""
+    if route.family == IPV6:
+        return ipv6.admitted(fib, route, verb)
     new = _checked(fib, route)
     bucket = fib.tables.bucket(key_of(route))
     same_place = [other for other in bucket if (other.tos, other.metric) == (route.tos, route.metric)]
@@ -58,14 +63,17 @@ def admitted(fib: Fib, route: Route | ObservedRoute, verb: str) -> Fib:
 def removed(fib: Fib, route: Route | ObservedRoute) -> Fib:
     """Return the model without the first route that fits; `Refused` if none does."""
     bucket = fib.tables.bucket(key_of(route))
-    smaller = deleted(bucket, route)
-    if smaller is bucket:
+    first = next((other for other in bucket if is_deleted_by(route, other)), None)
+    if first is None:
         raise Refused(errno.ESRCH)
-    return with_bucket(fib, key_of(route), smaller)
+    gone = [first] if route.gateway else together(bucket, first)
+    return with_bucket(fib, key_of(route), tuple(other for other in bucket if other not in gone))
 
 
 def shown(route: ObservedRoute) -> ObservedRoute:
-    """Return a route as a dump shows it, without our mark."""
+    """Return a route as a dump shows it, without our mark; one of IPv6 without its siblings."""
+    if route.family == IPV6:
+        return ipv6.shown((route,), route)
     if route.nexthops:
         return route._replace(nexthops=tuple(hop._replace(extra=_unmarked(hop.extra)) for hop in route.nexthops))
     return route._replace(extra=_unmarked(route.extra)) if route.extra else route
@@ -149,6 +157,9 @@ def _checked_hop(fib: Fib, route: ObservedRoute, hop: NextHop) -> NextHop:
     if hop.gateway is None:
         if not device.up:
             raise Refused(errno.ENETDOWN, "Device for nexthop is not up")
+        return hop
+    if hop.gateway.family == IPV6:
+        ipv6.check_hop(fib, hop, route.table)
         return hop
     if hop.onlink:
         _check_onlink(fib, route, hop.gateway, device)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from hostrouting.fib.tables import Tables, deleted, inserted, key_of
-from hostrouting.net.addresses import netmask
+from hostrouting.fib.tables import deleted, inserted, key_of
+from hostrouting.net.addresses import IPV4, IPV6, netmask
+from hostrouting.net.changes import may_merge
 from hostrouting.net.routes import (
     FLAG_DEAD,
     FLAG_LINKDOWN,
@@ -22,6 +23,7 @@ from hostrouting.net.routes import (
     SCOPE_HOST,
     SCOPE_LINK,
     ObservedRoute,
+    place,
     signature,
 )
 
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from hostrouting.net.links import Device, DeviceAddress
 
 _KERNEL: Final = 2
-_LOOPBACKS_FIRST: Final = LOCAL_TABLE, 127 << 24, 32
+_LOOPBACKS_FIRST: Final = IPV4, LOCAL_TABLE, 127 << 24, 32
 
 
 def with_device(fib: Fib, device: Device) -> Fib:
@@ -47,8 +49,9 @@ def with_bucket(fib: Fib, key: Key, bucket: Bucket) -> Fib:
 
 
 def device_down(fib: Fib, name: str) -> Fib:
-    """Set a device down: its routes go, but not the local ones; of multipath routes its next hops die."""
-    down = fib.devices[name]._replace(up=False, carrier=False, neighbours=())
+    """Set a device down: its routes go, but not the local ones of IPv4; of multipath routes its next hops die."""
+    device = fib.devices[name]
+    down = device._replace(up=False, carrier=False, neighbours=(), addresses=_ipv4(device))
     return _with_hops(with_device(fib, down), name, dead=True, spare_local=True)
 
 
@@ -67,17 +70,17 @@ def device_removed(fib: Fib, name: str) -> Fib:
 
 
 def address_added(fib: Fib, name: str, new: DeviceAddress) -> Fib:
-    """Add an address, with the routes that the kernel makes for it: secondary if the device has one in its network."""
+    """Add an IPv4 address, with the kernel's routes for it: secondary if the device has one in its network."""
     device = fib.devices[name]
     new = new._replace(secondary=any(same_subnet(new, other) for other in device.addresses))
     # Primaries come first.
-    addresses = tuple(sorted((*device.addresses, new), key=attrgetter("secondary")))
+    addresses = tuple(sorted((*device.addresses, new), key=attrgetter("family", "secondary")))
     fib = with_own_routes(with_device(fib, device._replace(addresses=addresses)), name, new)
     return device_up(fib, name, carrier=device.carrier) if device.up else fib
 
 
 def address_removed(fib: Fib, name: str, gone: DeviceAddress) -> Fib:
-    """Remove an address: the routes that the kernel made for it go, and those of the main table that send from it.
+    """Remove an IPv4 address: the routes that the kernel made for it go, and those of the main table that send from it.
 
     Its secondary addresses go first. With the last address of a device, all its routes go.
     """
@@ -86,7 +89,7 @@ def address_removed(fib: Fib, name: str, gone: DeviceAddress) -> Fib:
             if other.secondary and same_subnet(gone, other):
                 fib = _forgotten(fib, name, other)
     fib = _forgotten(fib, name, gone)
-    return fib if fib.devices[name].addresses else _with_hops(fib, name, dead=True)
+    return fib if _ipv4(fib.devices[name]) else _with_hops(fib, name, dead=True, spare_ipv6=True)
 
 
 def own_routes(fib: Fib, device: Device, address: DeviceAddress) -> list[ObservedRoute]:
@@ -117,7 +120,7 @@ def own_routes(fib: Fib, device: Device, address: DeviceAddress) -> list[Observe
 
 
 def with_own_routes(fib: Fib, name: str, address: DeviceAddress) -> Fib:
-    """Return the model with the routes that the kernel makes for an address of a device, see `own_routes`."""
+    """Return the model with the routes that the kernel makes for an IPv4 address, see `own_routes`."""
     device = fib.devices[name]
     for route in own_routes(fib, device, address):
         # The kernel refuses a source that is not local. If the local route of a primary address was deleted, its
@@ -131,6 +134,13 @@ def with_own_routes(fib: Fib, name: str, address: DeviceAddress) -> Fib:
     return fib
 
 
+def together(bucket: Bucket, route: ObservedRoute) -> list[ObservedRoute]:
+    """Return the routes that are next hops of one route with this one, which is among them; see `testing.ipv6`."""
+    if route.family == IPV4 or not may_merge(route):
+        return [route]
+    return [other for other in bucket if may_merge(other) and place(other) == place(route)]
+
+
 def with_state(route: ObservedRoute, device: Device) -> ObservedRoute:
     """Return a route as a dump shows it with `device` in this state; local routes keep no state of their link."""
     if route.dev != device.name or route.scope == SCOPE_HOST:
@@ -141,14 +151,18 @@ def with_state(route: ObservedRoute, device: Device) -> ObservedRoute:
 
 def same_subnet(first: DeviceAddress, second: DeviceAddress) -> bool:
     """Return True if two addresses have one prefix length and one network."""
-    lengths = {first.prefix_length, second.prefix_length}
+    lengths = {(one.family, one.prefix_length) for one in (first, second)}
     return len(lengths) == 1 and not (first.peer ^ second.peer) & netmask(first.prefix_length)
+
+
+def _ipv4(device: Device) -> tuple[DeviceAddress, ...]:
+    return tuple(address for address in device.addresses if address.family == IPV4)
 
 
 def _forgotten(fib: Fib, name: str, address: DeviceAddress) -> Fib:
     device = fib.devices[name]
     remaining = device._replace(addresses=tuple(other for other in device.addresses if other != address))
-    needed = {route for other in remaining.addresses for route in own_routes(fib, remaining, other)}
+    needed = {route for other in _ipv4(remaining) for route in own_routes(fib, remaining, other)}
     for route in own_routes(fib, device, address):
         if route not in needed:
             key = key_of(route)
@@ -161,19 +175,22 @@ def _forgotten(fib: Fib, name: str, address: DeviceAddress) -> Fib:
     return _mapped(fib, lambda route: None if (route.source, route.table) == sends else route)
 
 
-def _with_hops(fib: Fib, name: str, *, dead: bool, spare_local: bool = False) -> Fib:
+def _with_hops(fib: Fib, name: str, *, dead: bool, spare_local: bool = False, spare_ipv6: bool = False) -> Fib:
     """Kill or revive the next hops by a device; a route without living ones goes."""
 
-    def change(route: ObservedRoute) -> ObservedRoute | None:
-        if name not in route.devs or (spare_local and route.scope == SCOPE_HOST):
+    def change(route: ObservedRoute, bucket: Bucket) -> ObservedRoute | None:
+        if (spare_local and route.scope == SCOPE_HOST) or (spare_ipv6 and route.family == IPV6):
             return route
-        hops = tuple(hop._replace(dead=dead if hop.dev == name else hop.dead) for hop in route.nexthops)
-        if dead and all(hop.dead for hop in hops):
+        all_hops = [hop for part in together(bucket, route) for hop in part.hops]
+        if name not in {hop.dev for hop in all_hops}:
+            return route
+        if dead and all(hop.dead or hop.dev == name for hop in all_hops):
             return None
+        hops = tuple(hop._replace(dead=dead if hop.dev == name else hop.dead) for hop in route.nexthops)
         return route._replace(nexthops=hops, flags=route.flags & ~FLAG_DEAD)
 
-    return _mapped(fib, change)
+    return attrs.evolve(fib, tables=fib.tables.mapped(change))
 
 
 def _mapped(fib: Fib, change: Callable[[ObservedRoute], ObservedRoute | None]) -> Fib:
-    return attrs.evolve(fib, tables=Tables.of(filter(None, map(change, fib.tables))))
+    return attrs.evolve(fib, tables=fib.tables.mapped(lambda route, _: change(route)))

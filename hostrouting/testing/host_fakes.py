@@ -151,7 +151,7 @@ class FakeHost(Host):
         announced = routes if isinstance(routes, MemoryBackend) else MemoryBackend()
         of_a_kernel: dict[str, Any] = {
             "routes": routes,
-            "link_layer": MemoryLinkLayer(events=announced.events, indexes=announced.indexes),
+            "link_layer": MemoryLinkLayer(announced),
             "events": announced.events,
             "nftables": MemoryNftables(),
             "ebtables": MemoryEbtables(),

@@ -1,4 +1,4 @@
-"""A node's IPv4 routing in memory: the fake that earns its place by passing the kernel's own contract suite."""
+"""A node's routing in memory: the fake that earns its place by passing the kernel's own contract suite."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from hostrouting.fib import Fib
 from hostrouting.fib.rules import Policy
 from hostrouting.fib.tables import key_of
 from hostrouting.host.netlink.batches import commit_routes
-from hostrouting.net.addresses import format_ipv4, parse_ipv4
+from hostrouting.net.addresses import IPV4, IPV6, Address, format_ipv4, parse_ipv4
+from hostrouting.net.changes import families_of
 from hostrouting.net.events import AddressEvent, DeviceEvent, NeighbourEvent, RouteEvent, RuleEvent
 from hostrouting.net.links import Device, DeviceAddress, Neighbour
-from hostrouting.net.routes import SCOPE_HOST, place
-from hostrouting.testing import consequences
+from hostrouting.net.routes import SCOPE_HOST, ObservedRoute, Route, place
+from hostrouting.testing import consequences, ipv6
 from hostrouting.testing.admission import admitted, check_rule, is_named_by, removed, shown, shown_path
 from hostrouting.testing.faults import OneByOne, Operations, Refused
 from hostrouting.testing.memory_events import MemoryEvents, new_indexes
@@ -49,8 +50,12 @@ class MemoryBackend(Node):
     It refuses each change that the kernel refuses, with the kernel's errno and words. `fail_at` lets a change fail, and
     `steps.plan` lets another program act within a batch. `fib` is the node as it is now. `events` announces the changes
     of the handles, but not the routes that come and go with a device or an address, of which the kernel announces some.
-    A feature that it does not model (nexthop objects, for example) raises ValueError.
+    A feature that it does not model (nexthop objects, for example) raises ValueError. It forwards no IPv6 packets, so
+    it has no anycast addresses; and it shows each IPv6 route, though a dump of the kernel's may leave one out that
+    stands between two next hops of another.
     """
+
+    families: tuple[int, ...] = (IPV4, IPV6)
 
     def __init__(self) -> None:
         self.events: MemoryEvents = MemoryEvents()
@@ -59,9 +64,10 @@ class MemoryBackend(Node):
         #: The steps of batches, those of rollbacks counted in.
         self.steps: Operations = Operations()
         self._unplugged: set[str] = set()
-        own = DeviceAddress.parse("127.0.0.1/8")._replace(scope=SCOPE_HOST)
+        own, own_ipv6 = (DeviceAddress.parse(text)._replace(scope=SCOPE_HOST) for text in ("127.0.0.1/8", "::1/128"))
         self._add_device("lo", loopback=True, addresses=(own,))
         self.set_up("lo")
+        self.fib = ipv6.address_added(self.fib, "lo", own_ipv6)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self.fib.devices)})"
@@ -70,24 +76,31 @@ class MemoryBackend(Node):
         """See `RouteBackend.links`."""
         return self.fib.links()
 
-    def routes(self) -> list[ObservedRoute]:
+    def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         """See `RouteBackend.routes`."""
-        return list(map(shown, self.fib.tables))
+        found = map(self.shown, self.fib.tables.routes(family))
+        # The next hops of an IPv6 route are shown as one.
+        return list(dict.fromkeys(found) if family == IPV6 else found)
 
-    def routes_of(self, protocol: int) -> list[ObservedRoute]:
+    def routes_of(self, protocol: int, family: int = IPV4) -> list[ObservedRoute]:
         """See `RouteBackend.routes_of`."""
-        return [shown(route) for route in self.fib.tables if route.protocol == protocol]
+        return [route for route in MemoryBackend.routes(self, family) if route.protocol == protocol]
 
-    def rules(self) -> list[Rule]:
+    def rules(self, family: int = IPV4) -> list[Rule]:
         """See `RouteBackend.rules`."""
-        return self.fib.rules()
+        return self.fib.rules(family)
 
     def lookup(
-        self, destinations: Sequence[int], *, sources: Sequence[int | None] | None = None, resolve: bool = False
+        self,
+        destinations: Sequence[int],
+        *,
+        sources: Sequence[int | None] | None = None,
+        resolve: bool = False,
+        family: int = IPV4,
     ) -> list[Lookup]:
         """See `RouteBackend.lookup`."""
-        answers = self.fib.lookup(destinations, sources=sources, resolve=resolve)
-        cleaned = shown_path if resolve else shown
+        answers = self.fib.lookup(destinations, sources=sources, resolve=resolve, family=family)
+        cleaned = shown_path if resolve else self.shown
         return [answer._replace(route=answer.route and cleaned(answer.route)) for answer in answers]
 
     def apply(
@@ -98,18 +111,32 @@ class MemoryBackend(Node):
         standing: Sequence[ObservedRoute] | None = None,
     ) -> None:
         """Make all the changes, in their order, or none of them."""
-        transport: OneByOne[AnyRoute] = OneByOne(self.steps, self.take, self.routes)
+        families = families_of(changes)
+        transport: OneByOne[AnyRoute] = OneByOne(
+            self.steps, self.take, lambda: [route for family in families for route in self.routes(family)]
+        )
         commit_routes(transport, changes, devices=self.fib.devices, verify=verify, standing=standing)
 
     def fail_at(self, step: int, *, number: int = errno.ENOBUFS) -> None:
         """Refuse the `step`-th change from now (1 is the next), those of a rollback counted in."""
         self.steps.fail(step, Refused(number, "injected fault"))
 
-    def add_link(self, name: str, *, up: bool = True, carrier: bool = True) -> None:
+    def add_link(
+        self,
+        name: str,
+        *,
+        up: bool = True,
+        carrier: bool = True,
+        mac: str = "",
+        kind: str = "",
+        master: str | None = None,
+    ) -> None:
         """See `Node.add_link`."""
         if name in self.fib.devices:
             raise Refused(errno.EEXIST).of(f"link {name}")
-        self._add_device(name)
+        if master is not None:
+            self._device(master)
+        self._add_device(name, mac=mac.lower(), kind=kind, master=master)
         if not carrier:
             self._unplugged.add(name)
         if up:
@@ -133,33 +160,39 @@ class MemoryBackend(Node):
         if not up:
             self.fib = consequences.device_down(self.fib, name)
             self._announce_device(name)
+            gone = (own for own in device.addresses if own not in self.fib.devices[name].addresses)
+            self.events.announce(*(AddressEvent("remove", name, own) for own in gone))
             for number in device.neighbours:
                 self.events.announce(NeighbourEvent("remove", _neighbour(name, number)))
             return
         self.fib = consequences.device_up(self.fib, name, carrier=name not in self._unplugged)
+        self.fib = ipv6.with_multicast(self.fib, name)
         self._announce_device(name)
         for address in self.fib.devices[name].addresses:
-            self.fib = consequences.with_own_routes(self.fib, name, address)
+            own = ipv6.with_network if address.family == IPV6 else consequences.with_own_routes
+            self.fib = own(self.fib, name, address)
 
     def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """See `Node.add_address`; the address gets no broadcast address."""
         device = self._device(dev)
         new = _address(address, peer)
-        same = [other for other in device.addresses if consequences.same_subnet(new, other)]
-        if any(other.local == new.local for other in same):
+        same = [other for other in device.addresses if other.address == new.address]
+        if any(new.family == IPV6 or consequences.same_subnet(new, other) for other in same):
             raise Refused(errno.EEXIST, "Address already assigned").of(f"address {address} on {dev}")
-        self.fib = consequences.address_added(self.fib, dev, new)
+        family = ipv6 if new.family == IPV6 else consequences
+        self.fib = family.address_added(self.fib, dev, new)
         new = next(own for own in self.fib.devices[dev].addresses if own[:3] == new[:3])
         self.events.announce(AddressEvent("set", dev, new))
 
     def remove_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """See `Node.remove_address`."""
-        wanted = _address(address, peer)
         device = self._device(dev)
+        wanted = _address(address, peer)
         gone = next((own for own in device.addresses if own[:3] == wanted[:3]), None)
         if gone is None:
             raise Refused(errno.EADDRNOTAVAIL, "Address not found").of(f"address {address} on {dev}")
-        self.fib = consequences.address_removed(self.fib, dev, gone)
+        family = ipv6 if gone.family == IPV6 else consequences
+        self.fib = family.address_removed(self.fib, dev, gone)
         together = [own for own in device.addresses if own not in self.fib.devices[dev].addresses]
         # The primary one goes last.
         together.sort(key=attrgetter("secondary"), reverse=True)
@@ -195,25 +228,28 @@ class MemoryBackend(Node):
 
     def add_rule(self, rule: Rule) -> None:
         """See `Node.add_rule`; the first change of the rules parts the local table from main, for good."""
-        policy = self.fib.policy.rules
         try:
-            check_rule(policy, rule)
+            check_rule(self.fib.rules(rule.family), rule)
         except Refused as refused:
             raise refused.of(f"rule {rule.priority}") from None
-        self._set_policy(sorted((*policy, rule), key=attrgetter("priority")))
+        self._set_policy(sorted((*self.fib.policy.rules, rule), key=attrgetter("priority")), rule.family)
         self.events.announce(RuleEvent("add", rule))
 
     def remove_rule(self, rule: Rule) -> None:
         """See `Node.remove_rule`."""
         policy = self.fib.policy.rules
-        gone = next((other for other in policy if is_named_by(rule, other)), None)
+        gone = next((other for other in policy if other.family == rule.family and is_named_by(rule, other)), None)
         if gone is None:
             raise Refused(errno.ENOENT).of(f"rule {rule.priority}")
-        self._set_policy(other for other in policy if other is not gone)
+        self._set_policy((other for other in policy if other is not gone), rule.family)
         self.events.announce(RuleEvent("remove", gone))
 
-    def _set_policy(self, policy: Iterable[Rule]) -> None:
-        self.fib = attrs.evolve(self.fib, policy=Policy(policy), merged=False)
+    def shown(self, route: ObservedRoute) -> ObservedRoute:
+        """Return a route of the model as a dump shows it."""
+        return ipv6.shown(self.fib.tables.bucket(key_of(route)), route) if route.family == IPV6 else shown(route)
+
+    def _set_policy(self, policy: Iterable[Rule], family: int) -> None:
+        self.fib = attrs.evolve(self.fib, policy=Policy(policy), merged=self.fib.merged and family == IPV6)
 
     def _add_device(self, name: str, **fields: Any) -> None:
         self.fib = consequences.with_device(
@@ -233,7 +269,7 @@ class MemoryBackend(Node):
 
 def _address(text: str, peer: str | None) -> DeviceAddress:
     own = DeviceAddress.parse(text)
-    return own if peer is None else own._replace(peer=parse_ipv4(peer))
+    return own if peer is None else own._replace(peer=Address.parse(peer).number)
 
 
 def _bare(device: Device) -> Device:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import attrs
 
 from hostrouting.exceptions import BackendError, EventsLostError
+from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.testing.faults import Faulty
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from hostrouting.net.events import NetworkEvent
     from phases import Context
@@ -47,10 +48,10 @@ class MemoryEvents(Faulty):
         self._listeners: list[MemoryListener] = []
 
     @contextmanager
-    def listen(self, ctx: Context) -> Iterator[MemoryListener]:
+    def listen(self, ctx: Context, *, families: Sequence[int] = (IPV4, IPV6)) -> Iterator[MemoryListener]:
         """See `NetworkEvents.listen`."""
         self._begin(ctx, "listen")
-        listener = MemoryListener(self, ctx.notify)
+        listener = MemoryListener(self, ctx.notify, families)
         self._listeners.append(listener)
         try:
             yield listener
@@ -73,6 +74,7 @@ class MemoryListener:
 
     _source: MemoryEvents
     _notify: Callable[[], None]
+    _families: Sequence[int]
     _stored: deque[NetworkEvent] = attrs.field(factory=deque)
     _has_lost: bool = False
 
@@ -95,7 +97,9 @@ class MemoryListener:
 
     def receive(self, events: tuple[NetworkEvent, ...]) -> None:
         """Store events, or lose them."""
-        self._stored.extend(events)
+        # What has no family is told to all.
+        heard = self._families
+        self._stored.extend(one for one in events if all(getattr(part, "family", IPV4) in heard for part in one))
         if self._has_lost or len(self._stored) > self._source.most:
             self._has_lost = True
             self._stored.clear()

@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from hostrouting.exceptions import BackendError
-from hostrouting.net.routes import MAIN_TABLE, Route
+from hostrouting.fib.model import resting
+from hostrouting.net.addresses import IPV4, IPV6
+from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE, Route
 from phases import CommandFailedError, Context, run_command
 
 if TYPE_CHECKING:
@@ -75,12 +77,15 @@ class Node(Protocol):
         kind: str = "unicast",
         source: str | None = None,
     ) -> None:
-        """Append a foreign route given as text, as `ip route append` does; `default` is a destination."""
+        """Append a foreign route given as text, as `ip route append` does; `default` is a destination of IPv4.
+
+        As for `ip`, metric 0 of IPv6 means 1024.
+        """
         route = Route.parse(
             "0.0.0.0/0" if destination == "default" else destination,
             gateway=gateway,
             dev=dev,
-            metric=metric,
+            metric=metric or (1024 if ":" in destination else 0),
             table=table,
             protocol=protocol,
             kind=kind,
@@ -111,6 +116,8 @@ class KernelNode(Node):
             # The kernel's default; systemd's sysctl settings change it, and namespaces inherit that.
             settings = "/proc/sys/net/ipv4/conf/{all,default}/promote_secondaries"
             node.run("bash", "-c", f"for setting in {settings}; do echo 0 > $setting; done")
+            # No link-local addresses, which come some time after their link.
+            node.run("bash", "-c", "cd /proc/sys/net/ipv6/conf/default || exit 0; echo 1 > addr_gen_mode")
             node.ip("link", "set", "lo", "up")
             yield node
         finally:
@@ -143,7 +150,16 @@ class KernelNode(Node):
 
     def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """`ip address add`."""
-        self.ip("address", "add", *_address_words(address, peer), "dev", dev)
+        words = [*_address_words(address, peer), "dev", dev]
+        if ":" not in address:
+            self.ip("address", "add", *words)
+            return
+        # Usable at once, and its route comes a moment later.
+        self.ip("address", "add", *words, "nodad")
+        local = ("-6", "route", "show", "table", "local", "dev", dev, words[0].partition("/")[0])
+        ctx = Context(timeout=10)
+        while not self.ip(*local):
+            ctx.sleep(0.001)
 
     def remove_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """`ip address delete`."""
@@ -155,19 +171,27 @@ class KernelNode(Node):
 
     def insert_route(self, route: Route, *, verb: str = "add") -> None:
         """`ip route add`, `prepend`, `append` or `replace`, in full description."""
-        self.ip("route", verb, *_route_words(route))
+        self._change_route(verb, route)
 
     def delete_route(self, route: Route | ObservedRoute) -> None:
-        """`ip route delete`, in full description."""
-        self.ip("route", "delete", *_route_words(route))
+        """`ip route delete`, in full description; of an IPv6 route with several next hops it names none."""
+        self._change_route("delete", resting(route)._replace(nexthops=()) if route.family == IPV6 else route)
+
+    def _change_route(self, verb: str, route: Route | ObservedRoute) -> None:
+        wanted = resting(route)
+        # Where none is shown, `ip` would choose the table and the scope by the type; IPv6 has no scopes.
+        words = ["scope", str(wanted.scope)] if wanted.family == IPV4 else []
+        # A deletion without a device would take any route.
+        words += ["dev", "lo"] if wanted.family == IPV6 and wanted.kind in DEVICELESS_KINDS else []
+        self.ip(*_family(wanted), "route", verb, "table", str(wanted.table), *words, *str(wanted).split())
 
     def add_rule(self, rule: Rule) -> None:
         """`ip rule add`."""
-        self.ip("rule", "add", *_rule_words(rule), "protocol", str(rule.protocol))
+        self.ip(*_family(rule), "rule", "add", *_rule_words(rule), "protocol", str(rule.protocol))
 
     def remove_rule(self, rule: Rule) -> None:
         """`ip rule delete`."""
-        self.ip("rule", "delete", *_rule_words(rule))
+        self.ip(*_family(rule), "rule", "delete", *_rule_words(rule))
 
 
 def _run(*argv: str) -> str:
@@ -182,6 +206,10 @@ def _address_words(address: str, peer: str | None) -> list[str]:
     return [address] if peer is None else [local, "peer", f"{peer}/{length}"]
 
 
+def _family(one: Route | ObservedRoute | Rule) -> list[str]:
+    return ["-6" if one.family == IPV6 else "-4"]
+
+
 def _rule_words(rule: Rule) -> list[str]:
     _, *words = str(rule).split()
     if rule.l3mdev:
@@ -191,9 +219,3 @@ def _rule_words(rule: Rule) -> list[str]:
     suppressors = {"suppress_prefixlength": rule.suppress_prefix_length, "suppress_ifgroup": rule.suppress_group}
     words += (word for name, value in suppressors.items() if value is not None for word in (name, str(value)))
     return ["priority", str(rule.priority), *words]
-
-
-def _route_words(route: Route | ObservedRoute) -> list[str]:
-    wanted = route if isinstance(route, Route) else route.to_route()
-    # Where none is shown, `ip` would choose the table and the scope by the type.
-    return ["table", str(wanted.table), "scope", str(wanted.scope), *str(wanted).split()]

@@ -6,7 +6,7 @@
     ├── probe_snat_configs()
     ├── stale_cni_configs()
     └── watch_configs()
-    ipv4_addresses(), cidrs(), destinations(), gateways(), device_names(), device_patterns(), gate_names()
+    addresses(), cidrs(), destinations(), gateways(), device_names(), device_patterns(), gate_names()
 
 >>> from hypothesis import given
 >>> @given(static_routes())
@@ -36,7 +36,7 @@ from hostrouting.config import (
     WatchConfig,
     rules,
 )
-from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits, check_device_name, format_ipv4
+from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits, check_device_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
 __all__ = [
+    "addresses",
     "cidrs",
     "configs",
     "destinations",
@@ -51,7 +52,6 @@ __all__ = [
     "device_patterns",
     "gate_names",
     "gateways",
-    "ipv4_addresses",
     "probe_snat_configs",
     "route_overlap_configs",
     "stale_cni_configs",
@@ -63,25 +63,25 @@ __all__ = [
 _ASCII_NAME = "abcxyzABZ0189_.-"
 
 
-def ipv4_addresses() -> SearchStrategy[str]:
-    """Any IPv4 address, as text."""
-    return st.integers(0, 0xFFFFFFFF).map(format_ipv4)
+def addresses(*families: int) -> SearchStrategy[str]:
+    """Addresses of these families, or of both if none is named, as text."""
+    return _prefixes(families).map(lambda prefix: str(Address(*prefix[:2])))
 
 
-def cidrs(min_length: int = 0) -> SearchStrategy[str]:
-    """IPv4 networks without host bits, as text."""
-    return _networks(IPV4, min_length)
+def cidrs(*families: int, min_length: int = 0) -> SearchStrategy[str]:
+    """Networks of these families, or of both if none is named, without host bits, as text."""
+    return _prefixes(families, min_length).map(lambda prefix: str(prefix.masked))
 
 
-def destinations() -> SearchStrategy[str]:
+def destinations(*families: int) -> SearchStrategy[str]:
     """Networks that a static route may lead to."""
-    networks = st.builds(Prefix, st.just(IPV4), _unicast_numbers(), st.integers(1, 32))
-    return networks.map(lambda prefix: str(prefix.masked)).filter(_accepts(rules.destination))
+    return _unicast(families).map(lambda prefix: str(prefix.masked)).filter(_accepts(rules.destination))
 
 
-def gateways() -> SearchStrategy[str]:
+def gateways(*families: int) -> SearchStrategy[str]:
     """Addresses that a router may have."""
-    return _unicast_numbers().map(format_ipv4).filter(_accepts(rules.gateway))
+    link_local = st.just("fe80::1") if IPV6 in (families or (IPV6,)) else st.nothing()
+    return _unicast(families).map(lambda prefix: str(Address(*prefix[:2]))).filter(_accepts(rules.gateway)) | link_local
 
 
 def device_names() -> SearchStrategy[str]:
@@ -103,33 +103,37 @@ def gate_names() -> SearchStrategy[str]:
     return usual | odd.filter(_accepts(rules.gate))
 
 
-def static_routes() -> SearchStrategy[StaticRoute]:
+def static_routes(*families: int) -> SearchStrategy[StaticRoute]:
     """Routes with and without a gateway, a device and a metric."""
-    return st.builds(
-        StaticRoute,
-        destination=destinations(),
-        gateway=st.none() | gateways(),
-        dev=st.none() | device_names(),
-        metric=st.sampled_from([0, 1, 100, 0xFFFFFFFF]) | st.integers(0, 0xFFFFFFFF),
+    return destinations(*families).flatmap(
+        lambda destination: st.builds(
+            StaticRoute,
+            destination=st.just(destination),
+            gateway=st.none() | gateways(*([IPV6] if ":" in destination else families)),
+            dev=st.none() | device_names(),
+            metric=st.sampled_from([0, 1, 100, 0xFFFFFFFF]) | st.integers(0, 0xFFFFFFFF),
+        )
     )
 
 
-def static_routes_configs() -> SearchStrategy[StaticRoutesConfig]:
+def static_routes_configs(*families: int) -> SearchStrategy[StaticRoutesConfig]:
     """Sections with routes that do not contradict each other; without routes they may be enabled or not."""
-    routes = st.lists(static_routes(), max_size=5, unique_by=lambda route: (route.destination, route.metric)).map(tuple)
-    return st.builds(StaticRoutesConfig, enabled=st.just(True), routes=routes) | st.just(StaticRoutesConfig())
+    routes = st.lists(static_routes(*families), max_size=5, unique_by=lambda route: (route.destination, route.metric))
+    enabled = st.builds(StaticRoutesConfig, enabled=st.just(True), routes=routes.map(tuple))
+    return enabled | st.just(StaticRoutesConfig())
 
 
-def route_overlap_configs() -> SearchStrategy[RouteOverlapConfig]:
+def route_overlap_configs(*families: int) -> SearchStrategy[RouteOverlapConfig]:
     """Sections of `routeOverlap`."""
+    presets = [name for name in PRESETS if IPV6 in (families or (IPV6,)) or not name.endswith("-ipv6")]
     return st.builds(
         RouteOverlapConfig,
-        expected_cidrs=_tuples(cidrs()),
-        expected=_tuples(st.sampled_from([*PRESETS])),
+        expected_cidrs=_tuples(cidrs(*families).filter(_accepts(rules.expected_cidr))),
+        expected=_tuples(st.sampled_from(presets)),
         mode=st.sampled_from(OverlapMode),
         allowed_devs=_tuples(device_patterns()),
         expected_devs=_tuples(device_names()),
-        fabric=st.sampled_from(["auto", "off"]) | _tuples(cidrs()),
+        fabric=st.sampled_from(["auto", "off"]) | _tuples(cidrs(IPV4)),
     )
 
 
@@ -147,7 +151,7 @@ def probe_snat_configs() -> SearchStrategy[ProbeSNATConfig]:
 
 def stale_cni_configs() -> SearchStrategy[StaleCNIConfig]:
     """Sections of `staleCni`, with pod networks of both families."""
-    pod_cidrs = st.lists(cidrs(min_length=1) | _networks(IPV6, 1), min_size=1, max_size=3).map(tuple)
+    pod_cidrs = st.lists(cidrs(min_length=1), min_size=1, max_size=3).map(tuple)
     return st.just(StaleCNIConfig()) | st.builds(
         StaleCNIConfig,
         enabled=st.booleans(),
@@ -174,12 +178,12 @@ def watch_configs() -> SearchStrategy[WatchConfig]:
     return sections(enabled=st.booleans()) | keeping
 
 
-def configs() -> SearchStrategy[HostRoutingConfig]:
-    """Whole configs, from the empty one to one with every section filled."""
+def configs(*families: int) -> SearchStrategy[HostRoutingConfig]:
+    """Whole configs, from the empty one to one with every section filled; routes and proofs are of these families."""
     return st.builds(
         HostRoutingConfig,
-        static_routes=static_routes_configs(),
-        route_overlap=route_overlap_configs(),
+        static_routes=static_routes_configs(*families),
+        route_overlap=route_overlap_configs(*families),
         probe_snat=probe_snat_configs(),
         stale_cni=stale_cni_configs(),
         watch=watch_configs(),
@@ -187,16 +191,27 @@ def configs() -> SearchStrategy[HostRoutingConfig]:
     )
 
 
-def _networks(family: int, min_length: int) -> SearchStrategy[str]:
-    bits = address_bits(family)
-    prefixes = st.builds(Prefix, st.just(family), st.integers(0, (1 << bits) - 1), st.integers(min_length, bits))
-    return prefixes.map(lambda prefix: str(prefix.masked))
+def _prefixes(families: tuple[int, ...], min_length: int = 0) -> SearchStrategy[Prefix]:
+    return st.sampled_from(families or (IPV4, IPV6)).flatmap(
+        lambda family: st.builds(
+            Prefix,
+            st.just(family),
+            st.integers(0, (1 << address_bits(family)) - 1),
+            st.integers(min_length, address_bits(family)),
+        )
+    )
 
 
-def _unicast_numbers() -> SearchStrategy[int]:
-    # Hypothesis prefers small numbers, and 0.0.0.0/8 is no place for a host.
-    octets = st.integers(1, 126) | st.integers(128, 223) | st.integers(240, 255)
-    return st.builds(lambda first, rest: first << 24 | rest, octets, st.integers(0, 0xFFFFFF))
+def _unicast(families: tuple[int, ...]) -> SearchStrategy[Prefix]:
+    # Hypothesis prefers small numbers, and neither 0.0.0.0/8 nor ::/127 is a place for a host.
+    octets = st.integers(1, 126) | st.integers(128, 223) | st.integers(240, 254)
+    return st.builds(_begun, _prefixes(families, 1), octets)
+
+
+def _begun(prefix: Prefix, octet: int) -> Prefix:
+    """Return the prefix with another first byte."""
+    shift = address_bits(prefix.family) - 8
+    return prefix._replace(network=octet << shift | prefix.network & (1 << shift) - 1)
 
 
 def _tuples(members: SearchStrategy[str]) -> SearchStrategy[tuple[str, ...]]:

@@ -18,11 +18,12 @@ import attrs
 
 from hostrouting.exceptions import BackendError
 from hostrouting.fib.model import resting
+from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.routes import OUR_PROTOCOL, place
 from hostrouting.static_routes.reconcile import held_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from hostrouting.fib.tables import Bucket
     from hostrouting.host import Lookup, ObservedRoute, RouteBackend, RouteChange, RouteEvent
@@ -42,8 +43,9 @@ class KnownRoutes:
     backend: RouteBackend
     catch_up: Callable[[], None]
     _places: Collection[Place] = ()
-    #: None if all is to be read anew.
-    _held: dict[Place, Bucket] | None = None
+    _held: dict[Place, Bucket] = attrs.field(factory=dict)
+    #: The families of which all places are known; another one is to be read anew.
+    _families: set[int] = attrs.field(factory=set)
     #: Places in which events and reading do not fit together.
     _doubtful: set[Place] = attrs.field(factory=set)
     #: An event that comes while the routes are read may be in the reading, or not.
@@ -56,24 +58,26 @@ class KnownRoutes:
 
     def forget(self, places: Collection[Place] | None = None) -> None:
         """Forget all routes; with `places`, those are the places of the config from now on."""
-        self._held = None
+        self._held.clear()
+        self._families.clear()
         if places is not None:
             self._places = places
 
-    def read(self) -> list[ObservedRoute]:
+    def read(self, family: int = IPV4) -> list[ObservedRoute]:
         """Read the routes of every table, and know them."""
         self.catch_up()
         self._is_reading = True
         try:
-            observed = self.backend.routes()
-            held = held_in(observed, self._places)
-            self._held = {spot: tuple(routes) for spot, routes in held.items()}
-            self._doubtful.clear()
+            observed = self.backend.routes(family)
+            held = held_in(observed, (spot for spot in self._places if spot[1] == family))
+            self._held = {spot: routes for spot, routes in self._held.items() if spot[1] != family}
+            self._held |= {spot: tuple(routes) for spot, routes in held.items()}
+            self._families.add(family)
+            self._doubtful = {spot for spot in self._doubtful if spot[1] != family}
             self.devices.clear()
             self.sources.clear()
             self.objects.clear()
-            for routes in held.values():
-                self._note(routes)
+            self._note(self._all())
             self.catch_up()
         finally:
             self._is_reading = False
@@ -82,11 +86,11 @@ class KnownRoutes:
     def hear(self, event: RouteEvent) -> Place | None:
         """Take note of an event; return its place, if that is of the config or has one of our routes."""
         spot = place(event.route)
-        held = {} if self._held is None else self._held
+        held = self._held
         if spot not in self._places and spot not in held and event.route.protocol != OUR_PROTOCOL:
             return None
         standing, route = held.get(spot, ()), resting(event.route)
-        if self._is_reading or self._held is None or not fits(standing, event.verb, route):
+        if self._is_reading or spot[1] not in self._families or not fits(standing, event.verb, route):
             self._doubtful.add(spot)
             return spot
         held[spot] = after(standing, event.verb, route)
@@ -97,15 +101,15 @@ class KnownRoutes:
 
     def at(self, spot: Place) -> Bucket | None:
         """Return the routes of a place in their order; None if they are not known."""
-        if self._held is None or spot in self._doubtful:
-            return None
-        return self._held.get(spot, ())
+        is_known = spot[1] in self._families and spot not in self._doubtful
+        return self._held.get(spot, ()) if is_known else None
 
     def confirmed_by(self, ours: Iterable[ObservedRoute]) -> bool:
         """Return True if these are all of our routes, place by place in their order."""
-        if self._held is None or self._doubtful:
-            return False
-        return _ours(ours) == _ours(chain.from_iterable(self._held.values()))
+        return bool(self._families) and not self._doubtful and _ours(ours) == _ours(self._all())
+
+    def _all(self) -> Iterator[ObservedRoute]:
+        return chain.from_iterable(self._held.values())
 
     def _note(self, routes: Iterable[ObservedRoute]) -> None:
         for route in routes:
@@ -122,19 +126,28 @@ class _Reading:
 
     _known: KnownRoutes
 
+    @property
+    def families(self) -> tuple[int, ...]:
+        return self._known.backend.families
+
     def links(self) -> list[Device]:
         return self._known.backend.links()
 
-    def rules(self) -> list[Rule]:
-        return self._known.backend.rules()
+    def rules(self, family: int = IPV4) -> list[Rule]:
+        return self._known.backend.rules(family)
 
-    def routes_of(self, protocol: int) -> list[ObservedRoute]:
-        return self._known.backend.routes_of(protocol)
+    def routes_of(self, protocol: int, family: int = IPV4) -> list[ObservedRoute]:
+        return self._known.backend.routes_of(protocol, family)
 
     def lookup(
-        self, destinations: Sequence[int], *, sources: Sequence[int | None] | None = None, resolve: bool = False
+        self,
+        destinations: Sequence[int],
+        *,
+        sources: Sequence[int | None] | None = None,
+        resolve: bool = False,
+        family: int = IPV4,
     ) -> list[Lookup]:
-        return self._known.backend.lookup(destinations, sources=sources, resolve=resolve)
+        return self._known.backend.lookup(destinations, sources=sources, resolve=resolve, family=family)
 
 
 @attrs.define
@@ -147,10 +160,10 @@ class WholeRoutes(_Reading):
     _ctx: Context
     _has_changed: bool = False
 
-    def routes(self) -> list[ObservedRoute]:
+    def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         """Return the routes of every table."""
         with nullcontext() if self._has_changed else self._ctx.interruptible():
-            return self._known.read()
+            return self._known.read(family)
 
     def apply(
         self,
@@ -170,12 +183,17 @@ class NearRoutes(_Reading):
 
     _places: Collection[Place]
 
-    def routes(self) -> list[ObservedRoute]:
+    @property
+    def families(self) -> tuple[int, ...]:
+        """Those of the places: a repair asks for no others."""
+        return tuple(spot[1] for spot in self._places)
+
+    def routes(self, family: int | None = IPV4) -> list[ObservedRoute]:
         """Return the routes in the places, as the events so far tell; BackendError says that they are not known."""
         self._known.catch_up()
         found: list[ObservedRoute] = []
         for spot in self._places:
-            here = self._known.at(spot)
+            here = self._known.at(spot) if family in {None, spot[1]} else ()
             if here is None:
                 raise BackendError("the events do not tell which routes there are, so all are to be read")
             found += here
@@ -189,7 +207,7 @@ class NearRoutes(_Reading):
         standing: Sequence[ObservedRoute] | None = None,  # noqa: ARG002
     ) -> None:
         """See `RouteBackend.apply`: the kernel refuses a change that does not fit the routes of this moment."""
-        self._known.backend.apply(changes, verify=False, standing=self.routes())
+        self._known.backend.apply(changes, verify=False, standing=self.routes(None))
 
 
 def _ours(routes: Iterable[ObservedRoute]) -> dict[Place, list[ObservedRoute]]:
@@ -207,6 +225,9 @@ def fits(standing: Bucket, verb: str, route: ObservedRoute) -> bool:
     is_there = any(other.fulfils(route) for other in standing)
     if verb == "remove":
         return is_there
+    if route.family == IPV6 and (verb == "append" or len(standing) > 1):
+        # The event tells neither its position nor which one it replaces, and it may be a next hop more of another.
+        return False
     # A changed nexthop object replaces its routes wherever they stand.
     is_anywhere = verb == "replace" and route.nexthop_id and len(standing) > 1
     return verb != "add" and not is_there and not is_anywhere

@@ -12,6 +12,7 @@ from hostrouting.boot import DROP_IN_NAME, NETWORKD_FOLDER, BootFile, read_asset
 from hostrouting.findings import NodeFinding
 from hostrouting.host.units import MASK, assignments
 from hostrouting.static_routes import resolve
+from hostrouting.static_routes.account import read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -104,7 +105,7 @@ def networkd_findings(ctx: Context, config: HostRoutingConfig, host: Host) -> li
     texts = networkd_texts(host.files, *[drop_in()] * config.watch.keep_foreign_routes)
     removed = {_KEY: "its static routes"}
     # It leaves those of the kernel alone, and its own.
-    if any(rule.protocol not in {2, 4} for rule in host.routes.rules()):
+    if any(rule.protocol not in {2, 4} for family in config.families for rule in host.routes.rules(family)):
         removed[_KEY_OF_RULES] = "the policy rules of other programs"
     severity: Severity = "note" if config.watch.enabled else "warning"
     reasons = [
@@ -126,7 +127,7 @@ def _devices(config: HostRoutingConfig, host: Host) -> set[str]:
     """Return the devices by which the static routes leave."""
     routes = config.static_routes.routes
     without = [each for each in routes if each.dev is None]
-    found = resolve(without, host.routes.routes()).routes if without else ()
+    found = resolve(without, read(host.routes, config.families)).routes if without else ()
     return {each.dev for each in routes if each.dev} | {each.dev for each in found if each.dev}
 
 

@@ -13,7 +13,7 @@ from hostrouting.boot import RecordedFiles
 from hostrouting.config import OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostFileError
 from hostrouting.host import NeighbourEvent, RouteEvent
-from hostrouting.net.addresses import bounds
+from hostrouting.net.addresses import Prefix
 from hostrouting.net.routes import LOCAL_TABLE
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, Fabric
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
@@ -28,7 +28,7 @@ from hostrouting.watch.trouble import TASK, Trouble
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host, NetworkEvent
@@ -67,9 +67,9 @@ class ProofKeeper:
     _host: Host
     _logger: logging.Logger
     _installed: InstalledConfig
-    #: The section that is proven, and the first and last addresses of its CIDRs.
+    #: The section that is proven; the family, first and last address of each of its CIDRs.
     _section: RouteOverlapConfig = attrs.field(factory=RouteOverlapConfig)
-    _ranges: Sequence[tuple[int, int]] = ()
+    _ranges: Sequence[tuple[int, int, int]] = ()
     _fabric: Fabric = attrs.field(factory=Fabric)
     #: Since when the files announce no fabric any more; None if they announce one, or never did.
     _gone_since: float | None = None
@@ -77,6 +77,9 @@ class ProofKeeper:
     _stamps: tuple[float | None, ...] = ()
     #: True if an event since the last proof may have changed the findings.
     _is_stale: bool = True
+    #: When the first route of an advertisement ends that decided at the last good proof; the devices of all of these.
+    _end: float = inf
+    _led: Collection[str] = ()
     #: When to prove again without an event.
     _next_proof: float = -inf
     #: The findings that were told last; None before the first.
@@ -95,7 +98,8 @@ class ProofKeeper:
 
     def _begin(self, section: RouteOverlapConfig) -> None:
         """Begin to prove a section about which nothing is known yet."""
-        self._section, self._ranges = section, [bounds(cidr) for cidr in section.cidrs]
+        self._section = section
+        self._ranges = [(one.family, one.network, one.last) for one in map(Prefix.parse, section.cidrs)]
         self._fabric, self._gone_since, self._is_stale = Fabric(), None, True
         self._told, self._bad_readings, self._next_count, self._silent_until = None, 0, -inf, -inf
 
@@ -123,13 +127,17 @@ class ProofKeeper:
         """Return True if an event may change the findings."""
         if not isinstance(event, RouteEvent):
             return not isinstance(event, NeighbourEvent)
-        first, length, table = event.route.network, event.route.prefix_length, event.route.table
-        last = first + (1 << 32 - length) - 1
-        for low, high in self._ranges:
-            if first <= high and low <= last:
+        route = event.route
+        if not route.prefix_length:
+            # One of IPv4 tells by which device IPv6 should leave, too.
+            return True
+        own, first, length = route.family, route.network, route.prefix_length
+        last = Prefix(own, first, length).last
+        for family, low, high in self._ranges:
+            if first <= high and low <= last and family == own:
                 return True
         # The node may send from other addresses now.
-        return table == LOCAL_TABLE
+        return route.table == LOCAL_TABLE
 
     def lose(self) -> None:
         """See `Keeper`."""
@@ -167,7 +175,12 @@ class ProofKeeper:
             report = prove_now(config, self._fabric, self._host)
         is_doubtful = self._gone_since is not None
         pause = _WINDOW if is_doubtful else max(config.watch.interval, (time.thread_time() - started) / _SHARE)
-        return report, pause
+        # No event tells that an advertisement has renewed a route, or that a lookup skips one that has ended.
+        ending = [route for route in report.deciding if route.expires > 0]
+        soonest = min((route.expires for route in ending), default=inf)
+        if report.ok:
+            self._end, self._led = ctx.clock.monotonic() + soonest, {dev for route in ending for dev in route.devs}
+        return report, min(pause, soonest)
 
     def _announced_fabric(self, ctx: Context) -> Fabric:
         """Return the announced fabric, also for a while after it has gone: its pool may be being written anew."""
@@ -204,6 +217,9 @@ class ProofKeeper:
                 return inf
         elif not report.ok:
             until = self._next_count if self._is_spreading(found) else max(self._next_count, self._silent_until)
+            if self._may_return(report):
+                self._end = min(self._end, now + self._installed.config.watch.interval)
+                until = max(until, self._end)
             if now < until:
                 silence = until - now
                 # The marker of the told alarm may be missing: the disk was full.
@@ -214,6 +230,11 @@ class ProofKeeper:
                 return _WINDOW
         self._tell(report, found, now)
         return self._leave_marker(ctx, report)
+
+    def _may_return(self, report: OverlapReport) -> bool:
+        """Return True if IPv6 lost its ways, and the next advertisement of a router may bring them back."""
+        is_lost = all(one.kind == "no-route" and ":" in one.first for _, one in report.findings)
+        return is_lost and any(link.carrier and link.name in self._led for link in self._host.routes.links())
 
     def _is_spreading(self, found: Found) -> bool:
         """Return True if a CIDR has findings that had none when the findings were told last."""

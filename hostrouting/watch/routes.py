@@ -13,6 +13,7 @@ import attrs
 from hostrouting.collector import collector_paused
 from hostrouting.exceptions import BackendError
 from hostrouting.host import OUR_PROTOCOL, AddressEvent, DeviceEvent, Host, NexthopEvent, RouteEvent, RuleEvent
+from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.routes import MAIN_TABLE, SCOPE_LINK, place
 from hostrouting.static_routes.converge import Repair, repair, repair_places
 from hostrouting.watch.known import KnownRoutes, NearRoutes, WholeRoutes
@@ -74,6 +75,8 @@ class RouteKeeper:
     _awaited: Collection[Place] = ()
     #: The places of events since the last repair.
     _touched: set[Place] = attrs.field(factory=set)
+    #: The devices that are down: the kernel deletes the IPv6 routes of one, which is no contest.
+    _down: set[str] = attrs.field(factory=set)
     #: True while it repairs: it hears its own changes.
     _is_acting: bool = False
     #: When to compare the routes without an event, on the monotonic clock.
@@ -138,23 +141,29 @@ class RouteKeeper:
             was_first = self._is_in_force(spot)
             if self._known.hear(event):
                 self._touched.add(spot)
-            if was_first and event.verb in {"remove", "replace"} and not (self._is_acting or self._is_in_force(spot)):
+            is_lost = was_first and not (self._is_acting or self._is_in_force(spot))
+            if is_lost and event.verb in {"remove", "replace"} and event.route.dev not in self._down:
                 self._taken.add(spot)
-            if event.route.scope >= SCOPE_LINK:
+            if event.route.scope >= SCOPE_LINK or (event.route.family == IPV6 and event.route.gateway is None):
                 # The kernel accepts a gateway by a lookup, in any table, that passes over routes of a wider scope. A
                 # route to nowhere of that scope hides a shorter one, as a rule may.
+                # IPv6 routes have no scope, and it passes over none.
                 self._touched.update(self._awaited)
             self._is_whole = self._is_whole or self._completes(event.route)
         elif isinstance(event, RuleEvent):
             self._touched.update(self._awaited)
         else:
+            if isinstance(event, DeviceEvent):
+                (self._down.discard if event.device.up else self._down.add)(event.device.name)
             self._is_whole = self._is_whole or self._takes_routes_along(event)
 
     def _takes_routes_along(self, event: NetworkEvent) -> bool:
         if isinstance(event, DeviceEvent):
             return self._is_used(event.device.name) or self._is_used(event.former)
         if isinstance(event, AddressEvent):
-            return self._is_used(event.dev) or event.address.local in self._known.sources
+            # Of IPv6 routes no others go with an address, which each router advertisement renews.
+            is_near = event.address.family == IPV4 and self._is_used(event.dev)
+            return is_near or event.address.local in self._known.sources
         if isinstance(event, NexthopEvent):
             return event.nexthop_id in self._known.objects
         return False
@@ -222,18 +231,17 @@ class RouteKeeper:
         if last.waiting or self._paused:
             # It may be time for them.
             return False
-        routes = self._host.routes
-        answers = routes.routes_of(OUR_PROTOCOL), routes.lookup([route.network for route in last.wanted.values()])
-        if answers == self._confirmed:
-            return True
-        is_confirmed = self._agree(*answers)
-        self._confirmed = answers if is_confirmed else None
-        return is_confirmed
-
-    def _agree(self, routes: list[ObservedRoute], deciding: list[Lookup]) -> bool:
-        wanted = self._last.wanted
-        in_our_places = (found.route for found in deciding if found.route and place(found.route) in wanted)
-        return all(route.fulfils(wanted[place(route)]) for route in in_our_places) and self._known.confirmed_by(routes)
+        answers: _Answers = [], []
+        for family in self._installed.config.families:
+            answers[0].extend(self._host.routes.routes_of(OUR_PROTOCOL, family))
+            asked = [route.network for route in last.wanted.values() if route.family == family]
+            answers[1].extend(self._host.routes.lookup(asked, family=family))
+        if answers != self._confirmed:
+            ours, deciding = answers
+            found = (answer.route for answer in deciding if answer.route and place(answer.route) in last.wanted)
+            is_right = all(route.fulfils(last.wanted[place(route)]) for route in found)
+            self._confirmed = answers if is_right and self._known.confirmed_by(ours) else None
+        return self._confirmed is not None
 
     def _repair(self, ctx: Context, routes: Sequence[StaticRoute]) -> None:
         """Make the routes right, and log each difference to the state before."""

@@ -97,13 +97,15 @@ class WatchRounds(Rounds):
     _calls: list[Callable[[], HostRoutingConfig]]
     #: Returns the state in a few words.
     _state: Callable[[], str]
+    #: Those whose events are heard.
+    families: Sequence[int] = ()
     _is_ready: bool = False
     _told: str = ""
 
     @property
     def is_done(self) -> bool:
         """See `Rounds`."""
-        return self._installed.is_reset
+        return self._installed.is_reset or self._installed.config.families != self.families
 
     @property
     def is_called(self) -> bool:

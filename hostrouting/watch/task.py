@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -163,12 +162,8 @@ class Watch(NodeTask):
         installed = InstalledConfig(self._config, self._host.files, self._logger)
         host = _with_shared_lock(self._host)
         duties: list[Duty] = []
-        # It listens before the first look: no change after it is missed.
-        with (
-            siblings(ctx, host, self._logger, installed) as others,
-            host.events.listen(ctx) as listener,
-        ):
-            keeper = RouteKeeper(host, self._logger, installed, partial(catch_up, ctx, duties, listener))
+        with siblings(ctx, host, self._logger, installed) as others:
+            keeper = RouteKeeper(host, self._logger, installed, lambda: catch_up(ctx, duties, listener))
             routes = Duty(keeper, self._logger)
             # The routes first: a route that they restore is no finding.
             prover = ProofKeeper(host, self._logger, installed)
@@ -181,7 +176,13 @@ class Watch(NodeTask):
 
             rounds = WatchRounds(host.supervisor, installed, self._calls, state)
             self._wake = ctx.notify
-            keep(ctx, duties, listener, rounds)
+            while not (ctx.over or installed.is_reset):
+                rounds.families = installed.config.families
+                # It listens before it looks: no change after it is missed.
+                with host.events.listen(ctx, families=rounds.families) as listener:
+                    keep(ctx, duties, listener, rounds)
+                for duty in duties:
+                    duty.ask()
         if installed.is_reset:
             message = "hostrouting was reset, so there is nothing to keep any more"
             self._logger.info(message, extra={"task": TASK})

@@ -21,7 +21,7 @@ from hostrouting.boot import (
 from hostrouting.config import WatchConfig
 from hostrouting.config.rules import write_duration
 from hostrouting.exceptions import UnitError
-from hostrouting.findings import APPLY, OPTIONAL, NodeFinding, is_refused, of_optional, refused
+from hostrouting.findings import APPLY, OPTIONAL, STATES, NodeFinding, is_refused, of_optional, refused
 from hostrouting.watch.networkd import DROP_IN_PATH, drop_in
 from phases import Change
 
@@ -224,8 +224,7 @@ class ConfigureWatch(NodeTask):
         # It cannot be made, and no apply helps.
         if change.detail:
             return change.detail
-        state = {"+": "is missing", "-": "is not of this config", "~": "is not as this config wants it"}
-        return f"{state[change.action]}; {APPLY}"
+        return f"{STATES[change.action]}; {APPLY}"
 
     def _parts(self) -> tuple[list[Part], BootUnit | None]:
         """Return the parts to install, and the unit among them."""

@@ -8,6 +8,7 @@ from typing import TypeVar
 from benchmarks.measure import BenchmarkError, Sample
 
 from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.net.addresses import IPV4
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.links import Device
 from hostrouting.net.routes import Lookup, ObservedRoute
@@ -24,6 +25,7 @@ class TimedBackend:
 
     def __init__(self) -> None:
         self._backend = NetlinkBackend()
+        self.families = self._backend.families
         self.dump = self.lookups = Sample(0, 0)
         self.asked = 0
         self._kept: list[object] = []
@@ -36,24 +38,29 @@ class TimedBackend:
         with self._timed("dump"):
             return self._keep(self._backend.links())
 
-    def routes(self) -> list[ObservedRoute]:
+    def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         with self._timed("dump"):
-            return self._keep(self._backend.routes())
+            return self._keep(self._backend.routes(family))
 
-    def routes_of(self, protocol: int) -> list[ObservedRoute]:
+    def routes_of(self, protocol: int, family: int = IPV4) -> list[ObservedRoute]:
         with self._timed("dump"):
-            return self._keep(self._backend.routes_of(protocol))
+            return self._keep(self._backend.routes_of(protocol, family))
 
-    def rules(self) -> list[Rule]:
+    def rules(self, family: int = IPV4) -> list[Rule]:
         with self._timed("dump"):
-            return self._keep(self._backend.rules())
+            return self._keep(self._backend.rules(family))
 
     def lookup(
-        self, destinations: Sequence[int], *, sources: Sequence[int | None] | None = None, resolve: bool = False
+        self,
+        destinations: Sequence[int],
+        *,
+        sources: Sequence[int | None] | None = None,
+        resolve: bool = False,
+        family: int = IPV4,
     ) -> list[Lookup]:
         self.asked += len(destinations)
         with self._timed("lookups"):
-            return self._keep(self._backend.lookup(destinations, sources=sources, resolve=resolve))
+            return self._keep(self._backend.lookup(destinations, sources=sources, resolve=resolve, family=family))
 
     def apply(
         self, changes: Sequence[RouteChange], *, verify: bool = True, standing: Sequence[ObservedRoute] | None = None

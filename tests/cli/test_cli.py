@@ -241,13 +241,14 @@ def test_wrong_words_end_with_their_status_and_few_lines(words: list[str], statu
     assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.parametrize("asked", ["example.org", "300.1.1.1", "::1"])
+@pytest.mark.parametrize("asked", ["example.org", "300.1.1.1", "fe80::1%eth0"])
 def test_explain_quotes_its_argument(asked: str) -> None:
     """A word that is no address is quoted as it was written, without the prefix length that an address would get."""
     refused = run_here("explain", asked)
     assert refused.returncode == 2
+    family, example = ("IPv6", "fd00::/64") if ":" in asked else ("IPv4", "172.16.0.0/16")
     assert refused.stderr == (
-        f"hostrouting: '{asked}' is not an IPv4 address, nor an IPv4 CIDR such as '172.16.0.0/16'\n"
+        f"hostrouting: '{asked}' is not an {family} address, nor an {family} CIDR such as '{example}'\n"
     )
 
 

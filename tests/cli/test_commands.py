@@ -22,6 +22,7 @@ from hostrouting.config import HostRoutingConfig
 from hostrouting.configure import Configure, Reset
 from hostrouting.exceptions import HostRoutingError
 from hostrouting.host import OUR_PROTOCOL, RouteChange
+from hostrouting.net.addresses import IPV4
 from hostrouting.testing.strategies import configs
 from phases import Context, Task, plan, run
 from phases.testing import ManualClock
@@ -45,7 +46,7 @@ def test_a_command_line_means_the_paths_that_it_was_made_of(path: str, root: str
     assert (meant.config.removeprefix("./"), meant.root) == (path.removeprefix("./"), root)
 
 
-@given(configs(), st.sets(st.sampled_from(["static-routes.sh", "hostrouting.json", "hostrouting"])))
+@given(configs(IPV4), st.sets(st.sampled_from(["static-routes.sh", "hostrouting.json", "hostrouting"])))
 @settings(max_examples=FEW)
 def test_every_command_line_in_an_output_can_be_run(config: HostRoutingConfig, lost: set[str]) -> None:
     """Checks, files, plans, applies and resets, of any config, on a node that then loses its routes and some files."""

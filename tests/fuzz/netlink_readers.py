@@ -9,13 +9,13 @@ from support.played_kernel import PlayedKernel, listener_of, played
 
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
-from hostrouting.net.addresses import parse_ipv4
+from hostrouting.net.addresses import IPV6, parse_ipv4
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.links import Neighbour
-from hostrouting.net.routes import ObservedRoute, Route
+from hostrouting.net.routes import Route
 
 _NEIGHBOUR: Final = Neighbour("10.0.0.77", "e0", "02:00:00:00:00:77", permanent=True)
-_IPV6_ROUTE: Final = ObservedRoute.parse("fd00:77::/64", "e0", metric=1024, protocol=3)
+_IPV6_ROUTE: Final = Route.parse("fd00:77::/64", dev="e0", metric=1024, protocol=3)
 _ROUTE: Final = Route.parse("172.30.0.0/16", gateway="10.0.0.2", dev="e0")
 
 
@@ -33,29 +33,33 @@ def _shown(things: Sequence[object]) -> list[str]:
 
 
 _links: Final = _backend(lambda backend: _shown(backend.links()))
-_devices: Final = _layer(lambda layer: layer.devices())
 _lookup: Final = _backend(lambda backend: _shown([each.route for each in backend.lookup([parse_ipv4("172.16.0.1")])]))
+_ipv6_lookup: Final = _backend(lambda backend: _shown([each.route for each in backend.lookup([5], family=IPV6)]))
 _apply_route: Final = _backend(lambda backend: backend.apply([RouteChange(None, _ROUTE)]))
-_apply_things: Final = _layer(lambda layer: layer.apply(add=[_NEIGHBOUR, _IPV6_ROUTE]))
+_apply_ipv6: Final = _backend(lambda backend: backend.apply([RouteChange(None, _IPV6_ROUTE)]))
+_apply_neighbour: Final = _layer(lambda layer: layer.apply(add=[_NEIGHBOUR]))
 
 #: The public methods, by the type of the request that they send.
 _ASKED: Final[dict[str, tuple[tuple[int, ...], tuple[Callable[[], object], ...]]]] = {
-    "links": ((played_kernel.LINKS,), (_links, _devices)),
-    "addresses": ((played_kernel.ADDRESSES,), (_links, _devices, _layer(lambda layer: layer.newest_address("e0")))),
+    "links": ((played_kernel.LINKS,), (_links,)),
+    "addresses": ((played_kernel.ADDRESSES,), (_links, _layer(lambda layer: layer.newest_address("e0")))),
     "neighbours": (
         (played_kernel.NEIGHBOURS,),
         (_links, _layer(lambda layer: _shown(layer.neighbours())), _layer(lambda layer: layer.stations("br0"))),
     ),
-    "rules": ((played_kernel.RULES,), (_backend(lambda backend: backend.rules()),)),
+    "rules": (
+        (played_kernel.RULES,),
+        (_backend(lambda backend: backend.rules()), _backend(lambda backend: backend.rules(IPV6))),
+    ),
     "routes": (
         (played_kernel.ROUTES,),
-        (_backend(lambda backend: _shown(backend.routes())), _layer(lambda layer: _shown(layer.routes()))),
+        (_backend(lambda backend: _shown(backend.routes())), _backend(lambda backend: _shown(backend.routes(IPV6)))),
     ),
     # Read before a change, and after it.
-    "read-backs": ((played_kernel.ROUTES,), (_apply_route, _apply_things)),
-    "lookups": ((played_kernel.ROUTES,), (_lookup, _layer(lambda layer: layer.leaves_by("fd00:1::5")))),
+    "read-backs": ((played_kernel.ROUTES,), (_apply_route, _apply_ipv6)),
+    "lookups": ((played_kernel.ROUTES,), (_lookup, _ipv6_lookup)),
     "filters": ((played_kernel.FILTERS,), (_layer(lambda layer: layer.classifiers("e0")),)),
-    "acks": ((played_kernel.NEW_ROUTE, played_kernel.NEW_NEIGHBOUR), (_apply_route, _apply_things)),
+    "acks": ((played_kernel.NEW_ROUTE, played_kernel.NEW_NEIGHBOUR), (_apply_route, _apply_ipv6, _apply_neighbour)),
 }
 
 

@@ -7,7 +7,6 @@ bytes; each has to stand them.
 import json
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -22,7 +21,6 @@ from hostrouting.exceptions import BackendError, InvalidConfigError, UnitError
 from hostrouting.host import units
 from hostrouting.host.imds import InstanceMetadataClient
 from hostrouting.host.netlink import probes
-from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.host.packets import ebtables_rules, nft
 from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.host.systemd.unit_files import UnitFiles
@@ -30,7 +28,6 @@ from hostrouting.journal import Sweeps, from_json, to_json
 from hostrouting.net import addresses, links
 from hostrouting.net.addresses import check_device_name, parse_cidr, parse_ipv4
 from hostrouting.net.links import Neighbour
-from hostrouting.net.routes import ObservedRoute
 from hostrouting.probe_snat.detect import describes_ipv6
 from hostrouting.probe_snat.ruleset import parse
 from hostrouting.route_overlap import fabric
@@ -92,8 +89,6 @@ def _text(read: Callable[[str], object]) -> Callable[[bytes], object]:
 def _as_shown(text: str) -> None:
     links.is_as_shown(Neighbour(text, "e0", "02:00:00:00:00:01", permanent=True))
     links.is_as_shown(Neighbour("10.0.0.1", "e0", text, permanent=True))
-    with suppress(ValueError):
-        links.is_as_shown(ObservedRoute.parse(text, "e0", metric=1, protocol=3))
 
 
 # --- the output of tools
@@ -207,7 +202,7 @@ TARGETS: Final = (
     _target("config", _config, raises=[InvalidConfigError]),
     _target("addresses", *(_text(read) for read in (parse_ipv4, parse_cidr, check_device_name)), raises=[ValueError]),
     _target("networks", *map(_text, (addresses.parse_address, addresses.canonical, _as_shown))),
-    _target("asked-addresses", *map(_text, (probes.pack_address, NetlinkLinkLayer().leaves_by)), raises=[BackendError]),
+    _target("asked-addresses", _text(probes.pack_address), raises=[BackendError]),
     _target("frames", _frame),
     _target("nft-json", _text(partial(nft._objects, what="list the table")), raises=[BackendError]),
     _target("ebtables-save", _text(_ebtables_save), raises=[BackendError]),

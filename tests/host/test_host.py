@@ -33,7 +33,7 @@ class TestLive:
         assert {f"hostrouting.host.{part}" for part in parts}.isdisjoint(shown.split())
         host = Host.live()
         methods = (
-            host.link_layer.devices,
+            host.link_layer.neighbours,
             host.events.listen,
             host.nftables.load,
             host.ebtables.read,

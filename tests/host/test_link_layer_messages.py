@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from hostrouting.host.netlink.device_codec import pack_neighbour, parse_neighbours
 from hostrouting.host.netlink.frames import attribute
 from hostrouting.host.netlink.route_codec import pack_route, parse_route
-from hostrouting.net.addresses import IPV6
 from hostrouting.net.links import Neighbour
 from hostrouting.net.routes import ObservedRoute
 
@@ -66,4 +65,4 @@ def test_a_packed_neighbour_parses_to_itself(neighbour: Neighbour) -> None:
 )
 def test_a_packed_route_parses_to_itself(route: ObservedRoute) -> None:
     """A packed route has every detail, except the expiry, which the kernel shows in another form."""
-    assert parse_route(pack_route(route, {"azv1": 5}), {5: "azv1"}, family=IPV6) == route
+    assert parse_route(pack_route(route, {"azv1": 5}), {5: "azv1"}) == route

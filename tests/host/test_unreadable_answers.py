@@ -21,20 +21,18 @@ from hostrouting.host.netlink.commit import AnswersLostError
 from hostrouting.host.netlink.conversation import Adapter, Conversation
 from hostrouting.host.netlink.frames import ERROR, attribute, message, messages, next_hops, word
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
+from hostrouting.net.addresses import IPV6
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.routes import Route
 
 CASES = Path(__file__).parents[1] / "fuzz" / "cases"
 #: The fixed part of each kind of message.
-FIXED = {"devices": 16, "addresses": 8, "neighbours": 12, "rules": 12, "routes": 12}
+FIXED = {"links": 16, "addresses": 8, "neighbours": 12, "rules": 12, "routes": 12}
 
 
 def said(kind: str, case: str) -> list[bytes]:
     """Return answers that were recorded from a real kernel."""
-    return [
-        bytes(one)
-        for one in messages(memoryview((CASES / f"netlink-{kind.replace('devices', 'links')}" / case).read_bytes()))
-    ]
+    return [bytes(one) for one in messages(memoryview((CASES / f"netlink-{kind}" / case).read_bytes()))]
 
 
 def fields_of(one: bytes, kind: str) -> tuple[bytes, list[tuple[int, bytes]]]:
@@ -52,16 +50,18 @@ def asked(kind: str) -> dict[str, Callable[[], object]]:
     backend, layer = NetlinkBackend(), NetlinkLinkLayer()
     methods: dict[str, dict[str, Callable[[], object]]] = {
         "links": {"ip -d link": backend.links},
-        "devices": {"ip -d link": layer.devices},
         "names": {"ip -d link": backend.routes},
-        "addresses": {"ip -4 address": backend.links, "ip address": layer.devices},
+        "addresses": {"ip address": backend.links},
         "neighbours": {"ip neighbour": layer.neighbours, "bridge fdb": lambda: layer.stations("br0")},
-        "rules": {"ip -4 rule": backend.rules},
-        "routes": {"ip -4 route show table all": backend.routes, "ip -6 route show table all": layer.routes},
+        "rules": {"ip -4 rule": backend.rules, "ip -6 rule": lambda: backend.rules(IPV6)},
+        "routes": {
+            "ip -4 route show table all": backend.routes,
+            "ip -6 route show table all": lambda: backend.routes(IPV6),
+        },
         "filters": {"tc filter show dev e0 ingress": lambda: layer.classifiers("e0")},
         "lookups": {
             "ip -4 route get": lambda: backend.lookup([1]),
-            "ip -6 route get fibmatch fd00::9": lambda: layer.leaves_by("fd00::9"),
+            "ip -6 route get": lambda: backend.lookup([1], family=IPV6),
         },
     }
     return methods[kind]
@@ -69,7 +69,6 @@ def asked(kind: str) -> dict[str, Callable[[], object]]:
 
 REQUESTS = {
     "links": played_kernel.LINKS,
-    "devices": played_kernel.LINKS,
     "names": played_kernel.LINKS,
     "addresses": played_kernel.ADDRESSES,
     "neighbours": played_kernel.NEIGHBOURS,
@@ -101,8 +100,8 @@ def test_a_lie_names_the_question_and_a_next_step(kind: str, command: str, lie: 
 @pytest.mark.parametrize(
     ("kind", "case", "command", "numbers"),
     [
-        ("devices", "kernel", "ip -d link", {10}),
-        ("addresses", "kernel-ipv4", "ip -4 address", {1, 2}),
+        ("links", "kernel", "ip -d link", {10}),
+        ("addresses", "kernel-ipv4", "ip address", {1, 2}),
         ("addresses", "kernel-both", "ip address", {2}),
         ("neighbours", "kernel-both", "ip neighbour", {1}),
         ("neighbours", "kernel-bridge", "bridge fdb", {9}),
@@ -139,7 +138,7 @@ def test_an_attribute_of_another_size_is_noticed_and_never_misread(
 @pytest.mark.parametrize(
     ("kind", "case", "command"),
     [
-        ("devices", "kernel", "ip -d link"),
+        ("links", "kernel", "ip -d link"),
         ("addresses", "kernel-both", "ip address"),
         ("neighbours", "kernel-both", "ip neighbour"),
         ("routes", "kernel-ipv4", "ip -4 route show table all"),

@@ -14,6 +14,8 @@ from support.probe_worlds import ADDRESS, RULES
 
 from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
 from hostrouting.exceptions import BackendError, InvalidConfigError
+from hostrouting.net.addresses import Address
+from hostrouting.net.routes import NextHop, ObservedRoute
 from hostrouting.probe_snat import rules_to_install
 from hostrouting.probe_snat.detect import NotWanted, Obstacle, assess, describes_ipv6
 from hostrouting.probe_snat.ruleset import ProbeRules
@@ -97,7 +99,7 @@ class TestAssess:
     def test_by_the_config(self) -> None:
         """A device that is named is taken, however many default routes there are, if the address leaves by it."""
         host = node("eth0", "eth1")
-        host.link_layer.add_route("2603:1062::/32", "eth1")
+        host.routes.add_route("2603:1062::/32", dev="eth1")
         section = ProbeSNATConfig(enabled=True, detect="always", dev="eth1", source="fe80::1", address="2603:1062::1")
         assert assess(section, host) == ProbeRules(dev="eth1", source="fe80::1", address="2603:1062::1")
 
@@ -134,7 +136,9 @@ class TestAssess:
     def test_a_reply_that_would_leak(self, devs: tuple[str, ...], reason: str) -> None:
         """The address leaves by another device, always or by a hash: that does not come right by itself."""
         host = node("eth0")
-        host.link_layer.add_route("2603:1062::/32", *devs)
+        hops = tuple(NextHop(Address.parse("fe80::1") if dev != "lo" else None, dev) for dev in devs)
+        bare = ObservedRoute.parse("2603:1062::/32", metric=1024)
+        host.routes.insert_route(bare._replace(nexthops=hops).to_route())
         outcome = assess(ALWAYS, host)
         assert isinstance(outcome, Obstacle)
         assert reason in outcome.reason
@@ -200,7 +204,7 @@ class TestAssess:
         host.link_layer.programs = {"eth1": programmes}
         assert assess(ALWAYS, host) == RULES
         host.link_layer.programs = {"eth0": programmes}
-        host.link_layer.add_route("2603:1062::/32", "eth1")
+        host.routes.add_route("2603:1062::/32", dev="eth1")
         assert assess(ALWAYS, host) == NotWanted(
             reason=f"the eBPF programme ipv6-hp-bpf ({programmes[0]}) does this job on eth0", level=logging.WARNING
         )
@@ -217,7 +221,7 @@ class TestToInstall:
         config = HostRoutingConfig(probe_snat=ProbeSNATConfig(enabled=True))
         host = node("eth0")
         assert rules_to_install(config, host=host) == RULES
-        assert host.link_layer.operations.calls == [("routes",)]
+        assert host.link_layer.operations.calls == []
         with pytest.raises(
             BackendError, match="IPv6 probes come in by is not known: there is no IPv6 default route; see"
         ):

@@ -182,7 +182,7 @@ class TestCheck:
     def test_a_node_that_went_wrong(self, host: FakeHost, ctx: Context) -> None:
         """Rules that cannot work any more are found, too, without waiting."""
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
-        host.link_layer.add_route("2603:1062::/32", "eth1")
+        host.routes.add_route("2603:1062::/32", dev="eth1")
         [found] = check(host, ctx)
         assert "leave by eth1, not by eth0 alone" in found
         lead(host)

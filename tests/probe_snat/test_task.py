@@ -185,7 +185,7 @@ class TestDo:
 
     def test_a_permanent_error_is_not_waited_for(self, host: FakeHost, ctx: Context) -> None:
         """A route by another device is an error at once, before anything is changed."""
-        host.link_layer.add_route("2603:1062::/32", "eth1")
+        host.routes.add_route("2603:1062::/32", dev="eth1")
         before, began = state(host), ctx.clock.monotonic()
         with pytest.raises(BackendError, match=r"leave by eth1, not by eth0 alone.* No rule was changed; add a route"):
             ConfigureProbeSNAT(CONFIG, host=host).do(ctx)

@@ -23,6 +23,8 @@ CONFIG = HostRoutingConfig(probe_snat=ProbeSNATConfig(enabled=True, dev="eth0", 
 @pytest.fixture
 def node() -> Iterator[KernelNode]:
     with KernelNode.made() as made:
+        # With link-local addresses, as the kernel has them by default.
+        made.run("sysctl", "-qw", "net.ipv6.conf.default.addr_gen_mode=0")
         made.ip("link", "add", "eth0", "type", "veth", "peer", "name", "wire")
         made.ip("link", "set", "wire", "up")
         yield made

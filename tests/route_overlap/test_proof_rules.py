@@ -9,7 +9,7 @@ from support.overlap_worlds import run_script
 
 from hostrouting.fib import Fib
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.net.addresses import parse_cidr, parse_ipv4
+from hostrouting.net.addresses import IPV4, parse_cidr, parse_ipv4
 from hostrouting.net.routes import Route
 from hostrouting.net.rules import Rule
 from hostrouting.route_overlap import Finding, prove_egress
@@ -82,8 +82,8 @@ def test_rules_that_do_not_count_as_blocking(rule: Rule) -> None:
     """The route is named that blocks, and no rule that may not."""
 
     class Ruled(MemoryBackend):
-        def rules(self) -> list[Rule]:
-            return [rule, *super().rules()]
+        def rules(self, family: int = IPV4) -> list[Rule]:
+            return [rule, *super().rules(family)]
 
     node = Ruled()
     node.add_link("eth0")

@@ -4,9 +4,12 @@ import json
 
 import pytest
 
+from hostrouting.config import HostRoutingConfig, StaticRoute, StaticRoutesConfig
 from hostrouting.exceptions import HostRoutingError, RouteOverlapError
+from hostrouting.net.addresses import IPV4
+from hostrouting.net.routes import ObservedRoute
 from hostrouting.net.rules import Rule
-from hostrouting.route_overlap import OverlapReport, prove_egress
+from hostrouting.route_overlap import CidrReport, OverlapReport, SuggestedRoute, prove_egress
 from hostrouting.testing import MemoryBackend
 
 
@@ -22,8 +25,8 @@ class Node(MemoryBackend):
         if default:
             self.add_route("default", gateway="10.224.0.1", dev="eth0")
 
-    def rules(self) -> list[Rule]:
-        return [*self._marked, *super().rules()]
+    def rules(self, family: int = IPV4) -> list[Rule]:
+        return [*self._marked, *super().rules(family)]
 
 
 def test_the_json_is_the_agreed_one() -> None:
@@ -124,3 +127,15 @@ def test_the_error_carries_the_report() -> None:
     assert isinstance(error, HostRoutingError)
     assert error.report is report
     assert str(error) == str(report)
+
+
+def test_a_suggestion_takes_the_place_of_a_configured_route() -> None:
+    """An IPv6 route of the config goes if one is suggested for its place; no metric means metric 1 there."""
+    offender = ObservedRoute.parse("fd00:9::/64", "ib0", metric=256)
+    new = SuggestedRoute(destination="fd00:9::/64", gateway="fd00::1", dev="eth0", offender=offender)
+    kept = StaticRoute(destination="fd00:8::/64")
+    routes = (StaticRoute(destination="FD00:9:0::/64", dev="ib0"), kept)
+    config = HostRoutingConfig(static_routes=StaticRoutesConfig(enabled=True, routes=routes))
+    cidr = CidrReport(cidr="fd00:9::/64", suggested_routes=(new,))
+    report = OverlapReport(expected_devs=("eth0",), cidrs=(cidr,), config=config)
+    assert report.mended_routes.routes == (kept, new.to_config())

@@ -29,7 +29,6 @@ def test_the_gateways_by_expected_devices_are_asked() -> None:
     for dev, address in (("eth0", "10.224.0.4/16"), ("eth1", "10.225.0.4/16"), ("ib0", "172.16.1.4/16")):
         node.add_link(dev)
         node.add_address(dev, address)
-        host.link_layer.add_device(dev)
         for gateway in ("10.224.0.1", "10.224.0.8", "10.224.0.9", "10.225.0.1", "172.16.0.1"):
             host.link_layer.silence(dev, gateway)
     hops = (NextHop(Address.parse("10.224.0.1"), "eth0"), NextHop(Address.parse("10.225.0.1"), "eth1"))
@@ -53,7 +52,6 @@ def test_a_silent_gateway_is_a_warning(cidrs: list[str]) -> None:
     host.routes.add_link("eth0")
     host.routes.add_address("eth0", "10.224.0.4/16")
     host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
-    host.link_layer.add_device("eth0")
     host.link_layer.silence("eth0", "10.224.0.1")
     config = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": cidrs, "mode": "STRICT"}})
     report = check_node(Context(), config, host)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from support.boot_units import assert_systemd_accepts
 from support.examples import FEW
-from support.filled import asset, changes
+from support.filled import asset, changes, without
 from support.kernel import needs_kernel
 from support.needs import needs
 from support.overlap_worlds import run_script
@@ -24,9 +24,9 @@ from hostrouting.route_overlap.script import boot_part
 from hostrouting.testing import KernelNode, strategies
 
 
-def with_fabric(fabric: object) -> HostRoutingConfig:
+def with_fabric(fabric: object, *cidrs: str) -> HostRoutingConfig:
     """Return a config with this setting."""
-    return HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "fabric": fabric}})
+    return HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": cidrs, "fabric": fabric}})
 
 
 CONFIG = HostRoutingConfig.from_mapping(
@@ -45,13 +45,15 @@ class TestFiles:
     def test_script(self) -> None:
         """The whole script, to the byte: its asset, with these places filled in; rendered twice it is the same."""
         plain = asset("route_overlap/check-route-overlap.sh", SHARED="boot/shared.sh", AGENT="route_overlap/fabric.sh")
-        assert changes(plain, render_script(CONFIG)) == [
-            *("-mode=@MODE@", "+mode=STRICT"),
-            *("-  # @CIDRS@", "+  172.16.0.0/16", "+  10.0.0.0/8", "+  169.254.169.254/32", "+  10.0.0.0/24"),
-            *("-  # @ROOTS@", "+  10.0.0.0/8", "+  169.254.169.254/32", "+  172.16.0.0/16"),
-            "-  # @ALLOWED@",
+        assert changes(without(plain, "ipv6"), render_script(CONFIG)) == [
+            *("-mode=@MODE@", "-cidrs=(@CIDRS@)", "+mode=STRICT", "+cidrs=("),
+            *("+  172.16.0.0/16", "+  10.0.0.0/8", "+  169.254.169.254/32", "+  10.0.0.0/24", "+)"),
+            *("-roots=(@ROOTS@)", "-families=(@FAMILIES@)", "+roots=("),
+            *("+  10.0.0.0/8", "+  169.254.169.254/32", "+  172.16.0.0/16", "+)", "+families=(4)"),
+            *("-allowed=(@ALLOWED@)", "+allowed=("),
             *(f"+  '{pattern}'" for pattern in (*DEFAULT_ALLOWED_DEVS, "mesh*", "veth[0-9]?")),
-            *("-  # @EXPECTED@", "-  # @NAMES@", "-  # @NETWORKS@", "-fabric_source=routeOverlap.fabric"),
+            *("+)", "-given=(@EXPECTED@)", "+given=()", "-declare -A names=(@NAMES@)", "+declare -A names=()"),
+            *("-fabric_networks=(@NETWORKS@)", "+fabric_networks=()", "-fabric_source=routeOverlap.fabric"),
         ]
         assert render_script(CONFIG) == render_script(CONFIG)
 
@@ -69,15 +71,17 @@ class TestFiles:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("fabric", ["auto", "off", ["172.16.0.0/16"]])
-    def test_shellcheck_has_nothing_to_say(self, tmp_path: Path, fabric: object) -> None:
-        """The rendered script, whatever the fabric is."""
-        (tmp_path / "script.sh").write_bytes(render_script(with_fabric(fabric)))
+    @pytest.mark.parametrize("cidrs", [["10.0.0.0/8"], ["fd00::/8"], ["10.0.0.0/8", "fd00::/8"]])
+    def test_shellcheck_has_nothing_to_say(self, tmp_path: Path, fabric: object, cidrs: list[str]) -> None:
+        """The rendered script, whatever the families and the fabric are."""
+        (tmp_path / "script.sh").write_bytes(render_script(with_fabric(fabric, *cidrs)))
         subprocess.run(["shellcheck", tmp_path / "script.sh"], check=True)
 
     @pytest.mark.parametrize("fabric", ["auto", "off", ["172.16.0.0/16"], []])
-    def test_every_function_is_called(self, fabric: object) -> None:
+    @pytest.mark.parametrize("cidrs", [["10.0.0.0/8"], ["10.0.0.0/8", "fd00::/8"]])
+    def test_every_function_is_called(self, fabric: object, cidrs: list[str]) -> None:
         """A config has no lines in its script that only another config needs."""
-        text = render_script(with_fabric(fabric)).decode()
+        text = render_script(with_fabric(fabric, *cidrs)).decode()
         code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
         names = re.findall(r"^(\w+)\(\) \{", code, flags=re.MULTILINE)
         assert "read_tables" in names
@@ -96,13 +100,15 @@ class TestFiles:
         """Whatever validates, bash reads it as the words that the config has, and runs nothing of it."""
         script = render_script(config)
         settings_only = script[script.index(b"mode=") : script.index(b"((${#cidrs[@]}))")]
-        words = b'"$mode" "${cidrs[@]}" "${allowed[@]}" "${expected[@]}" "${fabric_networks[@]}"'
+        words = b'"$mode" "${cidrs[@]}" "${allowed[@]}" "${given[@]}" "${fabric_networks[@]}"'
         program = b'LC_ALL=C\nset -f\n%b\nprintf "%%s\\n" %b\n' % (settings_only, words)
         program += b'for cidr in "${cidrs[@]}"; do echo "${names[$cidr]-}"; done\n'
         done = subprocess.run(["bash", "-r"], input=program, capture_output=True, check=True, env={})
         section = config.route_overlap
         patterns = dict.fromkeys((*DEFAULT_ALLOWED_DEVS, *section.allowed_devs))
-        fabric = () if isinstance(section.fabric, str) else section.fabric
+        # The fabric is of IPv4.
+        is_fabric = not isinstance(section.fabric, str) and any(":" not in cidr for cidr in section.cidrs)
+        fabric = section.fabric if is_fabric else ()
         names = [name or "" for name in section.cidrs.values()]
         lines = [section.mode, *section.cidrs, *patterns, *section.expected_devs, *fabric, *names]
         assert done.stdout.decode().splitlines() == lines

@@ -10,6 +10,7 @@ from hostrouting import HostRoutingConfig
 from hostrouting.boot import INTENT_PATH
 from hostrouting.exceptions import RouteOverlapError
 from hostrouting.host import ObservedRoute
+from hostrouting.net.addresses import IPV4
 from hostrouting.route_overlap import CheckRouteOverlap
 from hostrouting.route_overlap.fabric import POOL
 from hostrouting.testing import FakeHost, MemoryBackend
@@ -41,11 +42,11 @@ class SlowDHCP(MemoryBackend):
             self.add_link(dev)
             self.add_address(dev, address)
 
-    def routes(self) -> list[ObservedRoute]:
+    def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         self.readings += 1
         if self.readings == self._arrival:
             self.add_route("default", gateway="10.224.0.1", dev="eth0")
-        return super().routes()
+        return super().routes(family)
 
 
 @pytest.fixture
@@ -176,9 +177,9 @@ def test_a_cancelled_wait_is_no_answer() -> None:
     ctx = Context(clock=ManualClock(auto=True))
 
     class Cancelling(SlowDHCP):
-        def routes(self) -> list[ObservedRoute]:
+        def routes(self, family: int = IPV4) -> list[ObservedRoute]:
             ctx.cancel("enough")
-            return super().routes()
+            return super().routes(family)
 
     host = FakeHost(Cancelling(arrival=0))
     with pytest.raises(CancelledError):

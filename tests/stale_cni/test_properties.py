@@ -106,7 +106,6 @@ class World(NamedTuple):
         host.link_layer.add_device(device, master="azure0", up=pod.alive != "down")
         if pod.is_node:
             host.link_layer.add_device(f"lan{pod.number}", mac=pod.mac)
-        host.routes.add_link(device)
         v4, v6 = pod.addresses
         if pod.alive == "learned" and {"arp", "ip", "neighbour"} & pod.kinds:
             host.link_layer.learn(pod.mac, device)
@@ -121,7 +120,7 @@ class World(NamedTuple):
         if "route" in pod.kinds:
             host.routes.add_route(f"{v4}/32", dev=device)
         if "route6" in pod.kinds:
-            host.link_layer.add_route(f"{v6}/128", device)
+            host.routes.add_route(f"{v6}/128", dev=device)
 
     def stale(self) -> set[str]:
         """The subjects of all objects that no live pod has."""

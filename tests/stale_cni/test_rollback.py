@@ -10,10 +10,6 @@ from hostrouting.exceptions import RouteRejectedError, StaleCNIError
 from hostrouting.testing import FakeHost
 from phases import CancelledError, Change, Context, DeadlineExceededError, Serial, run, task
 
-#: The stale objects in the order in which undo restores them.
-RESTORED = [STALE[6], *STALE[4:6], STALE[7], *STALE[:4]]
-
-
 # --- the record
 
 
@@ -44,6 +40,18 @@ def test_a_failure_has_the_error_of_the_kernel() -> None:
         sweep(host).do(context())
     assert isinstance(caught.value.__cause__, RouteRejectedError)
     assert "- 10.240.0.11 dev azv1 scope link: injected fault" in str(caught.value)
+
+
+@pytest.mark.parametrize("change", [1, 2])
+def test_a_refusal_by_the_port_of_routes_takes_the_neighbours_back(change: int) -> None:
+    """The rollback spans the ports: rules and neighbours went before the routes of either family, and come back."""
+    host = made_host()
+    before = whole_state(host)
+    host.routes.fail_at(change)
+    removed = ["10.240.0.11 dev azv1 scope link", "fd00:10:240::11 dev azv1 metric 1024"][change - 1]
+    assert f"- {removed}: injected fault" in refused(lambda: sweep(host).do(context()))
+    assert whole_state(host) == before
+    assert sum(call[0] == "apply" for call in host.link_layer.operations.calls) == 2
 
 
 def test_an_object_that_cannot_be_restored_is_named_and_the_record_stays() -> None:
@@ -149,7 +157,7 @@ def test_an_undo_that_fails_records_the_objects_that_it_restored() -> None:
     host = made_host()
     sweep(host).do(context())
     host.link_layer.refuse_at(1)
-    assert done_by(sweep(host).undo) == [Change("+", "10.240.0.11 dev azv1 scope link", "restored")]
+    assert done_by(sweep(host).undo) == [Change("+", text, "restored") for text in STALE[6:]]
 
 
 def failing(_: Context) -> None:

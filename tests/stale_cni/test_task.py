@@ -27,6 +27,7 @@ from support.stale_cni_worlds import (
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import PermissionDeniedError
 from hostrouting.findings import NodeFinding
+from hostrouting.net.addresses import IPV6
 from hostrouting.stale_cni.azure_vnet import ENDPOINTS_PATH, STATE_PATH
 from hostrouting.testing import FakeHost
 from phases import Change, Plannable, Task, Undoable
@@ -96,7 +97,9 @@ def test_a_pod_that_answers_keeps_everything() -> None:
     host.link_layer.alive = {("azv1", "10.240.0.11"), ("azv1", "fd00:10:240::11")}
     sweep(host).do(context())
     assert [str(route) for route in host.routes.routes() if route.dev == "azv1"] == ["10.240.0.11 dev azv1 scope link"]
-    assert [str(route) for route in host.link_layer.routes()] == ["fd00:10:240::11 dev azv1 metric 1024"]
+    assert [str(route) for route in host.routes.routes(IPV6) if (route.dev, route.table) == ("azv1", 254)] == [
+        "fd00:10:240::11 dev azv1 metric 1024"
+    ]
     assert dnat(DEAD, DEAD_MAC) not in host.ebtables.lines()
 
 

@@ -3,24 +3,26 @@
 import re
 import subprocess
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support import small_world
 from support.examples import FEW
 from support.kernel import needs_kernel, node_with_vrf
 from support.needs import needs
-from support.static_route_worlds import World, configs, impatient, worlds
+from support.static_route_worlds import World, config_of, configs, impatient, worlds
 
-from hostrouting.config import HostRoutingConfig
+from hostrouting.config import HostRoutingConfig, StaticRoute
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
 from hostrouting.host import Host, ObservedRoute
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.net.routes import OUR_PROTOCOL
+from hostrouting.net.addresses import IPV6
+from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL
 from hostrouting.static_routes import ConfigureStaticRoutes
+from hostrouting.static_routes.reconcile import is_merged
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context
 from phases.testing import ManualClock
@@ -130,3 +132,63 @@ class TestScriptAndTask:
     def test_so_they_do_beside_a_vrf(self, world: World, config: HostRoutingConfig, in_vrf: set[str]) -> None:
         """A device in a VRF is a device as any other: the kernel takes a route of main by it, or refuses it."""
         check_both(partial(node_with_vrf, in_vrf), world, config)
+
+
+#: What stands on the node of IPv6: defaults, and foreign routes and ours of earlier configs in the same few places.
+_WAYS = ("via fe80::7 dev e0", "via fe80::8 dev e0", "via fe80::7 dev e1", "dev e1")
+_IPV6_ROUTES = st.tuples(
+    st.sampled_from(["add", "append"]),
+    st.sampled_from(["default", "default", "fd00:1::/48", "fd00:1::/64", "fd00:1::9/128"]),
+    st.sampled_from(_WAYS),
+    st.sampled_from(["metric 1", "metric 1", "metric 5", "metric 1024"]),
+    st.sampled_from(["proto static", "proto ra pref high", "proto 142", "proto 142"]),
+).map(" ".join)
+_IPV6_CONFIGS = st.lists(
+    st.builds(
+        StaticRoute,
+        destination=st.sampled_from(["fd00:1::/48", "fd00:1::/64", "fd00:1::9/128"]),
+        gateway=st.sampled_from([None, None, "fe80::7", "fe80::8"]),
+        dev=st.sampled_from([None, "e0", "e1"]),
+        metric=st.sampled_from([0, 0, 5]),
+    )
+    | st.builds(StaticRoute, destination=st.just("10.9.0.0/16"), gateway=st.just("fe80::7"), dev=st.just("e1")),
+    min_size=1,
+    max_size=4,
+    unique_by=lambda route: (route.destination, route.metric),
+).filter(lambda routes: any(route.family == IPV6 for route in routes))
+
+
+def both_families(node: KernelNode) -> list[ObservedRoute]:
+    # The kernel's own routes of an address come some time later.
+    ipv6 = NetlinkBackend(netns=node.name).routes(IPV6)
+    return [*fib(node), *(route for route in ipv6 if route.table == MAIN_TABLE)]
+
+
+@needs_kernel
+@settings(max_examples=FEW)
+@given(st.lists(_IPV6_ROUTES, max_size=8), _IPV6_CONFIGS.map(config_of))
+def test_so_they_do_with_ipv6(commands: list[str], config: HostRoutingConfig) -> None:
+    """Where the task succeeds, the script does, with equal tables of both families; where one fails, both do."""
+    with ExitStack() as stack:
+        booted, configured = nodes = [stack.enter_context(KernelNode.made()) for _ in range(2)]
+        for node in nodes:
+            for dev in "e0", "e1":
+                node.add_link(dev)
+                node.ip("-6", "address", "add", f"fe80::{dev[1]}1/64", "dev", dev, "nodad")
+            for command in commands:
+                with suppress(BackendError):
+                    node.ip("-6", "route", *command.split())
+        before = both_families(configured)
+        assert both_families(booted) == before
+        # Of those the task keeps what it cannot part from others, with a warning; the script removes our next hops.
+        assume(not any(is_merged(route) and route.protocol == OUR_PROTOCOL for route in before))
+        error = run_task(configured, config)
+        status, said = run_script(booted, config)
+        assert status == (error is not None), (error, said)
+        after = both_families(booted)
+        if error is None:
+            assert after == both_families(configured)
+            assert run_script(booted, config) == (0, [])
+        else:
+            assert both_families(configured) == before
+        check_others(before, after)

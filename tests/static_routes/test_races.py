@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hostrouting.exceptions import BackendError, RouteRejectedError
 from hostrouting.host import OUR_PROTOCOL, ObservedRoute, Route
+from hostrouting.net.addresses import IPV4
 from hostrouting.static_routes.converge import converge
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.testing.faults import Operations
@@ -33,10 +34,10 @@ class BusyNode(MemoryBackend):
         self.add_link("eth0")
         self.add_address("eth0", "10.224.0.4/16")
 
-    def routes(self) -> list[ObservedRoute]:
+    def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         self._read += 1
         self.before_reading.pop(self._read, lambda: None)()
-        return super().routes()
+        return super().routes(family)
 
     def in_place(self) -> list[str]:
         return [str(route) for route in self.fib.routes() if route.destination == PREFIX]

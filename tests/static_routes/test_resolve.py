@@ -1,5 +1,6 @@
 """Routes of the config are completed from the default routes."""
 
+import attrs
 import pytest
 
 from hostrouting.config import StaticRoute
@@ -95,6 +96,7 @@ class TestMissing:
             (StaticRoute(destination="172.16.1.0/24", metric=7), OURS, False),
             (BOTH, OURS._replace(protocol=4), False),
             (BOTH, OURS._replace(kind="blackhole", gateway=None, dev=None), False),
+            (BOTH, OURS._replace(gateway=None, dev=None, nexthops=(NextHop(None, "eth0"),) * 2), False),
         ],
     )
     def test_ours_that_stands_needs_no_default_route(
@@ -110,9 +112,11 @@ class TestMissing:
         assert reasons(route, ETH0) == ["no IPv4 default route leaves by ib0, so it has no gateway there"]
 
     def test_a_gateway_of_the_other_family(self) -> None:
-        """`default via inet6 fe80::1 dev eth0` has no IPv4 gateway."""
+        """`default via inet6 fe80::1 dev eth0` completes IPv4, and so does a gateway of the config, by its device."""
         inet6 = ETH0._replace(gateway=Address.parse("fe80::1"))
-        assert reasons(BOTH, inet6) == ["no IPv4 default route leaves by eth0, so it has no gateway there"]
+        assert resolved(BOTH, inet6) == ["172.16.1.0/24 via inet6 fe80::1 dev eth0 proto 142"]
+        named = attrs.evolve(BOTH, gateway="fd00::9")
+        assert resolved(named, ETH0) == ["172.16.1.0/24 via inet6 fd00::9 dev eth0 proto 142"]
 
     def test_the_others_are_complete(self) -> None:
         """Routes that can be completed are, and each reason for the others is given once."""

@@ -8,11 +8,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import attrs
 import pytest
 from hypothesis import given, settings
 from support.boot_units import assert_systemd_accepts
 from support.examples import FEW
-from support.filled import asset, changes
+from support.filled import asset, changes, without
 from support.kernel import needs_kernel
 from support.needs import needs
 from support.static_route_worlds import config_of, impatient
@@ -38,16 +39,30 @@ class TestFiles:
     def test_script(self) -> None:
         """The whole script, to the byte: its asset, with these places filled in; rendered twice it is the same."""
         plain = asset("static_routes/static-routes.sh", SHARED="boot/shared.sh")
-        assert changes(plain, render_script(CONFIG)) == [
-            *("-count=@COUNT@", "+count=4"),
-            "-@ROUTES@'",
+        assert changes(without(plain, "ipv6"), render_script(CONFIG)) == [
+            "-@ROUTES@')",
             "+10.0.0.0/8 via 10.1.0.1 dev ? metric 100",
             "+169.254.169.254 via ? dev bond0.100 metric 4294967295",
             "+172.16.1.0/24 via 172.18.1.1 dev eth0",
             "+172.16.2.0/24 via ? dev ?",
-            "+'",
+            "+')",
         ]
         assert render_script(CONFIG) == render_script(CONFIG)
+
+    def test_script_of_both_families(self) -> None:
+        """As ip shows them, in the kernel's order: a network of IPv6 follows all that lies in it."""
+        plain = asset("static_routes/static-routes.sh", SHARED="boot/shared.sh")
+        destinations = ("fd00::/16", "fd00:1::/32", "10.0.0.0/8", "fd00:1::9/128")
+        routes = [StaticRoute(destination=destination, gateway="fe80::1") for destination in destinations]
+        assert changes(plain, render_script(config_of(routes))) == [
+            *("-@ROUTES@')", "+10.0.0.0/8 via inet6 fe80::1 dev ?", "+')"),
+            "-@ROUTES6@'",
+            *(
+                f"+{destination} via fe80::1 dev ? metric 1"
+                for destination in ("fd00:1::9", "fd00:1::/32", "fd00::/16")
+            ),
+            "+'",
+        ]
 
     def test_unit(self) -> None:
         """The asset as it is."""
@@ -64,7 +79,8 @@ class TestFiles:
     @pytest.mark.slow
     def test_shellcheck_has_nothing_to_say(self, tmp_path: Path) -> None:
         """The rendered script, with and without routes."""
-        for config in CONFIG, HostRoutingConfig():
+        both = config_of([StaticRoute(destination=destination) for destination in ("fd00::/8", "10.0.0.0/8")])
+        for config in CONFIG, both, HostRoutingConfig():
             (tmp_path / "script.sh").write_bytes(render_script(config))
             subprocess.run(["shellcheck", tmp_path / "script.sh"], check=True)
 
@@ -78,18 +94,17 @@ class TestFiles:
     def test_any_config_is_data_to_bash(self, config: HostRoutingConfig) -> None:
         """Whatever validates, bash reads it as the words that the config has, and runs nothing of it."""
         script = render_script(config)
-        start = script.index(b"count=")
-        text = script[start : script.index(b"'\n\n", start) + 2]
-        program = b"LC_ALL=C\nset -f\n" + text + b'\nprintf "%s\\n" "$count" "$routes"\n'
+        start = script.index(b"routes_of=(")
+        text = script[start : script.index(b"\n\n", start)]
+        program = b"LC_ALL=C\nset -f\n" + text + b'\nprintf %s "${routes_of[@]}"\n'
         done = subprocess.run(["bash", "-r"], input=program, capture_output=True, check=True, env={})
         lines = [
-            f"{route.destination.removesuffix('/32')} via {route.gateway or '?'} dev {route.dev or '?'}"
-            f"{f' metric {route.metric}' if route.metric else ''}"
+            f"{route.destination.removesuffix('/128' if ':' in route.destination else '/32')} via "
+            f"{'inet6 ' if ':' in (route.gateway or '') and ':' not in route.destination else ''}"
+            f"{route.gateway or '?'} dev {route.dev or '?'}{f' metric {route.metric}' if route.metric else ''}"
             for route in config.static_routes.routes
         ]
-        count, *found = done.stdout.decode().splitlines()
-        assert (count, found[0], found[-1]) == (str(len(lines)), "", "")
-        assert sorted(found[1:-1]) == sorted(lines)
+        assert sorted(filter(None, done.stdout.decode().splitlines())) == sorted(lines)
         assert done.stderr == b""
 
 
@@ -263,6 +278,23 @@ class TestRunning:
         node.add_route("default", gateway=gateways[other], dev="eth0", protocol=16, metric=other)
         assert run(node, route) == (0, ["routes in force: 1"])
         assert ours(node) == ["172.16.1.0/24 via 10.224.0.1 dev eth0"]
+
+    def test_ours_that_stands_needs_no_default_route(self, node: KernelNode) -> None:
+        """As for the task: what the config names has to stand as it says; whatever else ours has, it keeps."""
+        mine = [
+            "172.20.1.0/24 via 10.224.0.1 dev eth0 metric 5 onlink",
+            "172.20.2.0/24 dev eth0 scope link",
+        ]
+        for line in mine:
+            node.ip("route", "add", "proto", "142", *line.split())
+        first, second = (StaticRoute(destination=line.split()[0], metric=5 * ("metric" in line)) for line in mine)
+        assert run(node, first, second) == (0, ["routes in force: 2"])
+        assert [line.split()[0] for line in ours(node)] == [line.split()[0] for line in mine]
+        assert run(node, attrs.evolve(first, gateway="10.224.0.1")) == (0, ["routes in force: 1"])
+        assert run(node, attrs.evolve(first, dev="eth0")) == (0, ["routes in force: 1"])
+        for other in ({"gateway": "10.224.0.9"}, {"dev": "ib0"}, {"metric": 6}, {"destination": "172.20.0.0/16"}):
+            assert run(node, attrs.evolve(first, **other))[0] == 1
+        assert ours(node) == [mine[0]]
 
     def test_a_dead_next_hop_is_passed_over(self, node: KernelNode) -> None:
         """As the kernel does: of a default route with two next hops, the one whose device is up counts."""

@@ -8,7 +8,7 @@ from support.needs import needs
 from support.static_route_nodes import CONFIG, DROP_IN, WANTED, others, ours, state
 from support.static_route_worlds import config_of
 
-from hostrouting.config import StaticRoute
+from hostrouting.config import HostRoutingConfig, StaticRoute
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError, UnitError
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.static_routes import ConfigureStaticRoutes
@@ -27,7 +27,7 @@ class TestWaiting:
             ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
         assert str(raised.value) == (
             "static routes cannot be completed: table main has no IPv4 default route, also not after 30 s. No route "
-            "was changed. See the log of the DHCP client, or give 'dev' and 'gateway' of: "
+            "was changed. Give the node one (see the log of its DHCP client), or give 'dev' and 'gateway' of: "
             "172.16.8.0/22, 172.16.16.0/24"
         )
         assert ctx.clock.monotonic() == 30
@@ -35,6 +35,16 @@ class TestWaiting:
         assert waits == ["waiting up to 30 s: table main has no IPv4 default route"]
         assert (ours(host), others(host)) == ([], before)
         assert host.files.exists(DROP_IN)
+
+    def test_no_default_route_of_ipv6(self, ctx: Context) -> None:
+        """The next step is about routers, which IPv6 has its default routes from, and no lease."""
+        host = FakeHost()
+        host.routes.add_link("eth0")
+        config = HostRoutingConfig.from_mapping(
+            {"staticRoutes": {"enabled": True, "routes": [{"destination": "fd00:9::/64"}]}}
+        )
+        with pytest.raises(BackendError, match=r"\(see the advertisements of its router\), or give"):
+            ConfigureStaticRoutes(config, host=host).do(ctx)
 
     def test_it_comes_in_time(self) -> None:
         """A lease that comes after 5 s is waited for."""

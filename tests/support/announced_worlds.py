@@ -14,7 +14,7 @@ from support.overlap_worlds import ScriptRun, World, run_script, worlds
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.ports import Routing
-from hostrouting.net.addresses import bounds, format_ipv4, parse_cidr, parse_ipv4
+from hostrouting.net.addresses import Prefix, format_ipv4, parse_cidr, parse_ipv4
 from hostrouting.net.routes import Route
 from hostrouting.net.rules import Rule
 from hostrouting.route_overlap import OverlapReport, prove_egress
@@ -61,10 +61,11 @@ class Announced(NamedTuple):
             own = ("dev", f"list{index}", "scope", "link", "proto", "kernel")
             with suppress(BackendError):
                 node.ip("route", "append", cidr, *own)
-            if int(cidr.partition("/")[2]) < 31:
+            prefix = Prefix.parse(cidr)
+            if prefix.length < 31:
                 # Before Linux 5.14, also the first address.
                 before = "broadcast 127.0.0.0 " in node.ip("route", "show", "table", "local")
-                for number in bounds(cidr) if before else bounds(cidr)[1:]:
+                for number in (prefix.masked.network, prefix.last) if before else (prefix.last,):
                     with suppress(BackendError):
                         node.ip("route", "append", "broadcast", format_ipv4(number), *own, "table", "local")
 

@@ -14,7 +14,8 @@ GOOD = {"destination": "10.0.0.0/8", "gateway": "10.224.0.1"}
 ROUTE = "hostRouting.staticRoutes.routes[1]"
 #: The refusals that no JSON Schema of ours expresses: conditions between fields, and arithmetic with addresses.
 _BEYOND_A_SCHEMA: Final = re.compile(
-    "host bits|lies in|is the broadcast address|repeats|contradicts|is not true, but|required when enabled"
+    "host bits|lies in|is the broadcast address|repeats|contradicts|is IPv4, and|is not an IPv6 address"
+    "|is not true, but|required when enabled"
     "|counts only if|is installed by|number 1.0|given more than once|expected a duration from|is not a link-local"
     "|has no effect beside|is not a global|cannot be printed|after a '\\['|takes a byte"
     # For Python, unlike ECMAScript, $ matches before a newline at the end.

@@ -144,7 +144,7 @@ class MemoryOracle:
         self._node = node
 
     def expected(self) -> tuple[str, ...]:
-        for route in self._node.fib.tables:
+        for route in self._node.routes():
             is_default = (route.prefix_length, route.table, route.tos, route.kind) == (0, 254, 0, "unicast")
             if is_default and route.protocol != 142:
                 return route.devs

@@ -9,7 +9,7 @@ import hostrouting
 from hostrouting.boot import read_asset
 
 _PACKAGE: Final = Path(str(hostrouting.__file__)).parent
-_MARK: Final = re.compile(r"^ *# @(if [a-z ]+|end)@\n", re.MULTILINE)
+_MARK: Final = re.compile(r"^ *# @(if [a-z0-9 ]+|end)@\n", re.MULTILINE)
 
 
 def asset(path: str, **included: str) -> str:
@@ -21,6 +21,11 @@ def asset(path: str, **included: str) -> str:
         assert text.count(mark) == 1
         text = text.replace(mark, asset(other))
     return text
+
+
+def without(text: str, name: str) -> str:
+    """Return an asset without the sections that only configs of this name need."""
+    return re.sub(rf"^ *# @if {name}@\n.*?^ *# @end@\n", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
 def changes(before: str, after: bytes) -> list[str]:

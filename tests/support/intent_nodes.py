@@ -31,9 +31,9 @@ def node(*, ipv6: bool = True) -> FakeHost:
     host.routes.add_link("eth0")
     host.routes.add_address("eth0", "10.224.0.4/16")
     host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
-    host.link_layer.add_device("eth0", addresses=["2001:db8::4/64"] if ipv6 else [])
     if ipv6:
-        host.link_layer.add_route("::/0", "eth0")
+        host.link_layer.add_address("eth0", "2001:db8::4/64")
+        host.routes.add_route("::/0", dev="eth0")
     return host
 
 

@@ -8,7 +8,7 @@ import attrs
 
 from hostrouting.config import HostRoutingConfig, StaticRoute, StaticRoutesConfig
 from hostrouting.host import OUR_PROTOCOL, Listener, Lookup, ObservedRoute, Route
-from hostrouting.net.addresses import Address
+from hostrouting.net.addresses import IPV4, Address
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.watch.installed import InstalledConfig
 from hostrouting.watch.routes import RouteKeeper
@@ -24,15 +24,20 @@ class CountedNode(MemoryBackend):
 
     readings = lookups = 0
 
-    def routes(self) -> list[ObservedRoute]:
+    def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         self.readings += 1
-        return super().routes()
+        return super().routes(family)
 
     def lookup(
-        self, destinations: Sequence[int], *, sources: Sequence[int | None] | None = None, resolve: bool = False
+        self,
+        destinations: Sequence[int],
+        *,
+        sources: Sequence[int | None] | None = None,
+        resolve: bool = False,
+        family: int = IPV4,
     ) -> list[Lookup]:
         self.lookups += len(destinations)
-        return super().lookup(destinations, sources=sources, resolve=resolve)
+        return super().lookup(destinations, sources=sources, resolve=resolve, family=family)
 
 
 def standing(node: MemoryBackend) -> list[str]:

@@ -106,24 +106,6 @@ class KernelLinks(LinkNode):
         """`bridge fdb add`."""
         self.kernel.run("bridge", "fdb", "add", mac, "dev", dev, "master", "static" if permanent else "dynamic")
 
-    def add_route(
-        self,
-        destination: str,
-        *devs: str,
-        gateway: str | None = None,
-        metric: int = 1024,
-        protocol: int = 3,
-        table: int = 254,
-    ) -> None:
-        """`ip -6 route append`."""
-        words = [destination, "metric", str(metric), "proto", str(protocol), "table", str(table)]
-        if not devs:
-            words.insert(0, "blackhole")
-        for dev in devs:
-            words += ["nexthop"] if len(devs) > 1 else []
-            words += [*(["via", gateway] if gateway else []), "dev", dev]
-        self.kernel.ip("-6", "route", "append", *words)
-
     def attach(self, dev: str, direction: str, program: str) -> None:
         """`tc filter add`, with the first one its qdisc, too."""
         if dev not in self._with_clsact:

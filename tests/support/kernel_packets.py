@@ -1,11 +1,13 @@
 """Ask the kernel of a namespace how it routes packets, with every field that `ip route get` knows."""
 
 import itertools
+import re
 import subprocess
 from collections.abc import Sequence
+from typing import Final
 
 from hostrouting.fib import Packet
-from hostrouting.net.addresses import format_ipv4
+from hostrouting.net.addresses import IPV4, format_address
 from hostrouting.testing import KernelNode
 
 #: Forward, and take packets whose source the node holds itself or reaches by another device: only the tables decide.
@@ -17,12 +19,25 @@ def let_packets_in(node: KernelNode) -> None:
     settings = [
         f"net.ipv4.conf.{which}.{name}={value}" for which in ("all", "default") for name, value in _SETTINGS.items()
     ]
-    node.run("sysctl", "-qw", *settings)
+    node.run("sysctl", "-qw", *settings, "net.ipv6.conf.all.forwarding=1")
+
+
+#: What the kernel says of the state of a link, and of IPv6 what says nothing.
+_STATES: Final = re.compile(r" (dead|linkdown|pref medium|metric 0|iif \S+)(?= |$)")
 
 
 def decisions(node: KernelNode, packets: Sequence[Packet]) -> list[str]:
     """Return for each packet the deciding route as `ip` prints it, or the words of the refusal."""
-    argv = ["ip", "-n", node.name, "-4", "-o", "-force", "-batch", "-"]
+    argv = [
+        "ip",
+        "-n",
+        node.name,
+        "-4" if not packets or packets[0].family == IPV4 else "-6",
+        "-o",
+        "-force",
+        "-batch",
+        "-",
+    ]
     text = "".join(f"route get fibmatch {_words(packet)}\n" for packet in packets)
     done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)
     refusals = {
@@ -31,13 +46,21 @@ def decisions(node: KernelNode, packets: Sequence[Packet]) -> list[str]:
         if line.startswith("Command failed -:")
     }
     # With -o `ip` joins the lines of several next hops by a backslash.
-    answers = (" ".join(line.replace("\\", " ").split()) for line in done.stdout.splitlines())
+    answers = (_plain(" ".join(line.replace("\\", " ").split())) for line in done.stdout.splitlines())
     return [refusals.get(number) or next(answers) for number in range(1, len(packets) + 1)]
 
 
+def _plain(answer: str) -> str:
+    """Return an answer without the state of links; of IPv6 the next hops are in no order."""
+    if "pref medium" not in answer:
+        return answer
+    first, *hops = _STATES.sub("", answer).split(" nexthop ")
+    return " nexthop ".join([first, *sorted(hops)])
+
+
 def _words(packet: Packet) -> str:
-    words = [format_ipv4(packet.destination)]
-    words += ["from", format_ipv4(packet.source)] if packet.source else []
+    words = [format_address(packet.family, packet.destination)]
+    words += ["from", format_address(packet.family, packet.source)] if packet.source else []
     words += ["iif", packet.iif] if packet.iif != "lo" else ["uid", str(packet.uid)]
     words += ["oif", packet.oif] if packet.oif else []
     words += ["mark", str(packet.mark), "tos", f"{packet.tos:#04x}"]

@@ -6,6 +6,7 @@ import pytest
 from support.imds import network_interface
 
 from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
+from hostrouting.net.addresses import IPV6
 from hostrouting.net.default_route import default_routes
 from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.testing import FakeHost
@@ -50,7 +51,6 @@ def made_host(ruleset: str = NEIGHBOUR) -> FakeHost:
     host = FakeHost()
     for dev in "eth0", "eth1":
         host.routes.add_link(dev)
-        host.link_layer.add_device(dev)
     host.link_layer.add_address("eth0", ADDRESS)
     lead(host, "eth0")
     host.nftables.load(Context(), ruleset)
@@ -61,10 +61,10 @@ def made_host(ruleset: str = NEIGHBOUR) -> FakeHost:
 
 def lead(host: FakeHost, *devs: str) -> None:
     """Let the IPv6 default routes lead by these devices, and by no others."""
-    layer = host.link_layer
-    layer.apply(remove=[*default_routes(layer.routes())])
+    for route in default_routes(host.routes.routes(IPV6)):
+        host.routes.delete_route(route)
     for dev in devs:
-        layer.add_route("::/0", dev)
+        host.routes.add_route("::/0", dev=dev)
 
 
 def takes_no_part(host: FakeHost, why: str) -> HostRoutingConfig:

@@ -10,6 +10,7 @@ from support.fabric_files import SWITCHED_ON, record
 from hostrouting import HostRoutingConfig
 from hostrouting.exceptions import EventsLostError
 from hostrouting.host import DeviceEvent, ObservedRoute, Route
+from hostrouting.net.addresses import IPV4
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from hostrouting.testing import FakeHost, MemoryBackend
@@ -38,9 +39,9 @@ class ReadBackend(MemoryBackend):
         #: Called once, after the routes were read.
         self.after_reading: Callable[[], object] = int
 
-    def routes(self) -> list[ObservedRoute]:
+    def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         self.readings += 1
-        read, act, self.after_reading = super().routes(), self.after_reading, int
+        read, act, self.after_reading = super().routes(family), self.after_reading, int
         act()
         return read
 

@@ -22,7 +22,7 @@ _ETHERNET: Final = len("02:00:00:00:00:01")
 def links(ipr: Any) -> list[Device]:
     """Every device with its addresses."""
     names = _names(ipr)
-    addresses = [(message["index"], address(message)) for message in ipr.get_addr(family=IPV4)]
+    addresses = [(message["index"], address(message)) for message in ipr.get_addr()]
     neighbours = [
         (message["ifindex"], parse_ipv4(message.get_attr("NDA_DST")))
         for message in ipr.get_neighbours(family=IPV4)
@@ -131,8 +131,9 @@ def _kind(link_info: Any) -> str:
 
 def address(message: Any) -> DeviceAddress:
     """The address of a decoded message."""
-    peer = _ipv4(message.get_attr("IFA_ADDRESS")) or 0
-    local = _ipv4(message.get_attr("IFA_LOCAL"))
+    texts = [message.get_attr(f"IFA_{name}") for name in ("ADDRESS", "LOCAL")]
+    peer, local = (None if text is None else Address.parse(text).number for text in texts)
+    peer = peer or 0
     return DeviceAddress(
         local=peer if local is None else local,
         prefix_length=message["prefixlen"],
@@ -140,6 +141,7 @@ def address(message: Any) -> DeviceAddress:
         broadcast=_ipv4(message.get_attr("IFA_BROADCAST")),
         scope=message["scope"],
         secondary=bool(message["flags"] & 0x1),
+        family=message["family"],
     )
 
 

@@ -5,6 +5,8 @@ routes                  desired routes of every kind that the model knows
 changes_of              a batch against what a backend holds
 rules, selecting_rules  policy rules
 places, packets         the questions: addresses of lookups, and packets
+
+It is written in IPv4; the world of IPv6 is the same one, moved to fd00::/96, with sources and link-local gateways.
 """
 
 from collections.abc import Sequence
@@ -14,7 +16,17 @@ import attrs
 from hypothesis import strategies as st
 
 from hostrouting.fib import Packet
-from hostrouting.net.addresses import Address, parse_cidr, parse_ipv4
+from hostrouting.net.addresses import (
+    IPV4,
+    IPV6,
+    Address,
+    Prefix,
+    address_bits,
+    format_address,
+    is_link_local,
+    parse_cidr,
+    parse_ipv4,
+)
 from hostrouting.net.changes import RouteChange, is_deleted_by
 from hostrouting.net.routes import DEVICELESS_KINDS, NextHop, ObservedRoute, Route
 from hostrouting.net.rules import Range, Rule
@@ -58,7 +70,27 @@ GATEWAYS: Final = (
     "192.168.7.254",
     "172.16.0.1",
 )
+#: The first address of the IPv6 world.
+BASE: Final = 0xFD << 120
+#: An address that the node often has.
+ONE_SOURCE: Final = {IPV4: parse_ipv4("10.1.0.1"), IPV6: BASE + parse_ipv4("10.1.0.1")}
+#: Addresses that need a device, and some beyond the world.
+UNUSUAL: Final = (1, 0xFE80 << 112 | 9, 0xFF02 << 112 | 1, 0xFF05 << 112 | 2, 0x2001 << 112, (1 << 128) - 1)
 _TABLES: Final = (254, 254, 254, 255, 100, 1000)
+
+
+def _moved(text: str, family: int) -> str:
+    """Return an address or CIDR of the small world as one of the family."""
+    address, slash, length = text.partition("/")
+    if family == IPV4:
+        return text
+    if length == "0":
+        return "::/0"
+    return format_address(IPV6, BASE + parse_ipv4(address)) + slash + str(length and 96 + int(length))
+
+
+def _cidr(text: str, family: int) -> tuple[int, int]:
+    return Prefix.parse(_moved(text, family))[1:]
 
 
 def devices() -> st.SearchStrategy[str]:
@@ -66,52 +98,70 @@ def devices() -> st.SearchStrategy[str]:
     return st.sampled_from(DEVICES)
 
 
-def addresses() -> st.SearchStrategy[tuple[str, str | None]]:
+def addresses(family: int = IPV4) -> st.SearchStrategy[tuple[str, str | None]]:
     """An (address, peer) pair for one of them."""
-    return st.sampled_from(ADDRESSES)
+    pairs = [(_moved(address, family), peer and _moved(peer, family)) for address, peer in ADDRESSES]
+    return st.sampled_from(pairs)
 
 
-def _own_addresses() -> st.SearchStrategy[int]:
-    return st.sampled_from([parse_cidr(address)[0] for address, _ in ADDRESSES])
+def _own_addresses(family: int) -> st.SearchStrategy[int]:
+    return st.sampled_from([_cidr(address, family)[0] for address, _ in ADDRESSES])
 
 
-def _next_hops() -> st.SearchStrategy[tuple[NextHop, ...]]:
-    gateways = st.none() | st.sampled_from(GATEWAYS).map(Address.parse)
+def _gateways(family: int) -> st.SearchStrategy[Address]:
+    texts = [_moved(gateway, family) for gateway in GATEWAYS]
+    return st.sampled_from(texts + ["fe80::1"] * (family == IPV6)).map(Address.parse)
+
+
+def _next_hops(family: int) -> st.SearchStrategy[tuple[NextHop, ...]]:
+    gateways = (st.none() if family == IPV4 else st.nothing()) | _gateways(family)
     hops = st.tuples(gateways, devices(), st.integers(1, 3)).map(lambda hop: NextHop(*hop))
     return st.lists(hops, min_size=2, max_size=3).map(tuple)
 
 
 @st.composite
-def routes(draw: st.DrawFn, *, protocols: Sequence[int] = (142,)) -> Route:
+def routes(draw: st.DrawFn, *, protocols: Sequence[int] = (142,), family: int = IPV4) -> Route:
     """A desired route of the small world; the kernel may refuse it."""
-    network, length = parse_cidr(draw(st.sampled_from(DESTINATIONS)))
+    network, length = _cidr(draw(st.sampled_from(DESTINATIONS)), family)
+    is_ipv6 = family == IPV6
+    gateway = draw(_gateways(family))
     shape = draw(st.sampled_from(["gateway", "gateway", "gateway", "link", "link", "multipath", "nowhere", "local"]))
     kind = {"nowhere": draw(st.sampled_from(sorted(DEVICELESS_KINDS))), "local": "local"}.get(shape, "unicast")
     return Route(
         network=network,
         prefix_length=length,
-        gateway=draw(st.sampled_from(GATEWAYS).map(Address.parse)) if shape == "gateway" else None,
+        gateway=gateway if shape == "gateway" else None,
         dev=draw(devices()) if shape in {"gateway", "link", "local"} else None,
-        metric=draw(st.sampled_from([0, 0, 0, 50, 4294967295])),
+        metric=draw(st.sampled_from([1, 50, 256, 1024, 1024, 4294967295] if is_ipv6 else [0, 0, 0, 50, 4294967295])),
         table=draw(st.sampled_from(_TABLES)),
         protocol=draw(st.sampled_from(protocols)),
         kind=kind,
-        source=draw(st.none() | _own_addresses()) if shape != "nowhere" else None,
-        nexthops=draw(_next_hops()) if shape == "multipath" else (),
-        onlink=draw(st.booleans()) if shape == "gateway" else False,
-        tos=draw(st.sampled_from([0, 0, 0, 8])),
+        source=draw(st.none() | _own_addresses(family)) if shape != "nowhere" else None,
+        nexthops=draw(_next_hops(family)) if shape == "multipath" else (),
+        # The model knows no other on-link gateways of IPv6.
+        onlink=shape == "gateway" and (not is_ipv6 or is_link_local(gateway.number)) and draw(st.booleans()),
+        tos=0 if is_ipv6 else draw(st.sampled_from([0, 0, 0, 8])),
+        from_prefix=draw(_sources()) if is_ipv6 else None,
+        family=family,
     )
 
 
+def _sources() -> st.SearchStrategy[Prefix | None]:
+    texts = ["10.0.0.0/8", "10.1.0.0/16", "10.1.0.1/32", "192.168.7.0/24"]
+    return st.sampled_from([None] * 6 + [Prefix.parse(_moved(text, IPV6)) for text in texts])
+
+
 @st.composite
-def changes_of(draw: st.DrawFn, held: Sequence[ObservedRoute]) -> list[RouteChange]:
+def changes_of(draw: st.DrawFn, held: Sequence[ObservedRoute], family: int = IPV4) -> list[RouteChange]:
     """A batch against a backend that holds these routes; much of it is refused, a part of all batches succeeds."""
-    additions = st.sampled_from([RouteChange.add, RouteChange.add, RouteChange.prepend, RouteChange.append])
-    changes = [draw(additions)(route) for route in draw(st.lists(routes(), max_size=3))]
+    # Of IPv6 the others are for routes without a gateway.
+    rare = [] if family == IPV6 else [RouteChange.prepend, RouteChange.append]
+    additions = st.sampled_from([RouteChange.add, RouteChange.add, *rare])
+    changes = [draw(additions)(route) for route in draw(st.lists(routes(family=family), max_size=3))]
     # Some routes of the kernel do not come back unchanged.
     others = [route for route in held if route.table != 255 and route.protocol != 2]
     for old in draw(st.lists(st.sampled_from(others), max_size=2, unique=True)) if others else ():
-        new = _in_place_of(old, draw(routes()))
+        new = _in_place_of(old, draw(routes(family=family)))
         if draw(st.booleans()) or is_deleted_by(old, new):
             changes.append(RouteChange.remove(old))
         else:
@@ -120,26 +170,30 @@ def changes_of(draw: st.DrawFn, held: Sequence[ObservedRoute]) -> list[RouteChan
 
 
 def _in_place_of(old: ObservedRoute, new: Route) -> Route:
-    kept = {name: getattr(old, name) for name in ("network", "prefix_length", "tos", "metric", "table")}
+    kept = {name: getattr(old, name) for name in ("network", "prefix_length", "from_prefix", "tos", "metric", "table")}
     return attrs.evolve(new, **kept)
 
 
 @st.composite
-def rules(draw: st.DrawFn) -> Rule:
+def rules(draw: st.DrawFn, family: int = IPV4) -> Rule:
     """A policy rule of the small world, by source or destination."""
     action = draw(st.sampled_from(["lookup"] * 4 + ["blackhole", "unreachable", "prohibit"]))
     lookup = action == "lookup"
+    destinations = st.sampled_from(DESTINATIONS).map(lambda text: _cidr(text, family))
     return Rule(
+        family=family,
         priority=draw(st.sampled_from([1, 100, 100, 32766, 40000] if lookup else [1, 100, 40000])),
         action=action,
         table=draw(st.sampled_from(_TABLES)) if lookup else 0,
-        source=draw(st.just((0, 0)) | _own_addresses().map(lambda address: (address, 32))) if lookup else (0, 0),
-        destination=draw((st.just((0, 0)) if lookup else st.nothing()) | st.sampled_from(DESTINATIONS).map(parse_cidr)),
+        source=draw(st.just((0, 0)) | _own_addresses(family).map(lambda address: (address, address_bits(family))))
+        if lookup
+        else (0, 0),
+        destination=draw((st.just((0, 0)) if lookup else st.nothing()) | destinations),
         inverted=draw(st.sampled_from([False, False, False, True])) if lookup else False,
     )
 
 
-def places() -> list[int]:
+def places(family: int = IPV4) -> list[int]:
     """Every address of the small world at which a lookup's answer can change, and its neighbours."""
     found = {parse_ipv4(text) for text in GATEWAYS}
     for text in (*DESTINATIONS, *(address for address, _ in ADDRESSES)):
@@ -148,7 +202,8 @@ def places() -> list[int]:
         behind = first + (1 << 32 - length)
         found |= {address, first, first + 1, behind - 1, behind}
     # 0/8, 127/8 and multicast have lookup rules that only they have.
-    return sorted(a for a in found if 1 << 24 <= a < 127 << 24 or 128 << 24 <= a < 224 << 24)
+    usual = sorted(a for a in found if 1 << 24 <= a < 127 << 24 or 128 << 24 <= a < 224 << 24)
+    return usual if family == IPV4 else [*(BASE + a for a in usual), *UNUSUAL]
 
 
 def _ranges(*pairs: tuple[int, int]) -> st.SearchStrategy[Range | None]:
@@ -156,9 +211,9 @@ def _ranges(*pairs: tuple[int, int]) -> st.SearchStrategy[Range | None]:
 
 
 @st.composite
-def selecting_rules(draw: st.DrawFn) -> Rule:
+def selecting_rules(draw: st.DrawFn, family: int = IPV4) -> Rule:
     """A policy rule with up to two selectors that the model knows beside the addresses, or with another action."""
-    rule = draw(rules())
+    rule = draw(rules(family))
     choices: dict[str, st.SearchStrategy[Any]] = {
         "tos": st.sampled_from([8, 16]),
         "mark": st.sampled_from([0, 1, 2]),
@@ -169,7 +224,7 @@ def selecting_rules(draw: st.DrawFn) -> Rule:
         "destination_ports": _ranges((53, 53), (1, 442)),
         "uids": _ranges((0, 0), (1, 65533), (65534, 65534)),
         "l3mdev": st.just(value=True),
-        "suppress_prefix_length": st.sampled_from([0, 8, 15, 16, 24]),
+        "suppress_prefix_length": st.sampled_from([0, *(address_bits(family) - n for n in (24, 17, 16, 8))]),
         "suppress_group": st.sampled_from([0, 5]),
         "goto": st.sampled_from([50, 100, 200, 32766, 40000]),
         "nop": st.just(value=True),
@@ -189,7 +244,7 @@ def selecting_rules(draw: st.DrawFn) -> Rule:
 
 
 @st.composite
-def packets(draw: st.DrawFn, sources: Sequence[int]) -> Packet:
+def packets(draw: st.DrawFn, sources: Sequence[int], family: int = IPV4) -> Packet:
     """A packet of the small world: one that the node sends from one of `sources`, or one that comes in by a device."""
     fields: dict[str, Any] = {
         "tos": draw(st.sampled_from([0, 0, 8, 16])),
@@ -203,6 +258,10 @@ def packets(draw: st.DrawFn, sources: Sequence[int]) -> Packet:
         fields["oif"] = draw(st.sampled_from(["", "", *DEVICES]))
         fields["uid"] = draw(st.sampled_from([0, 1000, 65534]))
     else:
-        fields["source"] = parse_ipv4("198.51.100.9")
+        fields["source"] = _cidr("198.51.100.9/32", family)[0]
         fields["iif"] = draw(devices())
-    return Packet(draw(st.sampled_from(places())), **fields)
+        # The kernel's answer for one of IPv6 that comes in is for no user, while the packet itself is root's.
+        fields["uid"] = -1 if family == IPV6 else 0
+    # Of IPv6 multicast that comes in the kernel does not tell the route.
+    asked = [address for address in places(family) if "iif" not in fields or address >> 120 != 0xFF]
+    return Packet(draw(st.sampled_from(asked)), **fields, family=family)

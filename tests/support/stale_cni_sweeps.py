@@ -58,7 +58,7 @@ def made_host() -> FakeHost:
     layer.add_neighbour(DEAD6, "azure0", DEAD_MAC)
     layer.add_neighbour("10.240.0.1", "azure0", "12:34:56:78:9a:bc", permanent=False)
     host.routes.add_route("10.240.0.11/32", dev="azv1")
-    layer.add_route("fd00:10:240::11/128", "azv1")
+    host.routes.add_route("fd00:10:240::11/128", dev="azv1")
     return host
 
 

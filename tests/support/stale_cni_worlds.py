@@ -6,6 +6,7 @@ from typing import Any
 
 from hostrouting.config import HostRoutingConfig, StaleCNIConfig
 from hostrouting.host import EbtablesRule
+from hostrouting.net.addresses import IPV6
 from hostrouting.stale_cni.azure_vnet import STATE_PATH
 from hostrouting.testing import FakeHost
 from phases import Context
@@ -104,10 +105,6 @@ def node_of(host: FakeHost) -> FakeHost:
     layer.add_device("eth0", mac=NODE_MAC, master="azure0")
     layer.learn(NODE_MAC, "eth0", permanent=True)
     layer.add_device("azv1", kind="veth", master="azure0")
-    # The fake machine keeps separate devices for its IPv4 routes.
-    for device in ("eth0", "azure0", "azv1"):
-        host.routes.add_link(device)
-    host.routes.add_address("azure0", f"{NODE_ADDRESS}/16")
     host.routes.add_route("default", gateway="10.240.0.1", dev="azure0", protocol=16)
     for line in NODE_RULES:
         host.ebtables.add(line)
@@ -120,7 +117,7 @@ def whole_state(host: FakeHost) -> tuple[object, ...]:
     return (
         host.ebtables.read(ctx).rules,
         host.link_layer.neighbours(),
-        host.link_layer.routes(),
+        host.routes.routes(IPV6),
         host.routes.routes(),
         host.files.tree.snapshot(),
     )

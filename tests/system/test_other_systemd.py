@@ -18,6 +18,7 @@ _PACKAGES: Final = ("python3", "systemd", "systemd-container", "dbus", "iproute2
 _TESTS: Final = (
     "host/test_systemd.py",
     "static_routes/test_unit.py",
+    "system/test_advertisements.py",
     "system/test_fabric.py",
     "system/test_gate.py",
     "system/test_gate_faults.py",

@@ -12,7 +12,7 @@ from support.kernel_packets import decisions
 from support.two_worlds import TwoWorlds, decided
 
 from hostrouting.fib import Packet
-from hostrouting.net.addresses import parse_ipv4
+from hostrouting.net.addresses import IPV6, parse_ipv4
 from hostrouting.net.routes import NextHop, Route
 from hostrouting.net.rules import Rule
 from hostrouting.testing import KernelNode, MemoryBackend
@@ -21,6 +21,16 @@ pytestmark = needs_kernel
 
 TestTwoWorlds = TwoWorlds.TestCase
 TestTwoWorlds.settings = settings(settings.default, max_examples=FEW, stateful_step_count=30)
+
+
+class TwoIpv6Worlds(TwoWorlds):
+    """The same life in IPv6; the node forwards, so the states of neighbours decide nothing."""
+
+    family = IPV6
+
+
+TestTwoIpv6Worlds = TwoIpv6Worlds.TestCase
+TestTwoIpv6Worlds.settings = TestTwoWorlds.settings
 
 
 def test_an_inverted_l3mdev_rule_looks_up_main() -> None:

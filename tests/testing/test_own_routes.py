@@ -23,7 +23,7 @@ def test_an_address_brings_the_routes_of_the_model(address: str) -> None:
         before = Fib.of(backend.links(), backend.routes())
         node.add_address("ib0", address)
         model = consequences.address_added(before, "ib0", DeviceAddress.parse(address))
-        assert sorted(map(str, model.tables)) == sorted(map(str, backend.routes()))
+        assert sorted(map(str, model.routes())) == sorted(map(str, backend.routes()))
 
 
 @pytest.mark.parametrize(

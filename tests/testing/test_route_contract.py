@@ -1,27 +1,29 @@
 """The route contract fails for backends that are almost right."""
 
 from collections.abc import Sequence
+from inspect import signature
 from typing import Any
 
 import pytest
 
 from hostrouting.exceptions import RouteRejectedError
 from hostrouting.host import ObservedRoute, RouteChange
+from hostrouting.net.addresses import IPV4
 from hostrouting.net.rules import Rule
 from hostrouting.testing import MemoryBackend
 from hostrouting.testing.contracts import RouteBackendContract
 
 
 class ForgetsAttributes(MemoryBackend):
-    def routes(self) -> list[ObservedRoute]:
+    def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         """Drop the unknown attributes of every route."""
-        return [route._replace(extra=()) for route in super().routes()]
+        return [route._replace(extra=()) for route in super().routes(family)]
 
 
 class ForgetsSelectors(MemoryBackend):
-    def rules(self) -> list[Rule]:
+    def rules(self, family: int = IPV4) -> list[Rule]:
         """Keep only the addresses of a rule, its table and its action."""
-        return [Rule(*rule[:7]) for rule in super().rules()]
+        return [Rule(*rule[:7]) for rule in super().rules(family)]
 
 
 def applying(**fixed: bool | None) -> type[MemoryBackend]:
@@ -35,9 +37,9 @@ def applying(**fixed: bool | None) -> type[MemoryBackend]:
 
 
 class ShowsEveryProtocol(MemoryBackend):
-    def routes_of(self, protocol: int) -> list[ObservedRoute]:
+    def routes_of(self, protocol: int, family: int = IPV4) -> list[ObservedRoute]:
         """Filter nothing."""
-        return self.routes()
+        return self.routes(family)
 
 
 LASTING = "test_verification_finds_a_route_that_did_not_last"
@@ -59,5 +61,7 @@ def test_the_contract_notices(broken: type[MemoryBackend], promise: str, failure
     backend = broken()
     backend.add_link("eth0")
     backend.add_address("eth0", "10.224.0.4/16")
+    test = getattr(RouteBackendContract(), promise)
+    given = {"eth0": backend, "world": backend, "backend": backend, "family": IPV4}
     with pytest.raises(failure):
-        getattr(RouteBackendContract(), promise)(backend, backend)
+        test(**{name: given[name] for name in signature(test).parameters})

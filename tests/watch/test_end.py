@@ -10,6 +10,7 @@ from support.watched_nodes import CONFIG, OURS, arrange
 
 from hostrouting.config import RouteOverlapConfig
 from hostrouting.host import OUR_PROTOCOL, ObservedRoute, Route, RouteChange
+from hostrouting.net.addresses import IPV4
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.watch.task import Watch
 from phases import Context, cancel_on_signals
@@ -28,14 +29,14 @@ class LongReadings(MemoryBackend):
         self.changes: list[str] = []
         self.is_read_whole = False
 
-    def routes(self) -> list[ObservedRoute]:
+    def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         self.left -= 1
         if not self.left:
             os.kill(os.getpid(), signal.SIGTERM)
             for _ in range(100_000):
                 pass
             self.is_read_whole = True
-        return super().routes()
+        return super().routes(family)
 
     def apply(
         self, changes: Sequence[RouteChange], *, verify: bool = True, standing: Sequence[ObservedRoute] | None = None

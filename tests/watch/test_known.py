@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hostrouting.exceptions import BackendError
 from hostrouting.fib.model import resting
 from hostrouting.host import OUR_PROTOCOL, Listener, ObservedRoute, Route, RouteChange, RouteEvent
-from hostrouting.net.addresses import Address
+from hostrouting.net.addresses import IPV4, IPV6, Address
 from hostrouting.net.routes import Place, place
 from hostrouting.testing import MemoryBackend
 from hostrouting.watch.known import KnownRoutes, NearRoutes, WholeRoutes
@@ -29,7 +29,7 @@ changes = st.tuples(
 )
 
 
-def unreadable() -> list[ObservedRoute]:
+def unreadable(family: int = IPV4) -> list[ObservedRoute]:  # noqa: ARG001
     pytest.fail("the routes were read")
 
 
@@ -103,8 +103,8 @@ def test_an_event_while_the_routes_are_read(seen: Seen) -> None:
     """A change between the two looks at the events may be in the reading or not, so the place is in doubt."""
 
     class Disturbed(MemoryBackend):
-        def routes(self) -> list[ObservedRoute]:
-            found = super().routes()
+        def routes(self, family: int = IPV4) -> list[ObservedRoute]:
+            found = super().routes(family)
             seen.node.insert_route(OURS)
             return found
 
@@ -118,6 +118,7 @@ def test_near_routes_are_not_read(seen: Seen) -> None:
     seen.node.insert_route(OURS)
     seen.node.insert_route(ELSEWHERE)
     near = NearRoutes(seen.known, [SPOT])
+    assert IPV6 not in near.families, "a repair of IPv4 asks for no route of IPv6"
     reading = seen.node.routes
     seen.node.routes = unreadable  # type: ignore[method-assign]
     assert near.routes() == [resting(OURS)]

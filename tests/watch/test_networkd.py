@@ -16,7 +16,7 @@ from hostrouting.config import HostRoutingConfig
 from hostrouting.configure import Configure, Reset
 from hostrouting.exceptions import InvalidConfigError
 from hostrouting.findings import NodeFinding
-from hostrouting.host import Host
+from hostrouting.host import IPV6, Host
 from hostrouting.host.units import MASK
 from hostrouting.net.rules import Rule
 from hostrouting.testing import FakeHost, MemoryFiles
@@ -133,6 +133,17 @@ def test_rules_of_other_programs_are_removed_by_a_switch_of_their_own(protocol: 
     ]
     assert all("ManageForeignRoutingPolicyRules= is on by default" in each.reason for each in told)
     assert findings(host, **KEPT) == []
+
+
+def test_rules_and_default_routes_of_ipv6() -> None:
+    """They count for a config that has IPv6: its route leaves by the device of the IPv6 default route."""
+    host = managing(node())
+    host.files.write(MAIN, b"[Network]\nManageForeignRoutes=no\n", mode=0o644)
+    host.routes.add_rule(Rule(70, table=88, protocol=3, family=IPV6))
+    assert findings(host, **ROUTES) == []
+    [told] = findings(host, staticRoutes={"enabled": True, "routes": [{"destination": "fd00:1::/64"}]})
+    assert told.subject == "eth0"
+    assert "removes the policy rules of other" in told.reason
 
 
 # --- the findings

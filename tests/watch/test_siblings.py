@@ -18,10 +18,11 @@ from support.watched_nodes import SECONDS, running
 
 from hostrouting import HostRoutingConfig, Watch
 from hostrouting.config import ProbeSNATConfig, StaleCNIConfig, StaticRoute, StaticRoutesConfig, WatchConfig
-from hostrouting.host import OUR_PROTOCOL, Device, Host
+from hostrouting.host import OUR_PROTOCOL, Host
 from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.host.packets.ebtables import EbtablesCommand
 from hostrouting.host.packets.nft import NftCommand
+from hostrouting.net.links import Neighbour
 from hostrouting.probe_snat.ruleset import RULESET_PATH, ProbeRules, delete_script, render
 from hostrouting.testing import FakeHost, KernelNode, MemoryLinkLayer, MemorySupervisor
 from phases import Context
@@ -86,16 +87,20 @@ def test_a_program_hangs_while_routes_are_deleted(host: FakeHost, tmp_path: Path
 class BrokenLinkLayer(MemoryLinkLayer):
     is_broken = True
 
-    def devices(self) -> list[Device]:
+    def neighbours(self) -> list[Neighbour]:
         if self.is_broken:
             raise ZeroDivisionError
-        return super().devices()
+        return super().neighbours()
+
+    def classifiers(self, dev: str) -> tuple[str, ...]:
+        if self.is_broken:
+            raise ZeroDivisionError
+        return super().classifiers(dev)
 
 
 def test_a_mistake_in_a_sibling(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever a sibling raises is one line, and it goes on later; the routes are kept, and so are the others."""
-    layer = BrokenLinkLayer()
-    layer.add_device("eth0")
+    layer = BrokenLinkLayer(host.routes)
     ports = {field.name: getattr(host, field.name) for field in attrs.fields(Host)}
     broken = Host(**{**ports, "link_layer": layer})
     with running(Watch(CONFIG, host=broken)) as watch:
@@ -108,8 +113,7 @@ def test_a_mistake_in_a_sibling(host: FakeHost, caplog: pytest.LogCaptureFixture
 def test_the_trouble_of_a_sibling_is_part_of_the_state(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
     """The manager hears of it, and of its end, which the log has, too."""
     caplog.set_level(logging.INFO)
-    layer, supervisor = BrokenLinkLayer(), MemorySupervisor()
-    layer.add_device("eth0")
+    layer, supervisor = BrokenLinkLayer(host.routes), MemorySupervisor()
     ports = {field.name: getattr(host, field.name) for field in attrs.fields(Host)}
     broken = Host(**{**ports, "link_layer": layer, "supervisor": supervisor})
     troubles = ["the rules for IPv6 probes cannot be kept now", "stale objects of azure-vnet cannot be looked for now"]
@@ -130,14 +134,14 @@ def test_the_end_does_not_wait_for_a_sibling(host: FakeHost) -> None:
     stuck, released, went_on = Event(), Event(), Event()
 
     class Stuck(MemoryLinkLayer):
-        def devices(self) -> list[Device]:
+        def neighbours(self) -> list[Neighbour]:
             stuck.set()
             if released.wait(SECONDS):
                 went_on.set()
-            return super().devices()
+            return super().neighbours()
 
     ports = {field.name: getattr(host, field.name) for field in attrs.fields(Host)}
-    with running(Watch(CONFIG, host=Host(**{**ports, "link_layer": Stuck()}))):
+    with running(Watch(CONFIG, host=Host(**{**ports, "link_layer": Stuck(host.routes)}))):
         assert stuck.wait(SECONDS)
     # The block is left: the watch has ended.
     released.set()

@@ -3,6 +3,7 @@
 # With -p bash takes no options or functions from the environment: errexit, for example, would end a run silently.
 folder=/run/aks-flex-node
 protocol=142 # Marks the routes of hostrouting.
+family=4     # The address family of the commands; empty: that of their addresses, or IPv4.
 waited=$folder/waited # The seconds that a boot has waited.
 waits=30 # Seconds that it waits, in all, for DHCP, a driver or the network's configuration.
 seconds=${1-}
@@ -16,15 +17,10 @@ end=$'Object "end" is unknown, try "ip help".\nCommand failed -:'
 ask() {
   local commands=$1
   [[ $commands != *[\"\'\\#]* ]] || by_number
-  answer=$(exec ip -4 -o "${@:2}" -batch - 2>&1 < <(printf '%s\nend\n' "$commands" 2>/dev/null))
-  if [[ $answer == *"$end"+([0-9]) ]]; then
-    answer=${answer%"$end"*}
-    return 0
-  elif ! type -P ip >/dev/null; then
-    answer="there is no program 'ip' in $PATH; install iproute2"
-  else
-    answer="ip ended early; its last line: ${answer##*$'\n'}"
-  fi
+  answer=$(exec ip ${family:+"-$family"} -o "${@:2}" -batch - 2>&1 < <(printf '%s\nend\n' "$commands" 2>/dev/null))
+  [[ $answer == *"$end"+([0-9]) ]] && answer=${answer%"$end"*} && return
+  answer="ip ended early; its last line: ${answer##*$'\n'}"
+  type -P ip >/dev/null || answer="there is no program 'ip' in $PATH; install iproute2"
   return 1
 }
 
@@ -44,7 +40,7 @@ by_number() {
   local answer lines asked words line i
   split "$commands"
   asked=("${lines[@]}") commands=''
-  look 'link show' || answer=''
+  family=4 look 'link show' || answer=''
   answer=$'\n'$answer
   for line in "${asked[@]}"; do
     # shellcheck disable=SC2206 # Split at white space.
@@ -116,47 +112,45 @@ split() { # text -> lines; thirty times as fast as mapfile
   lines=($1)
 }
 
-# Split a route, as `ip -o route show` prints it, into `kind`, `destination`, `metric`, `elsewhere` (its table and type of
-# service), `mark` (its protocol), the next hops in hop_dev, hop_gateway, hop_onlink, hop_dead and hop_linkdown, and
-# `rest`: the words after the destination without the metric, the protocol and the state of the links.
+# Split a route, as `ip -o route show` prints it, into `kind`, `destination`, `metric`, `elsewhere` (its table, type of
+# service and source prefix), `mark` (its protocol), the next hops in hop_dev, hop_gateway, hop_onlink and hop_state (`dead`,
+# `linkdown` or empty), and `rest`: the words after the destination without the metric, the protocol, the preference, the
+# lifetime and the states.
 # shellcheck disable=SC2034 # Neither script uses all of them.
 parse_route() {
-  local words word i dev='' gateway='' onlink='' dead='' linkdown=''
+  local words word i dev='' gateway='' onlink='' state=''
   # Next hops follow a backslash and a tab; a backslash alone is part of a device's name.
   # shellcheck disable=SC2206 # Split at white space.
   words=(${1//\\$'\t'/ } nexthop)
-  kind=unicast metric=0 elsewhere='' mark='' hop_dev=() hop_gateway=() hop_onlink=() hop_dead=() hop_linkdown=()
-  case ${words[0]} in
-    local | broadcast | anycast | multicast | blackhole | unreachable | prohibit | throw | nat | xresolve)
-      kind=${words[0]}
-      words=("${words[@]:1}")
-      ;;
-  esac
+  kind=unicast metric=0 elsewhere='' mark='' hop_dev=() hop_gateway=() hop_onlink=() hop_state=()
+  [[ ${words[0]} == @(local|broadcast|anycast|multicast|blackhole|unreachable|prohibit|throw|nat|xresolve) ]] \
+    && kind=${words[0]} words=("${words[@]:1}")
   destination=${words[0]} rest=''
   for ((i = 1; i < ${#words[@]}; i++)); do
     word=${words[i]}
     case $word in
-      dead) dead=yes && continue ;;
-      linkdown) linkdown=yes && continue ;;
+      dead | linkdown) state=${state:-$word} && continue ;;
       offload | rt_offload | offload_failed | trap | rt_trap | unresolved) continue ;;
       nexthop)
-        [[ $dev ]] && hop_dev+=("$dev") hop_gateway+=("$gateway") hop_onlink+=("$onlink") hop_dead+=("$dead") \
-          && hop_linkdown+=("$linkdown")
-        dev='' gateway='' onlink='' dead='' linkdown=''
+        [[ $dev ]] && hop_dev+=("$dev") hop_gateway+=("$gateway") hop_onlink+=("$onlink") hop_state+=("$state")
+        dev='' gateway='' onlink='' state=''
         ;;
       onlink) onlink=' onlink' ;;
       # Words with a value after them: a device may have any name, even `linkdown`.
-      dev | via | metric | table | tos | proto)
-        i=$((i + 1))
-        case $word in
-          dev) dev=${words[i]} ;;
-          via) gateway=${words[i]} ;;
-          metric) metric=${words[i]} && continue ;;
-          proto) mark=${words[i]} && continue ;;
-          *) elsewhere+=" $word ${words[i]}" ;;
-        esac
-        word+=" ${words[i]}"
+      # @if ipv6@
+      expires | error) i=$((i + 1)) && continue ;;
+      pref) preference=${words[++i]} && continue ;;
+      # @end@
+      metric) metric=${words[++i]} && continue ;;
+      proto) mark=${words[++i]} && continue ;;
+      dev) dev=${words[++i]} word+=" $dev" ;;
+      via)
+        gateway=${words[++i]}
+        # An IPv4 route may have an IPv6 gateway.
+        [[ $gateway == inet6 ]] && gateway="inet6 ${words[++i]}"
+        word+=" $gateway"
         ;;
+      table | tos | from) word+=" ${words[++i]}" elsewhere+=" $word" ;;
     esac
     rest+=" $word"
   done
@@ -170,3 +164,37 @@ own_default() {
   parse_route "$1"
   [[ ! $elsewhere && $mark != "$protocol" ]]
 }
+# @if ipv6@
+
+# Set `lines` to these default routes of IPv6, the deciding one first: of one metric, those of a higher preference decide.
+# Routes that have expired stay listed for a while.
+sort_defaults() {
+  local line ranks=()
+  local -A order=([high]=0 [medium]=1 [low]=2)
+  for line in "$@"; do
+    parse_route "$line"
+    [[ $line == *' expires -'* ]] || ranks[4 * metric + ${order[$preference]}]+=$line$'\n'
+  done
+  printf -v line %s "${ranks[@]}"
+  split "$line"
+}
+
+# The device by which IPv6 must leave is that of the IPv4 default route that decides. Where that may be one of several, or
+# there is none, it is the one that all default routes of IPv6 name. Fail if it is unknown.
+find_exit_of_ipv6() { # ipv4_defaults, defaults -> expected
+  local line list i decides
+  local -A exits=()
+  for list in ipv4_defaults defaults; do
+    local -n routes=$list
+    exits=() decides=''
+    for line in "${routes[@]}"; do
+      own_default "$line" || continue
+      for i in "${!hop_dev[@]}"; do
+        [[ ${hop_state[i]} != dead && ($list == defaults || $metric == "${decides:=$metric}") ]] && exits["/${hop_dev[i]}"]=yes
+      done
+    done
+    ((${#exits[@]} == 1)) && expected=("${!exits[@]}") && expected=("${expected[@]#/}") && return
+  done
+  return 1
+}
+# @end@

@@ -8,65 +8,92 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hostrouting.config.wire import accepting, describe, errors_under, schema_of
 from hostrouting.exceptions import ConfigError, InvalidConfigError
-from hostrouting.net.addresses import IPV6, Prefix, format_cidr, netmask, parse_address, parse_cidr, parse_ipv4
+from hostrouting.net.addresses import (
+    IPV4,
+    IPV6,
+    LINK_LOCAL,
+    Address,
+    Prefix,
+    address_bits,
+    mask_of,
+    parse_address,
+    parse_cidr,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-#: By the first byte, (first bits, their number, their meaning): a static route may not lead there, and no router lives
-#: there.
+#: By family and first byte, (first bits, their number, their meaning): a static route may not lead there, and no router
+#: lives there.
 _NOT_UNICAST: Final = {
-    0: (0, 8, "0.0.0.0/8, which means 'this network'"),
-    127: (127, 8, "127.0.0.0/8, the node's own loopback"),
-    **dict.fromkeys(range(224, 240), (0xE, 4, "224.0.0.0/4, which is multicast")),
-    255: (0xFFFFFFFF, 32, "the broadcast address"),
+    (IPV4, 0): (0, 8, "0.0.0.0/8, which means 'this network'"),
+    (IPV4, 127): (127, 8, "127.0.0.0/8, the node's own loopback"),
+    **dict.fromkeys(((IPV4, byte) for byte in range(224, 240)), (0xE, 4, "224.0.0.0/4, which is multicast")),
+    (IPV4, 255): (0xFFFFFFFF, 32, "the broadcast address"),
+    (IPV6, 0): (0, 127, "::/127, the unspecified address and the node's own loopback"),
+    (IPV6, 0xFE): (0x3FA, 10, "fe80::/10, the link-local addresses"),
+    (IPV6, 0xFF): (0xFF, 8, "ff00::/8, which is multicast"),
 }
 #: Patterns of JSON Schema, which cannot say all that a rule checks.
 _OCTET: Final = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _IPV4: Final = rf"{_OCTET}(?:\.{_OCTET}){{3}}"
 _LENGTH: Final = "(?:3[0-2]|[12]?[0-9])"
 _ADDRESS: Final = "[0-9A-Fa-f:.]+"
+_IPV6: Final = "[0-9A-Fa-f]*:[0-9A-Fa-f:.]+"
+_IPV6_LENGTH: Final = "(?:12[0-8]|1[01][0-9]|[1-9]?[0-9])"
 
 
-@accepting({"type": "string", "pattern": rf"^{_IPV4}/(?!0$){_LENGTH}$"})
+@accepting({"type": "string", "pattern": f"^(?:{_IPV4}/(?!0$){_LENGTH}|{_IPV6}/(?!0$){_IPV6_LENGTH})$"})
 def destination(value: object) -> str:
-    """Return the destination of a static route: a routable IPv4 network without host bits."""
+    """Return the destination of a static route: a routable network without host bits, of either family."""
     if value is None:
         raise ValueError("is required: the network that the route leads to, such as '172.16.0.0/16'")
-    text = string(value, "an IPv4 network such as '172.16.0.0/16'")
-    address, length = parse_cidr(text)
+    text = string(value, "a network such as '172.16.0.0/16' or 'fd00::/64'")
+    prefix = Prefix.parse(text)
+    family, network, length = prefix
     if length == 0:
         raise ValueError(
             f"{text!r} is the default route, which is not ours to set; name the networks that need a route"
         )
-    _refuse_inside(text, address, length, "no route leads there")
-    network = address & netmask(length)
-    if network != address:
-        raise ValueError(f"{text!r} has host bits; the network is {format_cidr(network, length)!r}")
-    return text
+    _refuse_inside(text, prefix, "no route leads there")
+    if network & ~mask_of(family, length):
+        raise ValueError(f"{text!r} has host bits; the network is {str(prefix.masked)!r}")
+    # IPv4 has no other spelling.
+    return text if family == IPV4 else str(prefix)
 
 
-@accepting({"type": "string", "pattern": f"^(?:{_IPV4})?$"})
+@accepting({"type": "string", "pattern": f"^(?:{_IPV4}|{_IPV6})?$"})
 def gateway(value: object) -> str | None:
     """Return the address of a gateway, or None if it is absent or empty."""
     if value is None or value == "":
         return None
-    return _gateway(string(value, "an IPv4 address such as '10.224.0.1'"))
+    return _gateway(string(value, "an address such as '10.224.0.1' or 'fd00::1'"))
 
 
 # Thousands of routes name the same few gateways and devices.
 @lru_cache(64)
 def _gateway(text: str) -> str:
-    _refuse_inside(text, parse_ipv4(text), 32, "a gateway is one host's own address")
-    return text
+    _refuse_zone(text)
+    address = Address.parse(text)
+    # A router advertises itself by such an address.
+    if not LINK_LOCAL.covers(address):
+        _refuse_inside(text, Prefix(*address, address_bits(address.family)), "a gateway is one host's own address")
+    return str(address)
 
 
-def _refuse_inside(text: str, address: int, length: int, consequence: str) -> None:
-    if address >> 24 not in _NOT_UNICAST:
+def _refuse_zone(text: str) -> None:
+    if "%" in text:
+        raise ValueError(f"{text!r} has a zone; name the device in 'dev' instead")
+
+
+def _refuse_inside(text: str, prefix: Prefix, consequence: str) -> None:
+    bits = address_bits(prefix.family)
+    known = _NOT_UNICAST.get((prefix.family, prefix.network >> bits - 8))
+    if known is None:
         return
-    bits, count, name = _NOT_UNICAST[address >> 24]
-    if length >= count and address >> (32 - count) == bits:
-        raise ValueError(f"{text!r} {'lies in' if count < 32 else 'is'} {name}; {consequence}")
+    start, count, name = known
+    if prefix.length >= count and prefix.network >> (bits - count) == start:
+        raise ValueError(f"{text!r} {'is' if count == 32 else 'lies in'} {name}; {consequence}")
 
 
 @accepting({"type": "string", "pattern": f"^{_IPV4}/{_LENGTH}$"})
@@ -76,11 +103,24 @@ def ipv4_cidr(value: object) -> str:
     >>> ipv4_cidr("10.0.0.255/24")
     '10.0.0.0/24'
     """
-    address, length = parse_cidr(string(value, "an IPv4 CIDR such as '172.16.0.0/16'"))
-    return format_cidr(address & netmask(length), length)
+    return str(Prefix(IPV4, *parse_cidr(string(value, "an IPv4 CIDR such as '172.16.0.0/16'"))).masked)
 
 
-@accepting({"type": "string", "pattern": f"^{_ADDRESS}/(?!0$)(?:12[0-8]|1[01][0-9]|[1-9]?[0-9])$"})
+@accepting({"type": "string", "pattern": f"^(?:{_IPV4}/{_LENGTH}|{_IPV6}/{_IPV6_LENGTH})$"})
+def expected_cidr(value: object) -> str:
+    """Return a network of either family with its host bits masked; refuse IPv6 addresses that no route decides alone.
+
+    >>> expected_cidr("10.0.0.255/24"), expected_cidr("FD00:0::1/64")
+    ('10.0.0.0/24', 'fd00::/64')
+    """
+    text = string(value, "a CIDR such as '172.16.0.0/16' or 'fd00::/64'")
+    prefix = Prefix.parse(text).masked
+    if prefix.family == IPV6:
+        _refuse_inside(text, prefix, "no route decides alone by which device packets leave for it; remove it")
+    return str(prefix)
+
+
+@accepting({"type": "string", "pattern": f"^{_ADDRESS}/(?!0$){_IPV6_LENGTH}$"})
 def cidr(value: object) -> str:
     """Return a network of either family with its host bits masked; refuse the whole address space.
 
@@ -100,8 +140,7 @@ def ipv6_address(prefix: int, length: int, wanted: str) -> Callable[[object], st
     @accepting({"type": "string", "pattern": f"^{_ADDRESS}$"})
     def rule(value: object) -> str:
         text = string(value, wanted)
-        if "%" in text:
-            raise ValueError(f"{text!r} has a zone; name the device in 'dev' instead")
+        _refuse_zone(text)
         address = parse_address(text)
         if address is None or address.family != IPV6 or address.number >> (128 - length) != prefix:
             raise ValueError(f"{text!r} is not {wanted}")

@@ -1,9 +1,10 @@
-"""Batches of IPv4 routes, which the kernel removes by almost their full description, and of the things of a link."""
+"""Batches of routes, which the kernel removes by almost their full description, and of neighbours."""
 
 from __future__ import annotations
 
 import errno
-from collections import Counter, defaultdict
+import os
+from collections import Counter
 from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -11,13 +12,14 @@ from typing import TYPE_CHECKING
 from hostrouting.exceptions import LinkNotFoundError
 from hostrouting.fib.model import resting
 from hostrouting.fib.tables import Tables, inserted, key_of
-from hostrouting.host.netlink.commit import Batch, Failure, LinkThing, slot, taken_by
+from hostrouting.host.netlink.commit import Batch, Failure, identity, slot
+from hostrouting.net.addresses import IPV6
 from hostrouting.net.changes import is_deleted_by
 from hostrouting.net.links import Neighbour, is_as_shown
 from hostrouting.net.routes import ObservedRoute
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from hostrouting.fib.tables import Bucket, Key
     from hostrouting.host.netlink.commit import AnyRoute, Failures, Step, Steps, Transport
@@ -61,11 +63,22 @@ def _wrong_removals(
         if verb != "remove":
             buckets[key] = inserted(buckets[key], resting(route), last=verb == "append")
             continue
-        gone = taken_by(route, buckets[key], is_deleted_by)
-        if isinstance(gone, Failure):
-            failures[position] = gone
-        buckets[key] = tuple(other for other in buckets[key] if other is not gone)
+        here = buckets[key]
+        first = next((other for other in here if is_deleted_by(route, _as_owned_by(route.protocol, other))), None)
+        if first is None:
+            other = f", but there is '{here[0]}'" if here else ""
+            failures[position] = Failure(errno.ESRCH, f"{os.strerror(errno.ESRCH)}{other}")
+        elif identity(first) != identity(route):
+            failures[position] = Failure(errno.ESRCH, f"the kernel would remove '{first}' instead")
+        else:
+            buckets[key] = tuple(other for other in here if other is not first)
     return failures
+
+
+def _as_owned_by(protocol: int, route: ObservedRoute) -> ObservedRoute:
+    # The kernel shows the protocol of one next hop, and another program may have merged one of any protocol with it.
+    is_merged = route.family == IPV6 and route.nexthops and not route.nexthop_id
+    return route._replace(protocol=protocol) if is_merged else route
 
 
 def _crowded(changes: Sequence[RouteChange], before: Iterable[AnyRoute]) -> dict[Key, Bucket]:
@@ -125,99 +138,70 @@ def _check_devices(changes: Sequence[RouteChange], names: Collection[str]) -> No
         )
 
 
-def commit_links(
-    transport: Transport[LinkThing],
+def commit_neighbours(
+    transport: Transport[Neighbour],
     *,
-    remove: Sequence[LinkThing],
-    add: Sequence[LinkThing],
+    remove: Sequence[Neighbour],
+    add: Sequence[Neighbour],
     devices: Collection[str],
 ) -> None:
     """Make all the changes, removals first, or none; see `LinkLayer.apply` for the errors.
 
-    Everything is read first, so most refusals are known before anything is sent. For these things the kernel compares
-    less than the full description of a removal, so only the reading shows which one it would remove.
+    Everything is read first, so most refusals are known before anything is sent: the kernel removes by address and
+    device alone.
     """
-    things = [*remove, *add]
-    if not things:
+    both = [*remove, *add]
+    if not both:
         return
 
     def describe(position: int) -> str:
-        return f"{'-' if position < len(remove) else '+'} {things[position]}"
+        return f"{'-' if position < len(remove) else '+'} {both[position]}"
 
-    kinds = {"neighbour" if isinstance(thing, Neighbour) else "route" for thing in things}
     before = [*transport.standing()]
-    batch = Batch(transport, describe, " and ".join(sorted(kinds)), before)
-    places = Places(before)
+    batch = Batch(transport, describe, "neighbour", before)
+    table = Neighbours(before)
     failures: Failures = {}
-    steps: list[Step[LinkThing]] = []
-    for position, thing in enumerate(things):
-        verb, answer_to = ("remove", places.remove) if position < len(remove) else ("add", places.add)
-        answer = _unusable(thing, devices) or answer_to(thing)
-        if isinstance(answer, Failure):
-            failures[position] = answer
+    steps: list[Step[Neighbour]] = []
+    for position, one in enumerate(both):
+        verb = "remove" if position < len(remove) else "add"
+        failure = _unusable(one, devices) or table.take(verb, one)
+        if failure is None:
+            steps.append((verb, one, position))
         else:
-            steps.append((verb, answer, position))
+            failures[position] = failure
     if failures:
         raise batch.rejection(failures)
     batch.commit(filter(None, (steps[: len(remove)], steps[len(remove) :])), verify=True)
 
 
-class Places:
-    """The neighbours and IPv6 routes of one reading, and how the kernel would answer to changes of them."""
+class Neighbours:
+    """The neighbours of one reading, and how the kernel would answer to changes of them."""
 
-    def __init__(self, things: Iterable[LinkThing]) -> None:
-        self._held: dict[Hashable, list[LinkThing]] = defaultdict(list)
-        for thing in things:
-            self._held[slot(thing)].append(thing)
+    def __init__(self, known: Iterable[Neighbour]) -> None:
+        self._held = {slot(one): one for one in known}
 
-    def __iter__(self) -> Iterator[LinkThing]:
-        return chain.from_iterable(self._held.values())
+    def __iter__(self) -> Iterator[Neighbour]:
+        return iter(self._held.values())
 
-    def add(self, thing: LinkThing) -> LinkThing | Failure:
-        """Add the thing, or return the reason why the kernel would refuse it."""
-        here = self._held[slot(thing)]
-        other = next((other for other in here if shares_place(thing, other)), None)
-        if other is not None:
-            return Failure(errno.EEXIST, f"its place is taken by '{other}'")
-        here.append(thing)
-        return thing
-
-    def remove(self, thing: LinkThing) -> LinkThing | Failure:
-        """Remove the thing and return it as it was read, or return the reason why the kernel would not remove it."""
-        here = self._held[slot(thing)]
-        gone = taken_by(thing, here, _is_deleted_by)
-        if not isinstance(gone, Failure):
-            here.remove(gone)
-        return gone
+    def take(self, verb: str, one: Neighbour) -> Failure | None:
+        """Remove or add a neighbour, or return the reason why the kernel would not."""
+        standing = self._held.get(slot(one))
+        if verb == "remove" and standing == one:
+            del self._held[slot(one)]
+        elif verb == "remove":
+            instead = f"the kernel would remove '{standing}' instead"
+            return Failure(errno.ENOENT, os.strerror(errno.ENOENT) if standing is None else instead)
+        elif standing is not None:
+            return Failure(errno.EEXIST, f"its place is taken by '{standing}'")
+        else:
+            self._held[slot(one)] = one
+        return None
 
 
-def shares_place(thing: LinkThing, other: LinkThing) -> bool:
-    """Return True if two things of one slot cannot exist at the same time.
-
-    Routes of different devices can (every device has its `fe80::/64`), unless both have gateways: the kernel makes
-    next hops of one route of those.
-    """
-    if isinstance(thing, Neighbour) or isinstance(other, Neighbour):
-        return True
-    return thing.dev == other.dev or (_has_gateway(thing) and _has_gateway(other))
-
-
-def _has_gateway(route: ObservedRoute) -> bool:
-    return route.gateway is not None or (route.dev is None and route.kind == "unicast")
-
-
-def _is_deleted_by(named: LinkThing, standing: LinkThing) -> bool:
-    """Return True if the kernel's deletion of `named` may take `standing`, which is of the same slot."""
-    if isinstance(named, Neighbour) or isinstance(standing, Neighbour):
-        return True
-    same_owner = (named.dev, named.protocol) == (standing.dev, standing.protocol)
-    return same_owner and named.gateway in {None, standing.gateway}
-
-
-def _unusable(thing: LinkThing, devices: Collection[str]) -> Failure | None:
-    if thing.dev is not None and thing.dev not in devices:
-        return Failure(errno.ENODEV, f"there is no device {thing.dev}")
-    if not is_as_shown(thing):
+def _unusable(one: Neighbour, devices: Collection[str]) -> Failure | None:
+    if one.dev not in devices:
+        return Failure(errno.ENODEV, f"there is no device {one.dev}")
+    if not is_as_shown(one):
         # Once removed, it could not be restored; once added, it could not be found.
         return Failure(errno.EINVAL, "the kernel would make something else of it")
     return None

@@ -1,9 +1,10 @@
-"""One all-or-nothing commit for every batch of changes: IPv4 routes, IPv6 routes and neighbours.
+"""One all-or-nothing commit for every batch of changes: routes of both families, and neighbours.
 
 The kernel has no transaction. So a batch is a list of steps, and each step has an inverse: a thing that was added is
 removed by its full description, a thing that was removed is appended, or prepended if it came first. (The kernel knows
-no other position: a route from the middle comes last, and the error says so.) No step overwrites a route, so no step
-destroys a route that another program has added meanwhile. If the kernel refuses a step,
+no other position: a route from the middle comes last, and the error says so. An IPv6 route by a gateway is added to an
+empty place only, since the kernel would make one multipath route of it and of another.) No step overwrites a route, so
+no step destroys a route that another program has added meanwhile. If the kernel refuses a step,
 the steps that succeeded are rolled back, the newest first, and the things are read again. A step of the rollback that
 was refused or not answered, and that is not in force on reading back, is reported in the error. (If it was answered
 and is not in force, another program has changed the thing since.)
@@ -18,14 +19,14 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import attrs
 
 from hostrouting.exceptions import PermissionDeniedError, Refusal, RouteRejectedError
-from hostrouting.net.addresses import IPV4
+from hostrouting.net.addresses import IPV6
+from hostrouting.net.changes import may_merge
 from hostrouting.net.links import Neighbour
 from hostrouting.net.routes import ObservedRoute, Route, place, signature
 
@@ -36,9 +37,9 @@ _logger = logging.getLogger(__name__)
 
 #: The things that the port `RouteBackend` changes.
 AnyRoute: TypeAlias = Route | ObservedRoute
-#: The things that the port `LinkLayer` changes.
-LinkThing: TypeAlias = Neighbour | ObservedRoute
-Thing = TypeVar("Thing", bound="AnyRoute | LinkThing")
+#: A route, or a thing that the port `LinkLayer` changes.
+AnyThing: TypeAlias = AnyRoute | Neighbour
+Thing = TypeVar("Thing", bound="AnyThing")
 
 
 class Failure(NamedTuple):
@@ -113,9 +114,8 @@ class Batch(Generic[Thing]):
             return part, self.transport.unfulfilled([*done, *part])
         all_refused = not done and len(refused) == len(part)
         if all_refused and {failure.errno for failure in refused.values()} == {errno.EPERM}:
-            plural = self.kind.replace(" and ", "s and ") + "s"
             raise PermissionDeniedError(
-                f"changing {plural} needs root or CAP_NET_ADMIN; nothing was changed", errno=errno.EPERM
+                f"changing {self.kind}s needs root or CAP_NET_ADMIN; nothing was changed", errno=errno.EPERM
             )
         accepted = [step for number, step in enumerate(part) if number not in refused]
         return accepted, {
@@ -171,7 +171,7 @@ def _near(steps: Steps[Thing], things: Iterable[Thing]) -> dict[Hashable, Thing]
     return {identity(thing): thing for thing in things if slot(thing) in used}
 
 
-def slot(thing: AnyRoute | LinkThing) -> Hashable:
+def slot(thing: AnyThing) -> Hashable:
     """Return the key by which the kernel looks for a thing's place."""
     return (thing.address, thing.dev) if isinstance(thing, Neighbour) else place(thing)
 
@@ -192,7 +192,7 @@ def _changed_forms(
     ]
 
 
-def _form(thing: AnyRoute | LinkThing) -> Hashable:
+def _form(thing: AnyThing) -> Hashable:
     """Return the part of a thing that the kernel keeps as it was sent; it limits the metrics of a route."""
     if isinstance(thing, Neighbour):
         return thing
@@ -209,54 +209,43 @@ def missing_after(steps: Steps[Thing], standing: Iterable[Thing]) -> Failures:
     }
 
 
-def identity(thing: AnyRoute | LinkThing) -> Hashable:
+def identity(thing: AnyThing) -> Hashable:
     """Return the part of a thing that stays the same from reading to reading."""
     return thing if isinstance(thing, Neighbour) else (thing.network, signature(thing))
 
 
-def taken_by(named: Thing, here: Sequence[Thing], is_deleted_by: Callable[[Thing, Thing], bool]) -> Thing | Failure:
-    """Return the thing among those of one place that the kernel's deletion of `named` takes: the first that fits.
-
-    If that is another thing, or none, return the refusal of the removal instead.
-    """
-    number = errno.ENOENT if isinstance(named, Neighbour) else errno.ESRCH
-    first = next((thing for thing in here if is_deleted_by(named, thing)), None)
-    if first is None:
-        other = f", but there is '{here[0]}'" if here else ""
-        return Failure(number, f"{os.strerror(number)}{other}")
-    if identity(first) != identity(named):
-        return Failure(number, f"the kernel would remove '{first}' instead")
-    return first
-
-
 def _firsts(before: Mapping[Hashable, Thing]) -> set[Hashable]:
-    """Return the identities of the IPv4 routes that decided their places before: only these have an order."""
+    """Return the identities of the things that came first in their places before."""
     firsts: dict[Hashable, Hashable] = {}
     for one, thing in before.items():
-        if _has_order(thing):
-            firsts.setdefault(slot(thing), one)
+        firsts.setdefault(slot(thing), one)
     return set(firsts.values())
-
-
-def _has_order(thing: AnyRoute | LinkThing) -> bool:
-    return not isinstance(thing, Neighbour) and thing.family == IPV4
 
 
 def _inverse(done: Steps[Thing], firsts: Collection[Hashable]) -> list[Step[Thing]]:
     """Newest first: a gateway's on-link route was added before the routes through it, and goes after them.
 
-    A route that came first in its place comes first again: appended, it would no longer decide.
+    A route that came first in its place comes first again: appended, it would no longer decide. The kernel prepends no
+    IPv6 route, and merges those by gateways.
     """
 
     def verb_for(verb: str, thing: Thing) -> str:
-        return "remove" if verb != "remove" else "prepend" if identity(thing) in firsts else "append"
+        if verb != "remove":
+            return "remove"
+        if isinstance(thing, Neighbour):
+            return "append"
+        if thing.family == IPV6:
+            return "add" if may_merge(thing) else "append"
+        return "prepend" if identity(thing) in firsts else "append"
 
     return [(verb_for(verb, thing), thing, position) for verb, thing, position in reversed(done)]
 
 
 def _moved(back: Steps[Thing], before: Mapping[Hashable, Thing], standing: Mapping[Hashable, Thing]) -> list[Thing]:
     """Return the things that a rollback appended, though others came after them before."""
-    appended = {identity(thing): thing for verb, thing, _ in back if verb == "append" and _has_order(thing)}
+    appended = {
+        identity(thing): thing for verb, thing, _ in back if verb == "append" and not isinstance(thing, Neighbour)
+    }
     slots = set(map(slot, appended.values()))
     was = [one for one, thing in before.items() if one in standing and slot(thing) in slots]
     now = [one for one, thing in standing.items() if one in before and slot(thing) in slots]

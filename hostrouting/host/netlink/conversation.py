@@ -173,15 +173,6 @@ class Conversation:
         while True:
             yield self._buffer[: self._receive()]
 
-    def ask(self, request: Request) -> bytes:
-        """Return the one message that answers a request which is no dump, without its header; OSError is a refusal."""
-        self._asked = request.command
-        self._socket.send(request.packed())
-        (answer,) = frames.messages(self._buffer[: self._receive()])
-        if frames.message_start(answer)[1] == frames.ERROR:
-            raise OSError(*frames.error_of(bytes(answer)))
-        return frames.payload_of(answer, request.kind)
-
     def ask_many(self, packed: memoryview, count: int, command: str) -> bytes:
         """Send `count` requests at once and return their answers, one after the other and in the same order."""
         self._asked = command

@@ -33,7 +33,6 @@ _ifaddrmsg = struct.Struct("=BBBBI")
 _IFLA_EXT_MASK, _SKIP_STATISTICS = 29, 8
 LINKS: Final = Request(18, bytes(16) + attribute(_IFLA_EXT_MASK, struct.pack("=I", _SKIP_STATISTICS)), "ip -d link")
 ADDRESSES: Final = Request(22, bytes(8), "ip address")
-IPV4_ADDRESSES: Final = Request(22, _ifaddrmsg.pack(IPV4, 0, 0, 0, 0), "ip -4 address")
 
 _IFF_UP, _IFF_LOOPBACK, _IFF_LOWER_UP = 0x1, 0x8, 0x10000
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_GROUP, _IFLA_INFO_KIND = 1, 3, 10, 18, 27, 1
@@ -43,7 +42,7 @@ _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST, _IFA_CACHEINFO = 1, 2, 4, 6
 #: The position in `ifa_cacheinfo` of the time at which the address was added, and its ticks in a second.
 _ADDED_AT: Final = 8
 _TICKS: Final = 100
-_SECONDARY, _OPTIMISTIC, _DADFAILED, _TENTATIVE = 0x01, 0x04, 0x08, 0x40
+_SECONDARY, _OPTIMISTIC, _DADFAILED, _DEPRECATED, _TENTATIVE = 0x01, 0x04, 0x08, 0x20, 0x40
 
 
 def parse_devices(
@@ -118,6 +117,7 @@ def parse_address(payload: bytes) -> tuple[int, DeviceAddress]:
         family=family,
         # Optimistic addresses are tentative, too, and are used all the same.
         usable=not flags & _DADFAILED and flags & (_TENTATIVE | _OPTIMISTIC) != _TENTATIVE,
+        deprecated=family == IPV6 and bool(flags & _DEPRECATED),
     )
 
 
@@ -147,7 +147,7 @@ _AF_BRIDGE: Final = 7
 
 _ndmsg = struct.Struct("=BxxxiHBB")
 # Requests for dumps; the family 0 asks for both.
-NEIGHBOURS: Final = Request(30, _ndmsg.pack(0, 0, 0, 0, 0), "ip neighbour")
+NEIGHBOURS: Final = Request(30, bytes(_ndmsg.size), "ip neighbour")
 STATIONS: Final = Request(30, _ndmsg.pack(_AF_BRIDGE, 0, 0, 0, 0), "bridge fdb")
 
 _NDA_DST, _NDA_LLADDR, _NDA_VLAN, _NDA_MASTER, _NDA_PROTOCOL, _NDA_FLAGS_EXT = 1, 2, 5, 9, 12, 15

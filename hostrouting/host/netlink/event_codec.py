@@ -6,11 +6,11 @@ import struct
 from typing import TYPE_CHECKING, Final, Literal
 
 from hostrouting.host.netlink.device_codec import NEWNEIGH, parse_address, parse_device, parse_neighbours
-from hostrouting.host.netlink.frames import HEADER_LENGTH, message_start, number_of, parsed
+from hostrouting.host.netlink.frames import EXCLUSIVE, HEADER_LENGTH, REPLACE, message_start, number_of, parsed
 from hostrouting.host.netlink.route_codec import NEWROUTE, device_of
 from hostrouting.host.netlink.route_reader import RouteReader
 from hostrouting.host.netlink.rule_codec import parse_rules
-from hostrouting.net.addresses import IPV4
+from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.events import (
     AddressEvent,
     DeviceEvent,
@@ -28,13 +28,17 @@ if TYPE_CHECKING:
     from hostrouting.host.netlink.route_codec import Names
     from hostrouting.net.events import NetworkEvent
 
-#: The multicast groups: links, neighbours, IPv4 addresses, IPv4 routes, IPv4 rules, IPv4 settings, nexthop objects.
-GROUPS: Final = 0x01 | 0x04 | 0x10 | 0x40 | 0x80 | 0x80_0000 | 0x8000_0000
+#: The multicast groups by family: links, neighbours, nexthop objects; addresses, routes, rules and settings of each.
+GROUPS: Final = {0: 0x8000_0005, IPV4: 0x10 | 0x40 | 0x80 | 0x80_0000, IPV6: 0x100 | 0x400 | 0x4_0000 | 0x100_0000}
 
 _NEWLINK, _NEWADDR, _NEWRULE, _NEWNETCONF, _NEWNEXTHOP = 16, 20, 32, 80, 104
-#: The family of each kind of message about something new; the number of its removal is one more. Links also come from
+#: The families of each kind of message about something new; the number of its removal is one more. Links also come from
 #: bridges, as AF_BRIDGE: such a removal says that a port left its bridge. Neighbours come of IPv6 and of bridges, too.
-_FAMILIES: Final = {_NEWLINK: 0, **dict.fromkeys((_NEWADDR, NEWROUTE, NEWNEIGH, _NEWRULE, _NEWNETCONF), IPV4)}
+_FAMILIES: Final = {
+    _NEWLINK: (0,),
+    NEWNEIGH: (IPV4,),
+    **dict.fromkeys((_NEWADDR, NEWROUTE, _NEWRULE, _NEWNETCONF), (IPV4, IPV6)),
+}
 _nhmsg: Final = struct.Struct("=8x")
 _netconfmsg: Final = struct.Struct("=4x")
 _NHA_ID, _NETCONFA_FORWARDING, _NETCONFA_IGNORE_LINKDOWN = 1, 2, 6
@@ -56,7 +60,7 @@ def is_event(datagram: bytes) -> bool:
         return False
     kind, family = _kind_and_family(datagram)
     # Nexthop objects are of any family: an IPv4 route may have an IPv6 gateway, and a group has no family.
-    return bool(kind & ~1 == _NEWNEXTHOP or _FAMILIES.get(kind & ~1) == family)
+    return bool(kind & ~1 == _NEWNEXTHOP or family in _FAMILIES.get(kind & ~1, ()))
 
 
 class EventReader:
@@ -76,7 +80,7 @@ class EventReader:
             raise ValueError(f"an announcement is {length} bytes long, but {len(datagram)} came")
         new, is_gone = kind & ~1, bool(kind & 1)
         if new == NEWROUTE:
-            verb = "remove" if is_gone else _placed(flags)
+            verb = "remove" if is_gone else _placed(flags, family=datagram[HEADER_LENGTH])
             # Half of the time that a NamedTuple takes: a storm has ten thousand a second.
             return tuple.__new__(RouteEvent, (verb, self._routes.read_announced(datagram)))
         payload = datagram[HEADER_LENGTH:]
@@ -119,7 +123,10 @@ class EventReader:
         return None
 
 
-def _placed(flags: int) -> Literal["add", "prepend", "append", "replace"]:
+def _placed(flags: int, *, family: int) -> Literal["add", "prepend", "append", "replace"]:
+    if family == IPV6:
+        # The other flags are those of the request.
+        return "replace" if flags & REPLACE else "add" if flags & EXCLUSIVE else "append"
     try:
         return _VERBS[flags & _PLACING]
     except KeyError:

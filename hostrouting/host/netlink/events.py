@@ -16,9 +16,10 @@ from hostrouting.host.netlink.conversation import Adapter, enlarge, in_namespace
 from hostrouting.host.netlink.event_codec import GROUPS, EventReader, is_event
 from hostrouting.host.netlink.frames import UNREADABLE
 from hostrouting.host.netlink.route_codec import UnknownDeviceError
+from hostrouting.net.addresses import IPV4, IPV6
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from hostrouting.net.events import NetworkEvent
     from phases import Context
@@ -42,7 +43,7 @@ class NetlinkEvents(Adapter):
     """
 
     @contextmanager
-    def listen(self, ctx: Context) -> Iterator[NetlinkListener]:
+    def listen(self, ctx: Context, *, families: Sequence[int] = (IPV4, IPV6)) -> Iterator[NetlinkListener]:
         """Listen until the end of the `with` block."""
         ctx.check()
         with ExitStack() as stack:
@@ -50,7 +51,7 @@ class NetlinkEvents(Adapter):
                 opened = stack.enter_context(in_namespace(self._netns, open_here))
                 # Without privilege at most net.core.rmem_max, which is enough for 250 routes by default.
                 enlarge(opened, _SOCKET_BYTES)
-                opened.bind((0, GROUPS))
+                opened.bind((0, sum(GROUPS[family] for family in (0, *families))))
                 end = os.eventfd(0, os.EFD_CLOEXEC)
                 stack.callback(os.close, end)
             listener = NetlinkListener(opened, netns=self._netns)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 REQUEST: Final = 0x1
 ACK: Final = 0x4
 DUMP: Final = 0x300
-REPLACE, _EXCLUSIVE, _CREATE, _APPEND = 0x100, 0x200, 0x400, 0x800
+REPLACE, EXCLUSIVE, _CREATE, _APPEND = 0x100, 0x200, 0x400, 0x800
 DUMP_INTERRUPTED: Final = 0x10
 
 NOOP: Final = 1
@@ -34,7 +34,7 @@ UNREADABLE: Final = (struct.error, LookupError, ValueError, OverflowError)
 #: The flags of a change by its verb. A route is never sent with REPLACE: it takes the first of a place, even if that is
 #: foreign by then.
 CHANGE_FLAGS: Final = {
-    "add": REQUEST | _CREATE | _EXCLUSIVE,
+    "add": REQUEST | _CREATE | EXCLUSIVE,
     "prepend": REQUEST | _CREATE,
     "append": REQUEST | _CREATE | _APPEND,
     "remove": REQUEST,

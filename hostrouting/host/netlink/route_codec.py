@@ -16,7 +16,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.host.netlink.frames import (
-    Request,
     address_of,
     attribute,
     attributes,
@@ -29,6 +28,7 @@ from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits
 from hostrouting.net.routes import (
     DEVICELESS_KINDS,
     FLAG_DEAD,
+    FLAG_LINKDOWN,
     FLAG_ONLINK,
     KIND_NUMBERS,
     KINDS,
@@ -70,13 +70,13 @@ _NESTED: Final = 0x8000
 
 #: A route message before and after its destination, without the header.
 Signature = tuple[bytes, bytes]
+#: The flags of a route and its next hop that are kept; those of IPv6 have others, about a packet.
+_KEPT_FLAGS: Final = {IPV4: 0xFFFFFFFF, IPV6: FLAG_DEAD | FLAG_ONLINK | FLAG_LINKDOWN}
 #: The networks of routes by their signature.
 Echoes = dict[Signature, set[int]]
 #: Device names by interface index, and the reverse.
 Names = Mapping[int, str]
 Indexes = Mapping[str, int]
-
-IPV6_ROUTES: Final = Request(GETROUTE, rtmsg.pack(IPV6, 0, 0, 0, 0, 0, 0, 0, 0), "ip -6 route show table all")
 
 
 class UnknownDeviceError(Exception):
@@ -113,15 +113,9 @@ def pack_signature(route: Route | ObservedRoute, indexes: Indexes) -> Signature:
     before += struct.pack("=HH", 4 + address_bits(route.family) // 8, RTA_DST)
     after = b"" if source is None else attribute(RTA_SRC, Address(route.family, source.network).packed)
     if isinstance(route, ObservedRoute) and route.expires:
-        after += attribute(_RTA_EXPIRES, word.pack(route.expires))
+        # A route that has ended and is not yet removed must not become one that never ends.
+        after += attribute(_RTA_EXPIRES, word.pack(max(1, route.expires)))
     return before, after + _pack_attributes(route, indexes)
-
-
-def lookup_request(address: Address, *, fib_match: bool) -> Request:
-    """Ask for the route that decides an IPv6 address (`fib_match`), or for the path of one packet."""
-    packed = rtmsg.pack(IPV6, 128, 0, 0, 0, 0, 0, 0, FIB_MATCH if fib_match else 0)
-    packed += attribute(RTA_DST, address.packed)
-    return Request(GETROUTE, packed, f"ip -6 route get{' fibmatch' if fib_match else ''} {address}")
 
 
 def _pack_attributes(route: Route | ObservedRoute, indexes: Indexes) -> bytes:
@@ -174,17 +168,17 @@ def parse_ipv6_routes(payloads: Iterable[bytes], names: Names) -> list[ObservedR
     A kernel without IPv6 (`ipv6.disable=1`) answers with its routes of all other families.
     """
     return [
-        parse_route(payload, names, family=IPV6)
+        parse_route(payload, names)
         for payload in payloads
         if payload[0] == IPV6 and not rtmsg.unpack_from(payload)[-1] & _CLONED
     ]
 
 
-def parse_route(payload: bytes, names: Names, *, family: int = IPV4) -> ObservedRoute:
+def parse_route(payload: bytes, names: Names) -> ObservedRoute:
     """Return the route of one message, of a dump or of the answer to a lookup."""
-    found, length, source_length, tos, small_table, protocol, scope, kind, flags = rtmsg.unpack_from(payload)
-    if found != family:
-        raise ValueError(f"a route has the address family {found} instead of {family}")
+    family, length, source_length, tos, small_table, protocol, scope, kind, flags = rtmsg.unpack_from(payload)
+    if family not in _KEPT_FLAGS:
+        raise ValueError(f"a route has the address family {family}")
     fields = attributes(payload, rtmsg.size)
     route = ObservedRoute(
         network=address_of(fields.get(RTA_DST), family) or 0,
@@ -198,7 +192,7 @@ def parse_route(payload: bytes, names: Names, *, family: int = IPV4) -> Observed
         scope=scope,
         source=address_of(fields.get(_RTA_PREFSRC), family),
         tos=tos,
-        flags=flags,
+        flags=flags & _KEPT_FLAGS[family],
         nexthops=tuple(_next_hops(fields[_RTA_MULTIPATH], names, family)) if _RTA_MULTIPATH in fields else (),
         extra=_extra(fields),
         nexthop_id=number_of(fields.get(_RTA_NH_ID)),
@@ -210,8 +204,8 @@ def parse_route(payload: bytes, names: Names, *, family: int = IPV4) -> Observed
     return route._replace(
         # Routes that block are shown on the loopback device, whatever device they were made with.
         dev=None if route.kind in DEVICELESS_KINDS else route.dev,
-        # The other flags are the state of the link.
-        flags=route.flags & FLAG_ONLINK,
+        # The kernel has no order of them: in an answer the one that it picked comes first.
+        nexthops=tuple(sorted(route.nexthops, key=str)),
         family=IPV6,
         from_prefix=source if source_length else None,
         expires=_expiry(fields.get(_RTA_CACHEINFO)),
@@ -255,9 +249,9 @@ def encapsulation_of(fields: Attributes) -> Encapsulation | None:
 def _expiry(cache_info: bytes | None) -> int:
     if cache_info is None:
         return 0
-    (ticks,) = struct.unpack_from("=i", cache_info, _EXPIRES_AT)
-    # A route that has ended and is not yet removed must not become one that never ends.
-    return max(1, -(-ticks // _TICKS)) if ticks else 0
+    ticks: int = struct.unpack_from("=i", cache_info, _EXPIRES_AT)[0]
+    # Away from 0, which is never.
+    return -(-ticks // _TICKS) if ticks > 0 else ticks // _TICKS
 
 
 def _next_hops(payload: bytes, names: Names, family: int) -> Iterator[NextHop]:

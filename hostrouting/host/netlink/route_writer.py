@@ -11,8 +11,10 @@ import struct
 import sys
 from array import array
 from functools import cache
+from socket import htonl
 from typing import TYPE_CHECKING, Final
 
+from hostrouting.fib.model import resting
 from hostrouting.host.netlink.conversation import BATCH
 from hostrouting.host.netlink.frames import CHANGE_FLAGS, HEADER_LENGTH, REQUEST, Request, attribute, message, word
 from hostrouting.host.netlink.route_codec import (
@@ -24,10 +26,11 @@ from hostrouting.host.netlink.route_codec import (
     RTA_SRC,
     RTA_TABLE,
     RTA_UID,
+    pack_route,
     pack_signature,
     rtmsg,
 )
-from hostrouting.net.addresses import IPV4
+from hostrouting.net.addresses import IPV4, IPV6, address_bits
 from hostrouting.net.routes import signature
 
 if TYPE_CHECKING:
@@ -49,6 +52,8 @@ _up_to_network = struct.Struct(">8sI4x24sI")
 #: A batch ends when it has grown to this many bytes, too: multipath routes are long.
 _BATCH_BYTES: Final = 1 << 15
 
+#: As the options of `ip`.
+_DIGITS: Final = {IPV4: 4, IPV6: 6}
 #: An answer to a lookup has the table that decided.
 _FLAG_LOOKUP_TABLE: Final = 0x1000
 
@@ -67,13 +72,13 @@ class RouteWriter:
         """Pack the steps into batches of at most `BATCH` messages.
 
         A step's sequence number is its position counted from 1, in network byte order. `echoes` collects the
-        networks by signature, as the kernel would show them.
+        networks of IPv4 routes by signature, as the kernel would show them.
         """
         for start in range(0, len(steps), BATCH):
             verbs, routes, _ = zip(*steps[start : start + BATCH], strict=True)
             keys = list(map(signature, routes))
             parts = self._signatures.get(keys[0]) or self._pack_signature(keys[0], routes[0])
-            fits = len(routes) * (AFTER_DST + len(parts[1])) <= _BATCH_BYTES
+            fits = routes[0].family == IPV4 and len(routes) * (AFTER_DST + len(parts[1])) <= _BATCH_BYTES
             if fits and keys.count(keys[0]) == len(keys) and verbs.count(verbs[0]) == len(verbs):
                 networks = [route.network for route in routes]
                 echoes.setdefault(parts, set()).update(networks)
@@ -91,10 +96,17 @@ class RouteWriter:
         packed: list[bytes] = []
         length = 0
         for number, (verb, route, key) in enumerate(changes, sequence):
-            parts = self._signatures.get(key) or self._pack_signature(key, route)
-            before, after = parts
-            echoes.setdefault(parts, set()).add(route.network)
-            packed.append(_up_to_network.pack(_head(verb, len(after)), number, before, route.network) + after)
+            if route.family == IPV6:
+                kind = DELROUTE if verb == "remove" else NEWROUTE
+                # The kernel compares the protocol with that of each next hop that is named, and may find some alone.
+                named = resting(route)._replace(nexthops=()) if verb == "remove" and route.nexthops else route
+                payload = pack_route(named, self._indexes)
+                packed.append(message(kind, CHANGE_FLAGS[verb], payload, sequence=htonl(number)))
+            else:
+                parts = self._signatures.get(key) or self._pack_signature(key, route)
+                before, after = parts
+                echoes.setdefault(parts, set()).add(route.network)
+                packed.append(_up_to_network.pack(_head(verb, len(after)), number, before, route.network) + after)
             length += len(packed[-1])
             if length > _BATCH_BYTES:
                 yield b"".join(packed)
@@ -116,31 +128,42 @@ def _head(verb: str, length_after: int) -> bytes:
     return struct.pack("=IHH", AFTER_DST + length_after, kind, CHANGE_FLAGS[verb])
 
 
-def dump_request(*, table: int | None = None, protocol: int | None = None) -> Request:
+def dump_request(family: int = IPV4, *, table: int | None = None, protocol: int | None = None) -> Request:
     """Ask for all routes, or for those of one table or protocol (kernels before 4.20 show all the same)."""
-    payload = rtmsg.pack(IPV4, 0, 0, 0, 0, protocol or 0, 0, 0, 0)
+    payload = rtmsg.pack(family, 0, 0, 0, 0, protocol or 0, 0, 0, 0)
     if table is not None:
         payload += attribute(RTA_TABLE, word.pack(table))
-    return Request(GETROUTE, payload, "ip -4 route show table all")
+    return Request(GETROUTE, payload, f"ip -{_DIGITS[family]} route show table all")
 
 
-def pack_lookups(destinations: Sequence[int], sources: Sequence[int | None] | None, *, resolve: bool) -> memoryview:
+def pack_lookups(
+    destinations: Sequence[int], sources: Sequence[int | None] | None, *, resolve: bool, family: int = IPV4
+) -> memoryview:
     """Return one message for each destination.
 
     All have the same sequence number: the kernel works them one after the other inside `send` and gives each exactly
     one answer, so their order tells them apart.
     """
-    flags = _FLAG_LOOKUP_TABLE | (0 if resolve else FIB_MATCH)
-    body = rtmsg.pack(IPV4, 32, 32 if sources is not None else 0, 0, 0, 0, 0, 0, flags)
-    body += attribute(RTA_DST, bytes(4))
-    columns = {8: destinations}
+    # Answers of IPv6 always have a table, and the kernel refuses the flag.
+    flags = (_FLAG_LOOKUP_TABLE if family == IPV4 else 0) | (0 if resolve else FIB_MATCH)
+    bits = address_bits(family)
+    body = rtmsg.pack(family, bits, bits if sources is not None else 0, 0, 0, 0, 0, 0, flags)
+    columns = _words(destinations, 8, family)
+    body += attribute(RTA_DST, bytes(bits // 8))
     if sources is not None:
-        body += attribute(RTA_SRC, bytes(4))
         # Source 0.0.0.0 is the kernel's own form of 'none yet'.
-        columns[10] = [source or 0 for source in sources]
+        columns |= _words([source or 0 for source in sources], 9 + bits // 32, family)
+        body += attribute(RTA_SRC, bytes(bits // 8))
     # Without a user, a rule on uidrange would answer for the user of this process.
     body += attribute(RTA_UID, word.pack(0))
     return _with_columns(message(GETROUTE, REQUEST, body), len(destinations), columns)
+
+
+def _words(numbers: Sequence[int], first: int, family: int) -> dict[int, Sequence[int]]:
+    """Return the words of addresses, the highest first, by their position in a message."""
+    if family == IPV4:
+        return {first: numbers}
+    return {first + place: [number >> 96 - 32 * place & 0xFFFFFFFF for number in numbers] for place in range(4)}
 
 
 def _with_columns(message: bytes, count: int, columns: Mapping[int, Sequence[int]]) -> memoryview:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.host.netlink.device_codec import device_name
 from hostrouting.host.netlink.frames import Request, address_of, checked_length, number_of, parsed
-from hostrouting.net.addresses import IPV4
+from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.rules import Range, Rule
 
 if TYPE_CHECKING:
@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from hostrouting.net.routes import Extra
 
 _fib_rule = struct.Struct("=8BI")
-RULES: Final = Request(34, _fib_rule.pack(IPV4, 0, 0, 0, 0, 0, 0, 0, 0), "ip -4 rule")
+#: By the family.
+RULES: Final = {
+    family: Request(34, bytes([family, *bytes(_fib_rule.size - 1)]), f"ip -{digit} rule")
+    for family, digit in ((IPV4, 4), (IPV6, 6))
+}
 
 _FRA_DST, _FRA_SRC, _FRA_IIF, _FRA_GOTO, _FRA_PRIORITY, _FRA_MARK, _FRA_TUN_ID = 1, 2, 3, 4, 6, 10, 12
 _FRA_SUPPRESS_GROUP, _FRA_SUPPRESS_LENGTH, _FRA_TABLE, _FRA_MARK_MASK, _FRA_OIF = 13, 14, 15, 16, 17

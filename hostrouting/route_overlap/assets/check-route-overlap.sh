@@ -11,30 +11,23 @@ set -fu
 export LC_ALL=C
 
 mode=@MODE@
-cidrs=(
-  # @CIDRS@
-)
-# These contain all of them.
-roots=(
-  # @ROOTS@
-)
+cidrs=(@CIDRS@)
+# These contain all of them, those of IPv4.
+roots=(@ROOTS@)
+# @if ipv6@
+# And those of IPv6.
+roots6=(@ROOTS6@)
+# @end@
+families=(@FAMILIES@)
 # Patterns of device names.
-allowed=(
-  # @ALLOWED@
-)
+allowed=(@ALLOWED@)
 # Devices by which they must leave; none stands for those of the default route.
-expected=(
-  # @EXPECTED@
-)
+given=(@EXPECTED@)
 # The names that presets give to the addresses that they expect.
-declare -A names=(
-  # @NAMES@
-)
+declare -A names=(@NAMES@)
 # @if auto list@
 # Networks that will be connected.
-fabric_networks=(
-  # @NETWORKS@
-)
+fabric_networks=(@NETWORKS@)
 # @end@
 
 ((${#cidrs[@]})) || exit 0
@@ -50,72 +43,245 @@ told=$folder/route-overlap.told
 # Later starts in this boot do not wait.
 [[ -e $ok || -e $detected ]] && waits=0
 
-# --- addresses: results in REPLY, or in low and high, because a subshell takes as long as all the rest
+# --- addresses, and the kernel's routes and rules: the edges where answers can change. Results are in REPLY, or in low and
+# high, because a subshell takes as long as all the rest.
 
-dotted() {
-  printf -v REPLY '%d.%d.%d.%d' $(($1 >> 24)) $(($1 >> 16 & 255)) $(($1 >> 8 & 255)) $(($1 & 255))
+# The functions for addresses are those of IPv4, where an address is a number.
+use_ipv4() {
+  # The kernel treats these ranges specially (multicast, for example).
+  family=4 special=(0.0.0.0 224.0.0.0/4 255.255.255.255)
+
+  # Address -> REPLY
+  dotted() { printf -v REPLY '%d.%d.%d.%d' $(($1 >> 24)) $(($1 >> 16 & 255)) $(($1 >> 8 & 255)) $(($1 & 255)); }
+
+  bounds() { # of a CIDR, an address or 'default'
+    local IFS=./
+    # shellcheck disable=SC2086  # split into octets and length
+    if [[ $1 == default ]]; then set -- 0 0 0 0 0; else set -- $1 32; fi
+    low=$((($1 << 24 | $2 << 16 | $3 << 8 | $4) & 0xffffffff << 32 - $5 & 0xffffffff))
+    high=$((low | 0xffffffff >> $5))
+  }
+
+  # Address: is it between the last bounds?
+  holds() { ((low <= $1 && $1 <= high)); }
+
+  # Address -> REPLY: the one before it
+  before() { REPLY=$(($1 - 1)); }
+
+  edge() { # a route or selector -> next: the address after it
+    bounds "$1"
+    next=$((high + 1)) edges[low]=1 edges[next]=1
+  }
+
+  # -> points
+  sort_edges() { points=("${!edges[@]}"); }
 }
 
-bounds() { # of a CIDR, an address or 'default'
-  local IFS=./
-  # shellcheck disable=SC2086  # split into octets and length
-  if [[ $1 == default ]]; then set -- 0 0 0 0 0; else set -- $1 32; fi
-  low=$((($1 << 24 | $2 << 16 | $3 << 8 | $4) & 0xffffffff << 32 - $5 & 0xffffffff))
-  high=$((low | 0xffffffff >> $5))
+# @if ipv6@
+hexadecimal=0123456789abcdef lowest=00000000000000000000000000000000 highest=${lowest//0/f}
+
+# They are those of IPv6, where an address is a text of 32 hexadecimal digits, and `g` is after all of them.
+# shellcheck disable=SC2071,SC2086 # Texts are compared, and split into words.
+use_ipv6() {
+  family=6 special=(:: ::1 fe80::/10 ff00::/8)
+
+  dotted() { REPLY=${1:0:4}:${1:4:4}:${1:8:4}:${1:12:4}:${1:16:4}:${1:20:4}:${1:24:4}:${1:28:4}; }
+
+  bounds() {
+    local IFS=: text=${1%/*} length=128 digits free zeros=0:0:0:0:0:0:0:
+    [[ $1 == */* ]] && length=${1#*/}
+    [[ $1 == default ]] && text=:: length=0
+    if [[ $text == *.* ]]; then
+      set -- "${text##*:}" && set -- ${1//./:}
+      printf -v text '%s:%x:%x' "${text%:*}" $(($1 << 8 | $2)) $(($3 << 8 | $4))
+    fi
+    free=${text//[!:]/}
+    set -- ${text/::/:${zeros:0:2*(8 - ${#free})}}
+    printf -v text %04x "${@/#/0x0}"
+    digits=$((length / 4)) free=$((15 >> length % 4)) text=${text}00000000
+    length=$((16#0${text:digits:1} & ~free)) text=${text:0:digits}
+    low=$text${hexadecimal:length:1}$lowest high=$text${hexadecimal:length | free:1}$highest
+    low=${low:0:32} high=${high:0:32}
+  }
+
+  holds() { [[ ! ($1 < $low || $1 > $high) ]]; }
+
+  edge() {
+    bounds "$1"
+    edges[16#${low:0:15}]+=" $low"
+    # Without the digits that become 0.
+    next=${high%"${high##*[!f]}"}
+    [[ $next ]] || { next=g && return; }
+    next=${next%?}${hexadecimal:16#${next: -1} + 1:1}$lowest
+    next=${next:0:32}
+    edges[16#${next:0:15}]+=" $next"
+  }
+
+  before() {
+    local digits=${1%"${1##*[!0]}"}
+    [[ $1 == g ]] && REPLY=$highest && return
+    REPLY=${digits%?}${hexadecimal:16#0${digits: -1} - 1:1}$highest
+    REPLY=${REPLY:0:32}
+  }
+
+  # An index has 60 bits at most, so texts with the same first 15 digits are sorted by the last two, then by the 15 between.
+  sort_edges() {
+    local words word place digits last=''
+    points=()
+    for words in "${edges[@]}"; do
+      word=${words:1:32}
+      [[ ${words//" $word"/} ]] || { points+=("$word") && continue; }
+      for place in 30 15; do
+        digits=()
+        for word in $words; do digits[16#${word:place:15}]+=" $word"; done
+        words=${digits[*]}
+      done
+      for word in $words; do
+        [[ $word == "$last" ]] || points+=("$word")
+        last=$word
+      done
+    done
+    points+=(g)
+  }
 }
 
-# --- the kernel's routes and rules: the edges where answers can change
-
-edge() { # a route or selector
-  bounds "$1"
-  edges[low]=1
-  edges[high + 1]=1
+# Work in the family of an address, and expect its devices.
+speak() { # address
+  local spoken=$((${#1} == 32 ? 6 : 4))
+  ((family == spoken)) || "use_ipv$spoken"
+  # shellcheck disable=SC2206 # Split at blanks.
+  expected=(${expected_of[family]-}) way=${way_of[family]-}
 }
 
+declare -A rows_of=() globals=() companions=()
+# Read a row of a table, or an address of a device; fail for a rule.
+# shellcheck disable=SC2206 # Split at blanks.
+read_row() {
+  local word=${1%% *} words list
+  if [[ $1 == +([0-9]):[$' \t']* ]]; then
+    words=($1)
+    [[ ${words[2]-} == inet6 ]] || return
+    [[ $1 == *' '@(deprecated|tentative|dadfailed)' '* ]] || globals["/${words[1]}"]+=" ${words[3]%/*}"
+    return 0
+  fi
+  if [[ $word != *:* && $word != default ]]; then
+    [[ $word == @(blackhole|unreachable|prohibit) ]] && list=${1%% pref *} && blockers+=("6 ${list%% error *}")
+    word=${1#* } word=${word%% *}
+  fi
+  # A row may be listed twice, and one that has expired decides nothing.
+  [[ $'\n'${rows_of[$word]-} == *$'\n'"$1"$'\n'* || $1 == *' expires -'* ]] && return
+  [[ $rules_seen ]] || defaults+=("$1")
+  [[ $1 == *' from '*([0-9a-f.]):* ]] && by_source=yes
+  [[ ${rows_of[$word]-} ]] || edge "$word"
+  rows_of[$word]+=$1$'\n'
+}
+
+# Put for each answer, among the routes that are equal to it, the first that is not fine, or else the first: any of them
+# may carry.
+stand_in() {
+  local i line word place found
+  local -A known=()
+  for i in "${!answers[@]}"; do
+    line=${answers[i]}
+    # Every route of IPv6 has a preference.
+    [[ $line == *' pref '@(low|medium|high)* ]] || continue
+    word=${line%% *}
+    [[ $word == *:* || $word == default ]] || word=${line#* } word=${word%% *}
+    found=${rows_of[$word]-$line}
+    found=${known[$line]-${found%$'\n'}}
+    if [[ $found == *$'\n'* ]]; then
+      split "$found"
+      parse_route "$line"
+      place="$kind$elsewhere $metric $preference" found=''
+      for word in "${lines[@]}"; do
+        parse_route "$word"
+        [[ $place == "$kind$elsewhere $metric $preference" ]] || continue
+        found=${found:-$word} companions[$found]+=" ${hop_dev[*]}"
+        is_fine "$word" || { found=$word && break; }
+      done
+      known[$line]=${found:=$line}
+    fi
+    answers[i]=$found
+  done
+}
+
+# Add to `sources` the addresses of the devices by which a packet may leave: a program may send from any of them.
+sources_of() { # a route
+  local dev
+  devices_of "$1"
+  for dev in "${devs[@]}" ${companions[$1]-}; do sources+=${globals["/$dev"]-}; done
+}
+
+# Shorten the address in REPLY as ip does: the first of the longest rows of zeros goes.
+# shellcheck disable=SC2086 # Split into groups.
+shorten() {
+  local IFS=: n zeros=:0:0:0:0:0:0:0:0
+  set -- $REPLY
+  printf -v REPLY :%x "${@/#/0x}"
+  for ((n = 8; n > 1; n--)); do
+    [[ $REPLY: == *"${zeros:0:2*n}:"* ]] && REPLY=${REPLY/"${zeros:0:2*n}"/:} && break
+  done
+  [[ $REPLY == *: ]] && REPLY+=:
+  [[ $REPLY == ::* ]] || REPLY=${REPLY#:}
+  [[ $n == 6 && $REPLY == ::* || $n == 5 && $REPLY == ::ffff:* ]] \
+    && printf -v REPLY %s:%d.%d.%d.%d "${REPLY%:*:*}" 0x${7:0:2} 0x${7:2} 0x${8:0:2} 0x${8:2}
+  return 0
+}
+# @end@
+
+prefix='([0-9a-f.:/]*[0-9:][0-9a-f.:/]*)' # An expression; `all` does not match it.
 read_rule() {
   local text=${1/$'\t'/ }
   # @if auto list@
-  if [[ $text == *' lookup '* ]]; then
+  if [[ $family == 4 && $text == *' lookup '* ]]; then
     REPLY=${text##*' lookup '} REPLY=${REPLY%% *}
     # Inverted, a rule of VRFs selects packets of none, and has no table for them: the kernel takes main.
     [[ $REPLY == '[l3mdev-table]' && $text == *' not '* ]] && REPLY='local  main'
     looked_up+=" $REPLY "
   fi
   # @end@
-  [[ $text =~ ' from '([0-9./]+) ]] && edge "${BASH_REMATCH[1]}" && by_source=yes
-  [[ $text =~ ' to '([0-9./]+) ]] && edge "${BASH_REMATCH[1]}"
-  [[ $text == *' '@(blackhole|unreachable|prohibit)*( ) ]] && blockers+=("$text")
+  [[ $text =~ ' from '$prefix ]] && edge "${BASH_REMATCH[1]}" && by_source=yes
+  [[ $text =~ ' to '$prefix ]] && edge "${BASH_REMATCH[1]}"
+  [[ $text == *' '@(blackhole|unreachable|prohibit)*( ) ]] && blockers+=("$family $text")
 }
 
 read_tables() {
   local line questions rules_seen=''
-  default='' way='' by_source='' blockers=()
-  # The edges of the ranges that the kernel treats specially (multicast, for example).
-  edges=([1]=1 [224 << 24]=1 [240 << 24]=1 [0xffffffff]=1)
+  defaults=() edges=()
+  for line in "${special[@]}"; do edge "$line"; done
   printf -v questions '\nroute show table all root %s' "${roots[@]}"
+  # @if ipv6@
+  if ((family == 6)); then
+    # Equal routes share a decision, so all that lead to the CIDRs are read.
+    printf -v questions '\nroute show table all root %s' "${roots6[@]}"
+    printf -v line '\nroute show table all match %s' "${roots6[@]}"
+    questions+=$line$'\naddr show scope global'
+    # The kernel may have no IPv6.
+    [[ -e /proc/net/if_inet6 ]] || return 0
+  fi
+  # @end@
   # @if auto list@
-  looked_up=''
-  ((${#fabric_networks[@]} + ${#fabric_addresses[@]})) \
+  ((family == 4 && ${#fabric_networks[@]} + ${#fabric_addresses[@]})) \
     && questions+=$'\nroute show table local exact 127.0.0.0\nlink show type vrf\nlink show\naddr show'
   # @end@
   look $'route show default\nrule show'"$questions" || cannot_prove
   split "$answer"
   for line in "${lines[@]}"; do
+    # @if ipv6@
+    ((family == 6)) && read_row "$line" && continue
+    # @end@
     case $line in
-      [0-9]*:$'\t'*)
-        rules_seen=yes
-        read_rule "$line"
-        ;;
+      [0-9]*:$'\t'*) rules_seen=yes && read_rule "$line" ;;
       # @if auto list@
       [0-9]*': '*) ;; # a device, or an address with its device
       # @end@
       [0-9]*) edge "${line%% *}" ;;
       default*)
-        [[ ! $rules_seen && ! $default ]] && own_default "$line" && leads_out_as_expected && default=$line
+        [[ $rules_seen ]] || defaults+=("$line")
         edge default
         ;;
       *)
-        [[ $line == @(blackhole|unreachable|prohibit)* ]] && blockers+=("$line")
+        [[ $line == @(blackhole|unreachable|prohibit)* ]] && blockers+=("$family $line")
         line=${line#* }
         edge "${line%% *}"
         ;;
@@ -127,7 +293,7 @@ leads_out_as_expected() { # after own_default -> way: the first next hop by whic
   local i
   for i in "${!hop_dev[@]}"; do
     # One that is dead is passed over by the kernel.
-    [[ ! ${hop_dead[i]} && (${#expected[@]} == 0 || " ${expected[*]} " == *" ${hop_dev[i]} "*) ]] || continue
+    [[ ${hop_state[i]} != dead && (${#expected[@]} == 0 || " ${expected[*]} " == *" ${hop_dev[i]} "*) ]] || continue
     way="dev ${hop_dev[i]}${hop_gateway[i]:+ via ${hop_gateway[i]}}"
     return
   done
@@ -138,7 +304,7 @@ leads_out_as_expected() { # after own_default -> way: the first next hop by whic
 
 lookup() { # questions, one a line -> answers; a refusal is '!' and the kernel's message
   local line refusal=''
-  ask "$1" -force || cannot_prove
+  family='' ask "$1" -force || cannot_prove
   split "$answer"
   answers=("${lines[@]}")
   [[ $answer == *'Command failed -:'* ]] || return 0
@@ -160,8 +326,8 @@ devices_of() { # a route as ip prints it -> devs, in order, each once; linkdown:
   for i in "${!hop_dev[@]}"; do
     [[ " ${devs[*]-} " == *" ${hop_dev[i]} "* ]] || devs+=("${hop_dev[i]}")
     # The kernel sends nothing by a dead one.
-    [[ ${hop_dead[i]} ]] && passed_over+="${hop_dev[i]} "
-    [[ ${hop_linkdown[i]} && ! ${hop_dead[i]} ]] && linkdown+="${hop_dev[i]} "
+    [[ ${hop_state[i]} == dead ]] && passed_over+="${hop_dev[i]} "
+    [[ ${hop_state[i]} == linkdown ]] && linkdown+="${hop_dev[i]} "
   done
 }
 
@@ -169,14 +335,14 @@ declare -A permissions=()
 is_allowed() {
   local pattern
   # The slash is for a device with the name @ or *.
-  if [[ ! ${permissions["/$1"]-} ]]; then
-    permissions["/$1"]=no
-    for pattern in "${allowed[@]}"; do
-      # shellcheck disable=SC2053  # it is a pattern
-      [[ $1 == $pattern ]] && permissions["/$1"]=yes
-    done
+  if [[ ! ${permissions["$family/$1"]-} ]]; then
+    permissions["$family/$1"]=no
+    # Without an expected device, it is unknown which may carry anything.
+    ((${#expected[@]})) || return
+    # shellcheck disable=SC2053  # it is a pattern
+    for pattern in "${allowed[@]}"; do [[ $1 == $pattern ]] && permissions["$family/$1"]=yes; done
   fi
-  [[ ${permissions["/$1"]} == yes ]]
+  [[ ${permissions["$family/$1"]} == yes ]]
 }
 
 # The verdicts on answers, and the devices by which they leave, if all is fine.
@@ -218,9 +384,7 @@ conclude_badly() { # lines for the marker, verdict
 once routing is right."
 }
 
-cannot_prove() {
-  conclude_badly "the check itself failed: $answer" "cannot prove anything: $answer"
-}
+cannot_prove() { conclude_badly "the check itself failed: $answer" "cannot prove anything: $answer"; }
 
 joined() { # words -> REPLY
   printf -v REPLY ', %s' "$@"
@@ -250,10 +414,8 @@ announce_fabric() {
   local line device own words i with_first=''
   local -A mac_of=() own_of=() is_up=() master_of=() seen=()
   ((${#fabric_networks[@]} + ${#fabric_addresses[@]})) || return 0
-  bounds "${roots[0]}"
-  lowest=$low
-  bounds "${roots[-1]}"
-  highest=$high
+  bounds "${roots[0]}" && first_expected=$low
+  bounds "${roots[-1]}" && last_expected=$high
   # shellcheck disable=SC2206 # Split at blanks.
   for line in "${lines[@]}"; do # as read_tables read them
     case $line in
@@ -286,9 +448,7 @@ announce_fabric() {
   for i in "${!fabric_addresses[@]}"; do
     devs=()
     [[ ${fabric_macs[i]} ]] && devs=(${mac_of[${fabric_macs[i]}]-})
-    for device in "${devs[@]-}"; do
-      connect "$device" "${fabric_addresses[i]}"
-    done
+    for device in "${devs[@]-}"; do connect "$device" "${fabric_addresses[i]}"; done
   done
   for own in "${fabric_networks[@]}"; do
     bounds "$own"
@@ -316,7 +476,7 @@ connect() { # device (empty if it is not there yet), address: as the agent does,
 # Fail if the kernel connects no such network, or if it does not matter here: far from the CIDRs only its address may.
 announce() { # device (empty if it is not there yet), network, length -> number
   local last=$(($2 | 0xffffffff >> $3))
-  (($2 >> 24)) && { [[ $by_source ]] || (($2 <= highest && lowest <= last)); } || return
+  (($2 >> 24)) && { [[ $by_source ]] || (($2 <= last_expected && first_expected <= last)); } || return
   number=${number_of[$2/$3]-}
   if [[ ! $number ]]; then
     number=${#announced[@]}
@@ -325,16 +485,12 @@ announce() { # device (empty if it is not there yet), network, length -> number
     (($3 < 31)) && bring_to_local "$last"
     (($3 < 31)) && [[ $with_first ]] && bring_to_local "$2"
   fi
-  if [[ ! $1 ]]; then
-    absent[number]=yes
-  elif [[ "${announced_devs[number]} " != *" $1 "* ]]; then
-    announced_devs[number]+=" $1"
-  fi
+  [[ $1 ]] || absent[number]=yes
+  [[ ! $1 || "${announced_devs[number]} " == *" $1 "* ]] || announced_devs[number]+=" $1"
 }
 
-bring_to_local() { # address of the network `number`
-  own_at[$1]=${own_at[$1]-$number} edges[$1]=1 edges[$1 + 1]=1
-}
+# Address of the network `number`
+bring_to_local() { own_at[$1]=${own_at[$1]-$number} edges[$1]=1 edges[$1 + 1]=1; }
 
 # Succeed if an announced network may take an address from the answer of today, and set `number` to that of the network.
 # An answer stays if its route precedes the new one, or if every rule that looks up its table precedes those that look up
@@ -390,7 +546,7 @@ sends_as_now() { # answer: does the kernel choose the same source when the new a
 # Set fates[part] to the network that may take it by a device that is not allowed.
 find_taken() {
   local part dev
-  for part in "${!starts[@]}"; do
+  for ((part = 0; part < ipv4_parts; part++)); do
     may_take "${starts[part]}" "${plain[part]}" || continue
     # A packet from a new address may meet rules about which nobody can be asked yet.
     [[ $by_source || ${absent[number]-} ]] && fates[part]=$number
@@ -412,27 +568,28 @@ has_infiniband() {
 
 # --- the check
 
-# Cut the CIDRs: a part has its first address in starts, its last in ends and the number of its CIDR in cidr_of. A sparse
-# array has its indexes sorted.
+# Cut the CIDRs of the family: a part has its first address in starts, the one after its last in ends and the number of
+# its CIDR in cidr_of; addresses has the first for ip. A sparse array has its indexes sorted.
 cut_cidrs() {
-  local cidr points at=()
-  local -i i j n=0
-  for cidr in "${cidrs[@]}"; do
-    edge "$cidr"
-  done
-  points=("${!edges[@]}")
-  for i in "${!points[@]}"; do
-    at[points[i]]=$i
-  done
+  local points lows=() nexts=()
+  local -A at=()
+  local -i i j n=${#starts[@]}
   for i in "${!cidrs[@]}"; do
-    bounds "${cidrs[i]}"
-    for ((j = at[low]; points[j] <= high; j++)); do
-      cidr_of[n]=$i starts[n]=${points[j]} ends[n]=$((points[j + 1] - 1)) n+=1
+    # @if ipv6@
+    [[ $family${cidrs[i]} == @(4*:*|6+([!:])) ]] && continue
+    # @end@
+    edge "${cidrs[i]}"
+    lows[i]=$low nexts[i]=$next
+  done
+  sort_edges
+  for i in "${!points[@]}"; do at[${points[i]}]=$i; done
+  for i in "${!lows[@]}"; do
+    for ((j = ${at[${lows[i]}]}; j < ${at[${nexts[i]}]}; j++)); do
+      dotted "${points[j]}"
+      cidr_of[n]=$i starts[n]=${points[j]} ends[n]=${points[j + 1]} addresses[n]=$REPLY n+=1
     done
   done
 }
-
-declare -a cidr_of=() addresses=() starts=() ends=() plain=()
 
 # @if auto@
 read_fabric
@@ -440,36 +597,70 @@ read_fabric
 [[ $fabric_awaited ]] && fabric_notes=("warning: ${fabric_notes[0]}")
 [[ $fabric_on ]] || fabric_notes=()
 # @end@
-read_tables
+find_exit() { # -> expected, the devices by which packets must leave; default: the route that leads out there
+  local line dev
+  expected=("${given[@]}") default=''
+  # @if ipv6@
+  if ((family == 6)); then
+    sort_defaults "${defaults[@]}"
+    defaults=("${lines[@]}")
+    ((${#given[@]})) || find_exit_of_ipv6 || defaults=()
+  fi
+  # @end@
+  way=''
+  for line in "${defaults[@]}"; do
+    own_default "$line" && leads_out_as_expected && default=$line && break
+  done
+  [[ $default && ${#expected[@]} == 0 ]] && { devices_of "$default"; expected=("${devs[@]}"); }
+  expected_of[family]=${expected[*]} way_of[family]=$way
+  for dev in "${expected[@]}"; do permissions["$family/$dev"]=yes; done
+}
 
-if [[ $default && ${#expected[@]} == 0 ]]; then
-  devices_of "$default"
-  expected=("${devs[@]}")
-fi
-for dev in "${expected[@]}"; do
-  permissions["/$dev"]=yes
-done
-# @if auto list@
-((${#expected[@]})) && announce_fabric
-# @end@
-# Without any, it is unknown which device may carry anything.
-((${#expected[@]})) || allowed=()
-cut_cidrs
-for start in "${starts[@]}"; do
-  dotted "$start"
-  addresses+=("$REPLY")
+# shellcheck disable=SC2034 # Not every config needs all of them.
+by_source='' looked_up='' way='' all_fine=yes ipv4_parts=0 expected_of=() way_of=() ipv4_defaults=()
+declare -a cidr_of=() addresses=() starts=() ends=() plain=() blockers=()
+use_ipv4
+for family in "${families[@]}"; do
+  # @if ipv6@
+  ((family == 6)) && use_ipv6
+  # @end@
+  read_tables
+  ((family == 4)) && find_exit
+  # @if auto list@
+  ((family == 4 && ${#expected[@]})) && announce_fabric
+  # @end@
+  cut_cidrs
+  # shellcheck disable=SC2034
+  ((family == 4)) && ipv4_parts=${#starts[@]}
 done
 printf -v questions 'route get fibmatch %s uid 0\n' "${addresses[@]}"
+# @if ipv6@
+# Without a family ip shows those of IPv4.
+questions+=$'route show default\n'
+# @end@
 lookup "${questions%$'\n'}"
+# @if ipv6@
+# shellcheck disable=SC2034 # find_exit_of_ipv6 uses it by its name.
+ipv4_defaults=("${answers[@]:${#addresses[@]}}") answers=("${answers[@]:0:${#addresses[@]}}")
+use_ipv6
+find_exit
+stand_in
+# @end@
 plain=("${answers[@]}")
 if ((${#plain[@]} != ${#addresses[@]})); then
   answer="ip gave ${#plain[@]} answers to ${#addresses[@]} questions; the last is: ${plain[*]: -1}"
   cannot_prove
 fi
-all_fine=yes
-for one in "${plain[@]}"; do
+for part in "${!plain[@]}"; do
+  # @if ipv6@
+  speak "${starts[part]}"
+  # @end@
+  one=${plain[part]}
   [[ ${verdicts[${one#* }]-} == fine ]] || is_fine "$one" || all_fine=''
 done
+# @if ipv6@
+use_ipv4
+# @end@
 # @if auto list@
 ((${#announced[@]})) && find_taken
 # @end@
@@ -477,9 +668,8 @@ done
 printf -v notes '\n%s' "${fabric_notes[@]}"
 ((${#fabric_notes[@]})) || notes=''
 
-look_again() { # at all, after a wait
-  exec "$BASH" -p "$0" "$seconds" {never}<&-
-}
+# At all, after a wait.
+look_again() { exec "$BASH" -p "$0" "$seconds" {never}<&-; }
 
 # @if auto@
 # While addresses may come into the pool, no routes are a proof. Only the files are read meanwhile: large tables take
@@ -531,8 +721,7 @@ pass() {
 # A rule that selects by source gets the source that the kernel chose after the answer without one. The second answer
 # decides for a connected socket, the first for a datagram. Set sourced[part] to the first answer that is not fine.
 ask_by_source() {
-  local questions='' part dev source i
-  local -a parts=() asked=()
+  local questions='' part dev source sources i parts=() asked=()
   local -A seen=()
   for part in "${!plain[@]}"; do
     [[ ${fates[part]-} || ${plain[part]} == '!'* ]] && continue
@@ -548,47 +737,65 @@ ask_by_source() {
   lookup "${questions%$'\n'}"
   questions=''
   for i in "${!parts[@]}"; do
-    [[ ${answers[i]} =~ ' src '([0-9.]+) ]] || continue
-    part=${parts[i]} source=${BASH_REMATCH[1]}
-    [[ ${seen[$part $source]-} ]] && continue
-    seen[$part $source]=yes
-    asked+=("$part")
-    questions+="route get fibmatch ${addresses[part]} from $source uid 0"$'\n'
+    part=${parts[i]} sources=''
+    [[ ${answers[i]} =~ ' src '([0-9a-f.:]+) ]] && sources=${BASH_REMATCH[1]}
+    # @if ipv6@
+    ((part < ipv4_parts)) || sources_of "${plain[part]}"
+    # @end@
+    for source in $sources; do
+      [[ ${seen[$part $source]-} ]] && continue
+      seen[$part $source]=yes asked+=("$part")
+      questions+="route get fibmatch ${addresses[part]} from $source uid 0"$'\n'
+    done
   done
   [[ $questions ]] || return 0
   lookup "${questions%$'\n'}"
+  # @if ipv6@
+  use_ipv6
+  stand_in
+  # @end@
   for i in "${!asked[@]}"; do
     part=${asked[i]}
+    # @if ipv6@
+    speak "${starts[part]}"
+    # @end@
     is_fine "${answers[i]}" || sourced[part]=${sourced[part]-${answers[i]}}
     # @if auto list@
-    [[ ! ${fates[part]-} ]] && may_take "${starts[part]}" "${answers[i]}" sourced && fates[part]=$number
+    ((part < ipv4_parts)) && [[ ! ${fates[part]-} ]] && may_take "${starts[part]}" "${answers[i]}" sourced && fates[part]=$number
     # @end@
   done
 }
 
 # Find the most specific route or rule that refuses an address: the kernel answers only with an error number.
 blocker_of() { # address, the kernel's message -> REPLY
-  local line word found='' size=$((1 << 33)) address=$1
+  local line word length found='' longest=-1
   for line in "${blockers[@]}"; do
+    [[ $line == "$family "* ]] || continue
+    line=${line#* }
     # For an 'unreachable' rule, the kernel's message is that for 'no route'.
     [[ $2 == 'Network is unreachable' && $line != [0-9]*:*unreachable* ]] && continue
     word=${line#* }
-    [[ $line == [0-9]*:* ]] && word=0.0.0.0/0
+    [[ $line == [0-9]*:* ]] && word=default
     [[ $line == [0-9]*:*' to '* ]] && word=${line##*' to '}
-    bounds "${word%% *}"
-    ((low <= address && address <= high && high - low < size)) && found=$line && size=$((high - low))
+    word=${word%% *} length=128
+    [[ $word == */* ]] && length=${word#*/}
+    [[ $word == default ]] && length=0
+    bounds "$word"
+    holds "$1" && ((length > longest)) && found=$line longest=$length
   done
   REPLY=${found%"${found##*[! ]}"}
 }
 
-report() { # number of the cidr, first, last, answer: adds a finding
-  local kind first by='' dev route=$4 cidr=${cidrs[$1]}
+report() { # number of the cidr, first address, the one after the last, answer: adds a finding
+  # @if ipv6@
+  speak "$2"
+  # @end@
+  local kind range='' by='' dev route=$4 cidr=${cidrs[$1]}
   case $4 in
     '!'*)
       kind=blocked
       [[ $4 == '!Network is unreachable' ]] && kind=no-route
-      blocker_of "$2" "${4#!}"
-      route=$REPLY
+      blocker_of "$2" "${4#!}" && route=$REPLY
       ;;
     # @if auto list@
     'announced '*)
@@ -601,11 +808,16 @@ report() { # number of the cidr, first, last, answer: adds a finding
       devices_of "$4"
       # It is not fine, so one of them is a dead end if all are allowed.
       by=${devs[*]} kind='dead-end'
-      for dev in "${devs[@]}"; do
-        is_allowed "$dev" || kind=overlap
-      done
+      for dev in "${devs[@]}"; do is_allowed "$dev" || kind=overlap; done
       ((${#expected[@]})) || kind=unknown-exit
       [[ $4 == 'local '* ]] && kind='local'
+      # @if ipv6@
+      for dev in ' pref '[a-z]+ ' expires '[0-9]+sec; do
+        [[ $family == 6 && $route =~ $dev ]] && route=${route/"${BASH_REMATCH[0]}"/}
+      done
+      # Before a list ip leaves no space.
+      [[ $route == *[!\ ]\\$'\t'* ]] && route=${route/\\$'\t'/ }
+      # @end@
       # A backslash and a tab precede each next hop; its state is not shown, as in the proof.
       route=${route//\\$'\t'/} route=${route% }
       if [[ $4 == *\\$'\t'* ]]; then
@@ -616,26 +828,32 @@ report() { # number of the cidr, first, last, answer: adds a finding
   esac
   # The kernel names it only once a rule of the node was changed.
   route=${route//' table local'/}
-  dotted "$2" && first=$REPLY
-  dotted "$3"
-  bad[$1]=yes kinds[$kind]=yes
+  before "$3"
+  for dev in "$2" "$REPLY"; do
+    dotted "$dev"
+    # @if ipv6@
+    [[ $family == 6 ]] && shorten
+    # @end@
+    range+=-$REPLY
+  done
+  bad[$1]=$cidr kinds[$kind]=yes ill=${ill:-$2}
   # Sorted by CIDR, then by order of discovery. Appending to one text would copy it for each finding.
-  findings[$1 << 32 | ${#findings[@]}]="$cidr${names[$cidr]:+ (${names[$cidr]})}: $kind $first-$REPLY\
+  findings[$1 << 32 | ${#findings[@]}]="$cidr${names[$cidr]:+ (${names[$cidr]})}: $kind ${range:1}\
 ${by:+ by ${by// /,}}${route:+ ($route)}"
 }
 
 # Judge the parts; adjacent ones with the same answer are one finding.
 judge() {
-  local -i part first=0 last=0
-  local new answer='' of=''
+  local part first='' last='' new answer='' of=''
   for part in "${!addresses[@]}"; do
+    # @if ipv6@
+    speak "${starts[part]}"
+    # @end@
     new=${sourced[part]-}
     [[ $new ]] || is_fine "${plain[part]}" || new=${plain[part]}
     new=${fates[part]+announced }${fates[part]-$new}
-    if [[ $new && $new == "$answer" && ${cidr_of[part]} == "$of" ]] && ((starts[part] == last + 1)); then
-      last=${ends[part]}
-      continue
-    fi
+    [[ $new && $new == "$answer" && ${cidr_of[part]} == "$of" && ${starts[part]} == "$last" ]] \
+      && last=${ends[part]} && continue
     [[ $answer ]] && report "$of" "$first" "$last" "$answer"
     answer=$new
     [[ $new ]] && first=${starts[part]} last=${ends[part]} of=${cidr_of[part]}
@@ -645,10 +863,10 @@ judge() {
 
 may_heal() { # -> REPLY: the finding, or its cause, that may go by itself
   local dev
-  REPLY='table main has no IPv4 default route'
+  REPLY="table main has no IPv$family default route"
   ((${#expected[@]})) || return 0
   [[ ${kinds[local]-}${kinds[blocked]-}${kinds[announced]-} ]] && return 1
-  look 'link show' || return
+  family=4 look 'link show' || return
   for dev in "${expected[@]}"; do
     REPLY="there is no network device $dev"
     [[ $answer == *": $dev"[:@]* ]] || return 0
@@ -664,9 +882,14 @@ explain() { # -> REPLY
   way="expected: ${way:-dev ${REPLY//, / or }, by which no default route leads out}"
   if ((!${#expected[@]})); then
     way='To give it one, see the log of its DHCP client, or its network configuration'
-    text="the node has no IPv4 default route, so nothing leads to ${cidrs[*]}"
-    [[ ${!kinds[*]} == no-route ]] || text="the node has no IPv4 default route and the config names no expectedDevs, \
-so it is unknown where ${cidrs[*]} should leave:"
+    text="the node has no IPv$family default route"
+    # @if ipv6@
+    [[ $family == 6 && ${!kinds[*]} != no-route ]] && way='Name the device in expectedDevs' \
+      && text='neither the IPv4 default route nor those of IPv6 name one device'
+    # @end@
+    REPLY=" and the config names no expectedDevs, so it is unknown where ${bad[*]} should leave:"
+    [[ ${!kinds[*]} == no-route ]] && REPLY=", so nothing leads to ${bad[*]}"
+    text+=$REPLY
   fi
   printf -v REPLY '\n  %s' "${findings[@]:0:most}"
   ((${#findings[@]} > most)) && REPLY+=$'\n'"  and $((${#findings[@]} - most)) more in $detected"
@@ -674,13 +897,17 @@ so it is unknown where ${cidrs[*]} should leave:"
 }
 
 declare -A kinds=()
-declare -a findings=() bad=() sourced=()
+# ill: the first address that has a finding
+findings=() bad=() sourced=() ill=''
 [[ $by_source ]] && ask_by_source
 # @if auto@
 ((${#fates[@]})) && date_fabric_source
 # @end@
 judge
 ((${#findings[@]})) || pass
+# @if ipv6@
+speak "$ill"
+# @end@
 ((seconds < waits)) && may_heal && wait_a_second "$REPLY" && look_again
 explain
 printf -v lines '%s\n' "${findings[@]}"

@@ -64,9 +64,7 @@ read_pool() { # -> fabric_macs, fabric_addresses
   is_readable "$fabric_pool" || return
   parse_records || read_odd_records || return
   for i in "${!keys[@]}"; do
-    case ${keys[i]} in
-      IPoIB_Data | NdDriverVersion) [[ ${found[${keys[i]}]+yes} ]] || found[${keys[i]}]=${values[i]} ;;
-    esac
+    [[ ${keys[i]} != @(IPoIB_Data|NdDriverVersion) || ${found[${keys[i]}]+yes} ]] || found[${keys[i]}]=${values[i]}
   done
   [[ ! ${found[NdDriverVersion]-} ]] \
     || refuse "NdDriverVersion in $fabric_pool selects a driver that takes no addresses from there" || return
@@ -141,11 +139,8 @@ parse_pairs() { # value of IPoIB_Data, its name -> fabric_macs, fabric_addresses
     octets=($value)
     ((address = octets[0] << 24 | octets[1] << 16 | octets[2] << 8 | octets[3]))
     [[ ${#mac} == 12 && $mac != *[!0-9A-F]* ]] || mac=''
-    if ((address)); then
-      fabric_macs+=("$mac") fabric_addresses+=("$address")
-    else
-      invalid+=", $number"
-    fi
+    ((address)) || { invalid+=", $number" && continue; }
+    fabric_macs+=("$mac") fabric_addresses+=("$address")
   done
   [[ $invalid ]] && fabric_notes+=("$2 has no IPv4 address in these of its pairs, which do not count: ${invalid#, }")
   ((${#fabric_addresses[@]})) || refuse "$2 has no addresses"

@@ -7,14 +7,17 @@
 # Exits 0 if every route below is in force and no other route has our protocol number. Otherwise it exits 1, keeps the
 # changes that succeeded, and logs the reason for each route. It waits for a default route, a device or an address that
 # may be late. A foreign route in the place of ours stays after it, and decides again once ours is removed.
-set -u
-set -f # ip's output has no patterns for file names.
+# ip's output has no patterns for file names.
+set -fu
 export LC_ALL=C
 
 # As ip prints them, in its order; a ? is looked up in the default routes.
-count=@COUNT@
-routes='
-@ROUTES@'
+routes_of=([4]='
+@ROUTES@')
+# @if ipv6@
+routes_of[6]='
+@ROUTES6@'
+# @end@
 
 # @SHARED@
 
@@ -24,31 +27,26 @@ told=$folder/static-routes.told
 declare -A absent=() # The routes that were not in force in this run.
 declare -A hidden=() # The foreign route that decided before, by ours.
 declare -A why=()    # The refusal of a route, or of a deletion.
+families=("${!routes_of[@]}") # Those that are still to be looked at.
+total=0 settled='' verdict='' # Of the families that were: the number of routes, the routes, and what is wrong.
 
 # Report and exit. The journal does not get a verdict twice, so a line says which routes are in force again.
 finish() { # exit status, priority, verdict
   local line repaired=()
   for line in "${!hidden[@]}"; do
-    [[ ${why["$line"]-} ]] || tell 4 "foreign route '${hidden["$line"]}' is hidden by '$line'; it decides again when ours is removed"
+    [[ ${hidden["$line"]} ]] && tell 4 "foreign route '${hidden["$line"]}' is hidden by '$line'; it decides again when ours is removed"
   done
   last_told "$told"
   if ((${#absent[@]})) && [[ $last == "$3" ]]; then
-    for line in "${todo[@]}"; do
-      absent["$line"]=''
-    done
-    split "$wanted"
-    for line in "${lines[@]}"; do
-      [[ ${absent["$line"]-} ]] && repaired+=("$line")
-    done
+    split "$settled"
+    for line in "${lines[@]}"; do [[ ${absent["$line"]-} ]] && repaired+=("$line"); done
     ((${#repaired[@]})) && tell 4 "repaired: + ${repaired[0]}${repaired[1]+, and $((${#repaired[@]} - 1)) more}"
   fi
   tell_verdict "$told" "$2" "$3"
   exit "$1"
 }
 
-cannot() {
-  finish 1 3 "cannot see or change routes: $answer"
-}
+cannot() { finish 1 3 "cannot see or change routes: $answer"; }
 
 # Replace an unknown part in `wanted`, before another word or at the end of a line.
 complete() { # unknown part, value
@@ -56,44 +54,83 @@ complete() { # unknown part, value
   wanted=${wanted//"$1 "/"$2 "}
 }
 
+# Take our standing routes for those of `wanted` that no default route completes: the first of a place, if it has the named
+# parts. Fail if one is not there.
+keep() { # unknown part
+  local -A first=() stands=()
+  local line name text
+  look "route show table main proto $protocol" || cannot
+  split "$answer"
+  for line in "${lines[@]}"; do
+    parse_route "$line"
+    [[ ! $elsewhere && ! ${first["$destination $metric"]-} ]] || continue
+    first["$destination $metric"]=yes name=''
+    [[ $kind == unicast && $rest != *' nexthop '* ]] || continue
+    ((metric)) && name=" metric $metric"
+    text=$destination$rest$name
+    stands["$destination via ${hop_gateway[0]:-?} dev ?$name"]=$text
+    stands["$destination via ? dev ${hop_dev[0]}$name"]=$text
+    stands["$destination via ? dev ?$name"]=$text
+  done
+  split "$wanted"
+  wanted=$'\n'
+  for line in "${lines[@]}"; do
+    [[ "$line " == *"$1 "* ]] && line=${stands["$line"]-$line}
+    wanted+=$line$'\n'
+  done
+  [[ $wanted != *"$1"[$' \n']* ]]
+}
+
 # Set `wanted` to the routes, with the unknown parts taken from the default routes, lowest metric first; set `missing` to
 # the reason if they do not have one.
 resolve() {
   local -A by_dev=()
-  local line i dev first_dev=''
+  local line i dev first_dev='' expected=() defaults=() ipv4_defaults=()
   wanted=$routes missing=''
   [[ $routes == *\?* ]] || return 0
   look 'route show table main exact default' || cannot
   split "$answer"
+  # @if ipv6@
+  [[ $family == 6 ]] && sort_defaults "${lines[@]}"
+  # @end@
   for line in "${lines[@]}"; do
     own_default "$line" || continue
     for i in "${!hop_dev[@]}"; do
       dev=${hop_dev[i]}
-      [[ $first_dev || ${hop_dead[i]} ]] || first_dev=$dev
-      # `via inet6 ADDRESS` is a gateway of the other family. The slash is for a device with the name @ or *.
-      [[ ${hop_gateway[i]} == inet6 || -n ${by_dev["/$dev"]+set} ]] && continue
+      [[ $first_dev || ${hop_state[i]} == dead ]] || first_dev=$dev
+      # The slash is for a device with the name @ or *.
+      [[ -n ${by_dev["/$dev"]+set} ]] && continue
       by_dev["/$dev"]=" dev $dev scope link"
+      # @if ipv6@
+      [[ $family == 6 ]] && by_dev["/$dev"]=" dev $dev"
+      # @end@
       [[ ${hop_gateway[i]} ]] && by_dev["/$dev"]=" via ${hop_gateway[i]} dev $dev${hop_onlink[i]}"
     done
   done
+  # @if ipv6@
+  if [[ $family == 6 && $first_dev ]]; then
+    # A router in the fabric may advertise a better default route: by it, the check would find ours.
+    defaults=("${lines[@]}")
+    family=4 look 'route show table main exact default' || cannot
+    split "$answer"
+    ipv4_defaults=("${lines[@]}")
+    find_exit_of_ipv6 && [[ ${by_dev["/$expected"]+set} ]] && first_dev=$expected
+  fi
+  # @end@
   if [[ $wanted == *' dev ?'* ]]; then
-    if [[ ! $first_dev ]]; then
-      missing='table main has no IPv4 default route'
-      return
-    fi
+    [[ $first_dev ]] || keep ' dev ?' || { missing="table main has no IPv$family default route" && return; }
     complete ' dev ?' " dev $first_dev"
   fi
   while [[ $wanted == *' via ? dev '* ]]; do
-    dev=${wanted#*' via ? dev '}
-    dev=${dev%%[ $'\n']*}
-    if [[ -z ${by_dev["/$dev"]+set} ]]; then
-      missing="no IPv4 default route leaves by $dev, so it has no gateway there"
+    dev=${wanted#*' via ? dev '} dev=${dev%%[ $'\n']*}
+    if [[ -z ${by_dev["/$dev"]+set} ]] && ! keep " via ? dev $dev"; then
+      missing="no IPv$family default route leaves by $dev, so it has no gateway there"
       # No DHCP lease creates a device, but a driver may be late.
-      ask "link show dev $dev" -force || cannot
+      family=4 ask "link show dev $dev" -force || cannot
       [[ $answer == *'does not exist'* ]] && missing="there is no network device $dev; correct its 'dev'"
       return
     fi
-    complete " via ? dev $dev" "${by_dev["/$dev"]}"
+    complete " via ? dev $dev" "${by_dev["/$dev"]-}"
   done
 }
 
@@ -108,6 +145,9 @@ carry_out() { # commands
   lines=("${lines[@]%% *}")
   ((count)) && printf -v line '\nroute get fibmatch %s' "${lines[@]%/*}" && commands+=$line
   ask "$commands" -force || cannot
+  # @if ipv6@
+  answer=${answer//' pref medium'/}
+  # @end@
   answer=${answer// $'\n'/$'\n'}
   local IFS=$'\36'
   # shellcheck disable=SC2206 # Split at the answers to `end`; thirty times as fast as %% and #.
@@ -118,8 +158,7 @@ carry_out() { # commands
   for line in "${lines[@]}"; do
     if [[ $line == 'Command failed -:'* ]]; then
       line=${line##*:}
-      line=${!line#route add }
-      line=${line#route prepend }
+      line=${!line#route add } line=${line#route prepend }
       why["${line%" proto $protocol"}"]=$said said=''
     else
       said+=${said:+; }$line
@@ -128,18 +167,31 @@ carry_out() { # commands
   if [[ $standing == *$'\n'[A-Z]* ]]; then # A message: the table changed while it was read.
     look "route show table all proto $protocol" || cannot
     standing=$'\n'${answer// $'\n'/$'\n'} answer=''
+    # @if ipv6@
+    standing=${standing//' pref medium'/}
+    # @end@
   fi
   # Answers name the protocol, a list of one protocol does not.
   line=${answer//" proto $protocol"/}
   [[ $standing == "$wanted" && $line == "${wanted:1}" ]] && ((${#answer} - ${#line} == count * (7 + ${#protocol})))
 }
 
-resolve
-[[ ! $missing ]] && carry_out && finish 0 5 "routes in force: $count"
+# Look at one family after the other; fail at the first that is not right.
+all_right() {
+  while ((${#families[@]})); do
+    family=${families[0]} families=("${families[@]:1}") routes=${routes_of[$family]} todo=() surplus=()
+    count=${routes//[!$'\n']/} count=$((${#count} - 1)) total=$((total + count))
+    resolve
+    [[ ! $missing ]] && carry_out || return
+    settled+=$wanted
+  done
+}
+
+all_right && finish 0 5 "routes in force: $total"
 
 # --- bash reads on if something has to change
 
-todo=() surplus=() # Routes that are not the first of their place; deletions of our routes that are not wanted.
+# todo: routes that are not the first of their place; surplus: deletions of our routes that are not wanted.
 # By destination and metric, the place of a route:
 declare -A want=()  # The rest of the wanted route.
 declare -A first=() # Whose the first route is, but for those of `stale`: `ours` if it is the wanted one, or `foreign`.
@@ -161,6 +213,9 @@ deletion() {
 # Compare `wanted` with `standing` and with the routes in the wanted places; fill the variables above.
 survey() {
   local -A hides=() near=()
+  # @if ipv6@
+  local -A held=()
+  # @end@
   local line key questions='' i asked keys=()
   todo=() surplus=() want=() first=() own=() alike=() stale=()
   split "$wanted"
@@ -187,6 +242,12 @@ survey() {
     [[ ${near["${line%% *}"]-} || $line == [a-z]* ]] || continue
     parse_route "$line"
     key="$destination $metric"
+    # @if ipv6@
+    # The kernel merges gateways that are added beside another one; a route for a source hides those for all.
+    [[ $elsewhere == ' from '* ]] && held["$destination"]="'${line% }' hides every other route to this destination"
+    [[ $family == 6 && ($mark != "$protocol" || $line == *\\$'\t'*) ]] && [[ ! ${alike["$key"]-} ]] \
+      && held["$key"]=${held["$key"]-"'${line% }' has this destination and metric, and no IPv6 route can precede it"}
+    # @end@
     [[ ${want["$key"]-} && ! $elsewhere ]] || continue
     deletion
     if [[ $mark != "$protocol" ]]; then
@@ -204,6 +265,10 @@ survey() {
   done
   for i in "${!asked[@]}"; do
     line=${asked[i]} key=${keys[i]}
+    # @if ipv6@
+    held["$key"]=${held["${key% *}"]-${held["$key"]-}}
+    [[ ${held["$key"]} ]] && todo+=("$line") absent["$line"]=yes why["$line"]=${held["$key"]} own["$key"]=held && continue
+    # @end@
     if [[ ${first["$key"]-} == ours && ${alike["$key"]} != *$'\n'*$'\n' ]]; then
       split "${stale["$key"]-}"
       surplus+=("${lines[@]}")
@@ -233,6 +298,11 @@ change() {
     if [[ ${alike["$key"]-} ]]; then
       split "${alike["$key"]}"
       moves+=("${lines[@]}" "route prepend $line proto $protocol")
+    # @if ipv6@
+    elif [[ $family == 6 ]]; then
+      split "${stale["$key"]-}"
+      moves+=("${lines[@]}" "route add $line proto $protocol")
+    # @end@
     elif [[ ${first["$key"]-}${stale["$key"]-} ]]; then
       adds+=("route prepend $line proto $protocol")
     else
@@ -253,11 +323,13 @@ converge() {
   local -A stands=()
   local last='' round line adds=()
   split "$standing"
-  for line in "${lines[@]}"; do
-    stands["$line"]=yes stands["${line%% *}"]=yes
-  done
+  for line in "${lines[@]}"; do stands["$line"]=yes stands["${line%% *}"]=yes; done
   split "$wanted"
   for line in "${lines[@]}"; do
+    # @if ipv6@
+    # Another route may hide it or merge with it, so the places are read first.
+    [[ $family == 6 ]] && continue
+    # @end@
     [[ ${stands["$line"]-} ]] && continue
     absent["$line"]=yes
     # The kernel would refuse it beside an earlier one of ours.
@@ -279,30 +351,43 @@ reason_to_wait() {
   REPLY=$missing
   [[ $missing ]] && return
   for line in "${todo[@]}"; do
-    case ${why["$line"]-} in
-      *'Network is '* | *'No route to host'* | *'No such device'* | *'Cannot find device'* | *'is not up'* | *'invalid gateway'*)
-        REPLY="$line: ${why["$line"]}"
-        return
-        ;;
-    esac
+    [[ ${why["$line"]-} == *@('Network is '|'No route to host'|'No such device'|'Cannot find device'|'is not up'|'invalid gateway')* ]] \
+      && REPLY="$line: ${why["$line"]}" && return
   done
 }
 
-while true; do
-  [[ ! $missing ]] && converge && todo=() && finish 0 5 "routes in force: $count"
-  reason_to_wait
-  { [[ $REPLY ]] && wait_a_second "$REPLY"; } || break
-  resolve
-  [[ $missing ]] || carry_out
-done
+# Note what is wrong with this family in the end.
+judge() {
+  local line what=route
+  # @if ipv6@
+  [[ $family == 6 ]] && what='IPv6 route'
+  # @end@
+  if [[ $missing ]]; then
+    todo=() surplus=() line="no $what was changed: $missing"
+    [[ $missing == *'default route'* ]] && line+="; see the log of the DHCP client or the network configuration"
+    verdict+=$line$'\n'
+  fi
+  for line in "${todo[@]}"; do
+    absent["$line"]=''
+    [[ ${why["$line"]-} ]] && hidden["$line"]=''
+    verdict+="refused: $line: ${why["$line"]-it is not in force, although ip reported no error}"$'\n'
+  done
+  for line in "${surplus[@]}"; do
+    verdict+="cannot be removed: $line: ${why["$line"]-it is still there}"$'\n'
+  done
+  settled+=$wanted
+}
 
-verdict=''
-[[ $missing ]] && todo=() surplus=() verdict="no route was changed: $missing"
-[[ $missing == *'default route'* ]] && verdict+="; see the log of the DHCP client or the network configuration"
-for line in "${todo[@]}"; do
-  verdict+="refused: $line: ${why["$line"]-it is not in force, although ip reported no error}"$'\n'
+while true; do
+  while true; do
+    [[ ! $missing ]] && converge && todo=() surplus=() && break
+    reason_to_wait
+    { [[ $REPLY ]] && wait_a_second "$REPLY"; } || break
+    resolve
+    [[ $missing ]] || carry_out
+  done
+  judge
+  all_right && break
 done
-for line in "${surplus[@]}"; do
-  verdict+="cannot be removed: $line: ${why["$line"]-it is still there}"$'\n'
-done
-finish 1 3 "${verdict%$'\n'}"
+[[ $verdict ]] && finish 1 3 "${verdict%$'\n'}"
+finish 0 5 "routes in force: $total"

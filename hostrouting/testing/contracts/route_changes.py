@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import errno
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import pytest
 
 from hostrouting.exceptions import LinkNotFoundError, RouteRejectedError
-from hostrouting.net.addresses import Address
+from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.changes import RouteChange
-from hostrouting.net.routes import SCOPE_LINK, ObservedRoute, Route
+from hostrouting.net.routes import SCOPE_LINK, ObservedRoute
 from hostrouting.testing.contracts.routes import (
+    BY_SOURCE,
     MULTIPATH,
     RouteReadingContract,
     arrange,
@@ -25,8 +26,6 @@ from hostrouting.testing.contracts.routes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hostrouting.host import RouteBackend
     from hostrouting.net.routes import Extra
     from hostrouting.testing.node import Node
@@ -40,17 +39,49 @@ THEIRS: Final = "9.0.0.0/8 via 10.224.0.9 dev eth0 proto dhcp"
 OTHERS: Final = "9.0.0.0/8 via 10.224.0.8 dev eth0"
 ON_LINK: Final = "9.0.0.0/8 dev eth0 proto 142 scope link"
 OFF_LINK: Final = "8.0.0.0/8 via 192.0.2.1 dev eth0 proto 142"
+IPV6_OURS: Final = "fd00:9::/32 via fd00:1::1 dev eth0 proto 142 metric 1"
+IPV6_ON_LINK: Final = "fd00:9::/32 dev ib0 metric 1"
+IPV6_OTHERS: Final = "fd00:9::/32 via fd00:a::9 dev ib0 metric 1"
+IPV6_OFF_LINK: Final = "fd00:8::/32 via fd00:99::1 dev eth0 proto 142 metric 1"
 #: ON_LINK, as a removal names it.
 ABSENT: Final = ObservedRoute(9 << 24, 8, dev="eth0", protocol=142, scope=SCOPE_LINK)
-#: Additions beside THEIRS, and the errno, by the reason of the refusal.
+#: By the family, additions beside THEIRS (of IPv6: beside IPV6_OTHERS), and the errno of their refusal.
 REFUSED: Final = {
-    "occupied place": (_add, "9.0.0.0/8 via 172.16.0.9 dev ib0 proto 142", errno.EEXIST),
-    "connected route": (_add, "172.16.0.0/16 via 10.224.0.1 dev eth0", errno.EEXIST),
-    "existing route before": (_prepend, THEIRS, errno.EEXIST),
-    "existing route behind": (_append, THEIRS, errno.EEXIST),
-    "gateway off the link": (_add, OFF_LINK, errno.ENETUNREACH),
-    "device that is down": (_add, "8.0.0.0/8 dev down0", errno.ENETDOWN),
-    "foreign source address": (_add, "8.0.0.0/8 dev eth0 src 10.224.0.99", errno.EINVAL),
+    IPV4: [
+        (_add, "9.0.0.0/8 via 172.16.0.9 dev ib0 proto 142", errno.EEXIST),
+        (_add, "172.16.0.0/16 via 10.224.0.1 dev eth0", errno.EEXIST),
+        (_prepend, THEIRS, errno.EEXIST),
+        (_append, THEIRS, errno.EEXIST),
+        (_add, OFF_LINK, errno.ENETUNREACH),
+        (_add, "8.0.0.0/8 dev down0", errno.ENETDOWN),
+        (_add, "8.0.0.0/8 dev eth0 src 10.224.0.99", errno.EINVAL),
+    ],
+    IPV6: [
+        (_add, IPV6_OURS, errno.EEXIST),
+        (_add, IPV6_ON_LINK, errno.EEXIST),
+        (_add, "fd00:a::/64 via fd00:1::1 dev eth0 metric 256", errno.EEXIST),
+        (_add, IPV6_OFF_LINK, errno.EHOSTUNREACH),
+        (_add, "fd00:8::/32 dev down0 metric 1", errno.ENETDOWN),
+        (_add, "fd00:8::/32 dev eth0 src fd00:1::99 metric 1", errno.EINVAL),
+    ],
+}
+#: By the family, what the tests of both take.
+_OURS: Final = {IPV4: OURS, IPV6: IPV6_OURS}
+_NEAR: Final = {IPV4: ON_LINK, IPV6: "fd00:9::/32 dev eth0 proto 142"}
+_OFF_LINK: Final = {IPV4: OFF_LINK, IPV6: IPV6_OFF_LINK}
+_FOREIGN: Final = {
+    IPV4: [
+        route("9.1.0.0/16 via 10.224.0.9 dev eth0 metric 77 proto bgp"),
+        route("unreachable 9.3.0.0/16 table 99"),
+        route("9.2.0.0/16 dev eth0 proto dhcp src 10.224.0.4"),
+        MULTIPATH[IPV4],
+    ],
+    IPV6: [
+        route("fd00:9::/32 via fd00:1::9 dev eth0 metric 9 src fd00:1::4"),
+        route("prohibit fd00:9::/48 metric 3"),
+        MULTIPATH[IPV6],
+        BY_SOURCE,
+    ],
 }
 
 
@@ -61,6 +92,16 @@ def metrics(kind: int, value: int) -> Extra:
 
 class RouteBackendContract(RouteReadingContract):
     """Each test has a fresh `node` with a loopback device that is up, and nothing else; `backend` sees that node."""
+
+    def _refused(self, backend: RouteBackend, *changes: RouteChange) -> RouteRejectedError:
+        """Apply a batch that must be refused; assert that nothing changed."""
+        before = [*map(backend.routes, backend.families)]
+        with pytest.raises(RouteRejectedError) as caught:
+            backend.apply(changes)
+        assert [*map(backend.routes, backend.families)] == before
+        assert caught.value.rolled_back
+        assert caught.value.left_behind == []
+        return caught.value
 
     # --- applying
 
@@ -77,7 +118,7 @@ class RouteBackendContract(RouteReadingContract):
         wanted = [
             *map(route, ["blackhole 9.1.0.0/16", "9.2.0.0/16 dev ib0 table 1000"]),
             route("default via 10.224.0.1 dev eth0 metric 9"),
-            attrs.evolve(MULTIPATH, network=9 << 24 | 3 << 16, prefix_length=16),
+            attrs.evolve(MULTIPATH[IPV4], network=9 << 24 | 3 << 16, prefix_length=16),
             attrs.evolve(route("9.4.0.0/16 via 1.0.0.0 dev ib0"), onlink=True),
             attrs.evolve(route("9.5.0.0/16 dev ib0"), tos=8),
         ]
@@ -91,16 +132,16 @@ class RouteBackendContract(RouteReadingContract):
         backend.apply([_add(route(text)) for text in texts])
         assert shown(backend, protocol=142) == texts[::-1]
 
-    def test_exactly_the_named_route_is_removed(self, eth0: Node, backend: RouteBackend) -> None:
-        """Another metric, protocol or table at the same destination stays; an empty batch removes nothing."""
-        text = f"{ON_LINK} metric 5"
-        arrange(eth0, text.replace("142", "static"), text, f"{ON_LINK} metric 7", f"{text} table 88")
-        before = backend.routes()
-        gone = find(backend, text)
+    def test_exactly_the_named_route_is_removed(self, world: Node, family: int, backend: RouteBackend) -> None:
+        """Another metric, protocol, device or table at the same destination stays; an empty batch removes nothing."""
+        ours = f"{_NEAR[family]} metric 5"
+        arrange(world, ours.replace("eth0 proto 142", "ib0 proto static"), ours, f"{ours}7", f"{ours} table 88")
+        before = backend.routes(family)
         backend.apply([])
-        assert backend.routes() == before
+        assert backend.routes(family) == before
+        gone = find(backend, ours)
         backend.apply([_remove(gone)])
-        assert backend.routes() == [one for one in before if one != gone]
+        assert backend.routes(family) == [one for one in before if one != gone]
 
     def test_a_replacement_takes_the_named_route_alone(self, eth0: Node, backend: RouteBackend) -> None:
         """Of several routes in one place the others stay, even if one of them is the first."""
@@ -134,17 +175,18 @@ class RouteBackendContract(RouteReadingContract):
         backend.apply([_remove(find(backend, THEIRS))])
         assert deciding(backend, "9.1.1.1") == OURS
 
-    def test_what_was_read_can_be_put_back(self, eth0: Node, backend: RouteBackend) -> None:
-        """Foreign routes of every kind, removed and added again from a reading, are the same routes."""
-        arrange(eth0, "9.1.0.0/16 via 10.224.0.9 dev eth0 metric 77 proto bgp", "unreachable 9.3.0.0/16 table 99")
-        arrange(eth0, "9.2.0.0/16 dev eth0 proto dhcp src 10.224.0.4")
-        eth0.insert_route(MULTIPATH)
-        before = backend.routes()
-        foreign = [one for one in before if one.network >> 24 == 9]
+    def test_what_was_read_can_be_put_back(self, world: Node, family: int, backend: RouteBackend) -> None:
+        """Foreign routes of every kind, removed and added again from a reading or by a rollback, are the same."""
+        usual = backend.routes(family)
+        for one in _FOREIGN[family]:
+            world.insert_route(one)
+        before = backend.routes(family)
+        foreign = [one for one in before if one not in usual]
+        self._refused(backend, *map(_remove, foreign), _add(route(_OFF_LINK[family])))
         backend.apply([*map(_remove, foreign)])
-        assert backend.routes() == [one for one in before if one not in foreign]
+        assert backend.routes(family) == usual
         backend.apply([_add(one.to_route()) for one in foreign])
-        assert backend.routes() == before
+        assert backend.routes(family) == before
 
     def test_unknown_attributes_are_kept(self, eth0: Node, backend: RouteBackend) -> None:
         """An attribute that a backend does not understand is installed, read and removed with its route."""
@@ -166,31 +208,26 @@ class RouteBackendContract(RouteReadingContract):
 
     # --- refusals
 
-    def _refused(self, backend: RouteBackend, *changes: RouteChange) -> RouteRejectedError:
-        """Apply a batch that must be refused; assert that nothing changed."""
-        before = backend.routes()
-        with pytest.raises(RouteRejectedError) as caught:
-            backend.apply(changes)
-        assert backend.routes() == before
-        assert caught.value.rolled_back
-        assert caught.value.left_behind == []
-        return caught.value
+    def test_each_reason_has_its_errno(self, world: Node, family: int, backend: RouteBackend) -> None:
+        """An addition never overwrites a route, whoever owns it, and a route is not moved within its place.
 
-    @pytest.mark.parametrize(("verb", "wanted", "number"), REFUSED.values(), ids=REFUSED)
-    def test_each_reason_has_its_errno(
-        self, eth0: Node, backend: RouteBackend, verb: Callable[[Route], RouteChange], wanted: str, number: int
+        No addition makes one IPv6 route of two.
+        """
+        world.add_link("down0", up=False)
+        arrange(world, {IPV4: THEIRS, IPV6: IPV6_OTHERS}[family])
+        for verb, wanted, number in REFUSED[family]:
+            error = self._refused(backend, verb(route(wanted)))
+            told = [(refusal.change, refusal.errno) for refusal in error.refusals]
+            assert told == [(str(verb(route(wanted))), number)]
+            assert error.errno == number
+
+    @pytest.mark.parametrize("detail", [{"metric": 2}, {"protocol": 4}, {"gateway": None}, {"dev": "ib0"}])
+    def test_removing_what_is_not_there_is_esrch(
+        self, world: Node, family: int, backend: RouteBackend, detail: dict[str, Any]
     ) -> None:
-        """An addition never overwrites a route, whoever owns it, and a route is not moved within its place."""
-        eth0.add_link("down0", up=False)
-        arrange(eth0, THEIRS)
-        error = self._refused(backend, verb(route(wanted)))
-        assert [(refusal.change, refusal.errno) for refusal in error.refusals] == [(str(verb(route(wanted))), number)]
-        assert error.errno == number
-
-    def test_removing_what_is_not_there_is_esrch(self, eth0: Node, backend: RouteBackend) -> None:
-        """A removal names a route that must be there."""
-        arrange(eth0, OURS)
-        stale = find(backend, OURS)._replace(gateway=Address.parse("10.224.0.2"))
+        """A removal names a route that must be there, with every detail."""
+        arrange(world, _OURS[family])
+        stale = find(backend, _OURS[family])._replace(**detail)
         assert self._refused(backend, _remove(stale)).errno == errno.ESRCH
 
     @pytest.mark.parametrize("verify", [True, False])
@@ -268,3 +305,28 @@ class RouteBackendContract(RouteReadingContract):
         error = self._refused(backend, *changes)
         assert [refusal.change for refusal in error.refusals] == [str(change) for change in changes[::2]]
         assert {refusal.errno for refusal in error.refusals} == {errno.ENETUNREACH}
+
+    # --- IPv6
+
+    def test_a_batch_has_routes_of_both_families(self, six: Node, backend: RouteBackend) -> None:
+        """All are added, all are removed, or none."""
+        texts = [IPV6_OURS, "9.0.0.0/8 via 10.224.0.1 dev eth0 proto 142"]
+        backend.apply([_add(route(text)) for text in texts])
+        held = [find(backend, text) for text in texts]
+        self._refused(backend, *map(_remove, held), _add(route(IPV6_OFF_LINK)))
+        backend.apply([*map(_remove, held)])
+        assert backend.routes_of(142) == backend.routes_of(142, IPV6) == []
+
+    def test_a_replaced_ipv6_route_leaves_its_place_first(self, six: Node, backend: RouteBackend) -> None:
+        """Two routes by gateways would become one."""
+        arrange(six, IPV6_OURS)
+        change = RouteChange.replace(find(backend, IPV6_OURS), route(IPV6_OTHERS))
+        self._refused(backend, change, _add(route(IPV6_OFF_LINK)))
+        backend.apply([change])
+        assert place(backend, IPV6) == [IPV6_OTHERS]
+
+    def test_a_removal_of_ipv6_never_takes_another_route(self, six: Node, backend: RouteBackend) -> None:
+        """A deletion without a gateway fits a route by any gateway of the device: it is not sent."""
+        arrange(six, IPV6_OTHERS, IPV6_ON_LINK)
+        error = self._refused(backend, _remove(find(backend, IPV6_ON_LINK)))
+        assert f"the kernel would remove '{IPV6_OTHERS}' instead" in str(error)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
 import pytest
 
-from hostrouting.net.addresses import Address, format_ipv4, parse_ipv4
-from hostrouting.net.routes import KINDS, LOCAL_TABLE, PROTOCOL_NAMES, NextHop, Route
+from hostrouting.fib.model import FIRST_RULES
+from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits, format_ipv4, parse_ipv4
+from hostrouting.net.routes import KINDS, PROTOCOL_NAMES, NextHop, Route
 from hostrouting.net.rules import Range, Rule
 
 if TYPE_CHECKING:
@@ -17,24 +20,92 @@ if TYPE_CHECKING:
     from hostrouting.testing.node import Node
 
 _PROTOCOLS: Final = {name: number for number, name in PROTOCOL_NAMES.items()}
-#: A route with two next hops.
-MULTIPATH: Final = Route(
-    network=9 << 24,
-    prefix_length=8,
-    nexthops=(NextHop(Address.parse("10.224.0.9"), "eth0", weight=3), NextHop(None, "ib0")),
-    protocol=4,
-)
 IB0: Final = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
 DEFAULT: Final = "default via 10.224.0.1 dev eth0"
+IPV6_DEFAULT: Final = "default via fd00:1::1 dev eth0 metric 1024"
 LONGER: Final = "172.16.8.0/24 via 10.224.0.1 dev eth0"
 LOWER: Final = "9.0.0.0/8 dev eth0 scope link metric 3"
-#: By the reason: added routes, and what decides which addresses.
+#: By the family: a route with two next hops (of IPv6 they are sorted), and addresses that it decides.
+MULTIPATH: Final = {
+    IPV4: Route(
+        network=9 << 24,
+        prefix_length=8,
+        nexthops=(NextHop(Address.parse("10.224.0.9"), "eth0", weight=3), NextHop(None, "ib0")),
+        protocol=4,
+    ),
+    IPV6: Route(
+        network=0xFD000009 << 96,
+        prefix_length=32,
+        nexthops=(NextHop(Address.parse("fd00:1::9"), "eth0", weight=3), NextHop(Address.parse("fd00:a::9"), "ib0")),
+        metric=7,
+        family=IPV6,
+    ),
+}
+_NEIGHBOURS: Final = {
+    IPV4: ("9.1.1.1", "9.1.1.2", "9.1.1.3"),
+    IPV6: ("fd00:9::1", "fd00:9::2", "fd00:9::3"),
+}
+#: By the family: added routes, and what decides which addresses.
 DECIDED: Final = {
-    "longest prefix": ([LONGER], {"172.16.8.9": LONGER, "172.16.9.9": IB0, "192.0.2.1": DEFAULT}),
-    "lower metric": (["9.0.0.0/8 dev ib0 metric 7", LOWER], {"9.1.1.1": LOWER}),
-    "blackhole": (["blackhole 9.0.0.0/8"], {"9.1.1.1": "EINVAL"}),
-    "unreachable": (["unreachable 9.0.0.0/8"], {"9.1.1.1": "EHOSTUNREACH"}),
-    "prohibit": (["prohibit 9.0.0.0/8"], {"9.1.1.1": "EACCES"}),
+    IPV4: (
+        [
+            LONGER,
+            "9.0.0.0/8 dev ib0 metric 7",
+            LOWER,
+            "blackhole 11.0.0.0/8",
+            "unreachable 12.0.0.0/8",
+            "prohibit 13.0.0.0/8",
+        ],
+        {
+            "172.16.8.9": LONGER,
+            "172.16.9.9": IB0,
+            "192.0.2.1": DEFAULT,
+            "9.1.1.1": LOWER,
+            "11.1.1.1": "EINVAL",
+            "12.1.1.1": "EHOSTUNREACH",
+            "13.1.1.1": "EACCES",
+        },
+    ),
+    IPV6: (
+        [
+            "fd00:9:5::/48 dev ib0 metric 9",
+            "fd00:9::/32 dev ib0 metric 2",
+            "fd00:9::/32 dev eth0 metric 1",
+            "fd00:a::/64 dev eth0 metric 1",
+            "blackhole fd00:4::/32 metric 1",
+            "unreachable fd00:5::/32 metric 1",
+            "prohibit fd00:6::/32 metric 1",
+            "throw fd00:7::/32 metric 1",
+        ],
+        {
+            "fd00:9:5::1": "fd00:9:5::/48 dev ib0 metric 9",
+            "fd00:9::1": "fd00:9::/32 dev eth0 metric 1",
+            "fd00:a::9": "fd00:a::/64 dev eth0 metric 1",
+            "fd00:a::4": "local fd00:a::4 dev ib0 table local proto kernel",
+            "2001:db8::1": IPV6_DEFAULT,
+            "fd00:4::1": "EINVAL",
+            "fd00:5::1": "EHOSTUNREACH",
+            "fd00:6::1": "EACCES",
+            "fd00:7::1": "ENETUNREACH",
+        },
+    ),
+}
+#: By the family, routes of the table main in the kernel's order.
+_ORDERED: Final = {
+    IPV4: [
+        "9.0.0.0/8 via 10.224.0.9 dev eth0 proto dhcp",
+        "10.0.0.0/16 via 10.224.0.9 dev eth0 proto dhcp metric 5",
+        "10.0.0.0/8 via 10.224.0.9 dev eth0 proto dhcp",
+        "10.0.0.0/8 via 10.224.0.9 dev eth0 proto dhcp metric 9",
+    ],
+    IPV6: [
+        "fd00:9::/64 via fd00:1::9 dev eth0 proto bgp metric 77",
+        "blackhole fd00:9::/48 metric 5",
+        "prohibit fd00:9::/48 metric 9",
+        "fd00:9::9 dev ib0 proto dhcp src fd00:a::4 metric 1024",
+        "unreachable fd00:9:1::/48 metric 4294967295",
+        "fd00:9:2::/48 via fe80::1 dev ib0 metric 1024",
+    ],
 }
 
 
@@ -42,11 +113,12 @@ def route(text: str) -> Route:
     """Read a route as `str` and `ip route` write it; its scope is the usual one."""
     words = text.split()
     kind = words.pop(0) if words[0] in KINDS else "unicast"
-    destination = "0.0.0.0/0" if words[0] == "default" else words[0]
     given = dict(zip(words[1::2], words[2::2], strict=True))
+    default = "::/0" if ":" in given.get("via", "") else "0.0.0.0/0"
+    destination = default if words[0] == "default" else words[0]
     protocol = given.get("proto", "boot")
     return Route.parse(
-        destination if "/" in destination else f"{destination}/32",
+        destination if "/" in destination else f"{destination}/{128 if ':' in destination else 32}",
         gateway=given.get("via"),
         dev=given.get("dev"),
         metric=int(given.get("metric", 0)),
@@ -57,6 +129,10 @@ def route(text: str) -> Route:
     )
 
 
+#: Only packets from the uplink's network take it.
+BY_SOURCE: Final = attrs.evolve(route("fd00:9::/32 dev ib0 metric 5"), from_prefix=Prefix.parse("fd00:1::/64"))
+
+
 def arrange(node: Node, *texts: str) -> None:
     """Append foreign routes."""
     for text in texts:
@@ -64,24 +140,26 @@ def arrange(node: Node, *texts: str) -> None:
 
 
 def shown(backend: RouteBackend, **fields: Any) -> list[str]:
-    """Return the routes with these fields, in their order."""
-    return [str(one) for one in backend.routes() if all(getattr(one, name) == fields[name] for name in fields)]
+    """Return the routes with these fields, in their order; without a family, those of IPv4."""
+    routes = backend.routes(fields.get("family", IPV4))
+    return [str(one) for one in routes if all(getattr(one, name) == fields[name] for name in fields)]
 
 
-def place(backend: RouteBackend) -> list[str]:
-    """Return the routes of 9.0.0.0/8, which the tests of places use, in their order."""
-    return shown(backend, network=9 << 24)
+def place(backend: RouteBackend, family: int = IPV4) -> list[str]:
+    """Return the routes of 9.0.0.0/8 or fd00:9::/32, which the tests of places use, in their order."""
+    return shown(backend, family=family, network=9 << 24 if family == IPV4 else 0xFD000009 << 96)
 
 
 def find(backend: RouteBackend, text: str) -> ObservedRoute:
     """Return the one route with this text."""
-    (found,) = [one for one in backend.routes() if str(one) == text]
+    (found,) = [one for family in backend.families for one in backend.routes(family) if str(one) == text]
     return found
 
 
 def ask(backend: RouteBackend, *addresses: str, **options: Any) -> list[Lookup]:
     """Return the answers of a lookup."""
-    return backend.lookup([parse_ipv4(address) for address in addresses], **options)
+    asked = [*map(Address.parse, addresses)]
+    return backend.lookup([address.number for address in asked], family=asked[0].family, **options)
 
 
 def deciding(backend: RouteBackend, address: str) -> str:
@@ -111,6 +189,28 @@ class RouteReadingContract:
             node.add_address(dev, address)
         arrange(node, DEFAULT)
         return node
+
+    @pytest.fixture
+    def six(self, eth0: Node, backend: RouteBackend) -> Node:
+        """The same node with fd00:1::4/64 on eth0, its default route by fd00:1::1, and fd00:a::4/64 on ib0."""
+        if IPV6 not in backend.families:
+            pytest.skip("it knows no IPv6")
+        eth0.add_address("eth0", "fd00:1::4/64")
+        eth0.add_address("ib0", "fd00:a::4/64")
+        arrange(eth0, IPV6_DEFAULT)
+        return eth0
+
+    @pytest.fixture(params=[IPV4, IPV6])
+    def family(self, request: pytest.FixtureRequest) -> int:
+        """Each of both families."""
+        family: int = request.param
+        return family
+
+    @pytest.fixture
+    def world(self, family: int, request: pytest.FixtureRequest) -> Node:
+        """The node for the tests that are the same for both families."""
+        world: Node = request.getfixturevalue("six" if family == IPV6 else "eth0")
+        return world
 
     # --- links
 
@@ -153,6 +253,11 @@ class RouteReadingContract:
         eth0.set_up("ib0", up=False)
         assert known() == [[], [], []]
 
+    def test_links_have_addresses_of_both_families(self, six: Node, backend: RouteBackend) -> None:
+        """Each has its family."""
+        own = [str(one) for link in backend.links() for one in link.addresses if one.family == IPV6]
+        assert own == ["::1/128", "fd00:1::4/64", "fd00:a::4/64"]
+
     # --- routes
 
     def test_routes_of_every_kind_are_read(self, eth0: Node, backend: RouteBackend) -> None:
@@ -170,63 +275,64 @@ class RouteReadingContract:
         # The kernel chooses the order of the tables.
         assert sorted(str(one) for one in backend.routes() if 10 << 24 < one.network < 10 << 24 | 8 << 16) == texts
 
-    def test_a_multipath_route_shows_every_leg(self, eth0: Node, backend: RouteBackend) -> None:
-        """Next hops come in the kernel's order with gateway, device and weight.
+    def test_a_multipath_route_shows_every_leg(self, world: Node, family: int, backend: RouteBackend) -> None:
+        """Next hops come in the kernel's order (of IPv6, sorted) with gateway, device and weight.
 
         Neighbouring addresses leave by different devices, so the answer of a lookup names all of them.
         """
-        eth0.insert_route(MULTIPATH)
-        legs = "nexthop via 10.224.0.9 dev eth0 weight 3 nexthop dev ib0 weight 1"
-        found = find(backend, f"9.0.0.0/8 proto static {legs}")
-        assert found.nexthops == MULTIPATH.nexthops
+        world.insert_route(MULTIPATH[family])
+        [found] = [one for one in backend.routes(family) if one.fulfils(MULTIPATH[family])]
+        assert found.nexthops == MULTIPATH[family].nexthops
         assert found.devs == ("eth0", "ib0")
-        assert [answer.route for answer in ask(backend, "9.1.1.1", "9.1.1.2", "9.1.1.3")] == [found] * 3
+        assert [answer.route for answer in ask(backend, *_NEIGHBOURS[family])] == [found] * 3
 
-    def test_routes_of_one_table_are_ordered(self, eth0: Node, backend: RouteBackend) -> None:
-        """By network, then the longest prefix first, then the lower metric."""
-        ordered = [
-            f"{target} via 10.224.0.9 dev eth0 proto dhcp{metric}"
-            for target, metric in [
-                ("9.0.0.0/8", ""),
-                ("10.0.0.0/16", " metric 5"),
-                ("10.0.0.0/8", ""),
-                ("10.0.0.0/8", " metric 9"),
-            ]
-        ]
-        arrange(eth0, *reversed(ordered))
-        assert shown(backend, protocol=16) == ordered
+    def test_routes_of_one_table_are_ordered(self, world: Node, family: int, backend: RouteBackend) -> None:
+        """By network, then the longest prefix first, then the lower metric; those of one protocol, too."""
+        arrange(world, *reversed(_ORDERED[family]))
+        found = [one for one in backend.routes(family) if str(one) in _ORDERED[family]]
+        assert [*map(str, found)] == _ORDERED[family]
+        assert backend.routes_of(16, family) == [one for one in found if one.protocol == 16]
 
     # --- rules
 
-    def test_a_fresh_node_has_three_rules(self, node: Node, backend: RouteBackend) -> None:
-        """Local, main and default, in this order."""
-        fresh = [(0, LOCAL_TABLE), (32766, 254), (32767, 253)]
-        assert backend.rules() == [Rule(priority, table=table, protocol=2) for priority, table in fresh]
+    def test_the_rules_of_a_fresh_node(self, world: Node, family: int, backend: RouteBackend) -> None:
+        """Local and main, and of IPv4 default, in this order."""
+        assert backend.rules(family) == [rule for rule in FIRST_RULES if rule.family == family]
 
-    def test_rules_come_in_the_order_of_their_priority(self, eth0: Node, backend: RouteBackend) -> None:
+    def test_rules_come_in_the_order_of_their_priority(self, world: Node, family: int, backend: RouteBackend) -> None:
         """Rules of one priority keep their order of insertion; each has all of its selectors, and its action."""
+        rule, rest = partial(Rule, family=family), address_bits(family) - 32
         added = [
-            Rule(100, table=88, source=(parse_ipv4("10.224.0.4"), 32)),
-            Rule(100, action="blackhole", destination=(parse_ipv4("10.9.0.0"), 16)),
-            Rule(50, table=4000, destination=(parse_ipv4("172.16.0.0"), 16), inverted=True),
-            Rule(40, table=88, mark=1, mark_mask=0xFF, oif="eth0"),
-            Rule(30, table=88, iif="lo", tos=8, uids=Range(1000, 1001)),
-            Rule(20, table=88, ip_protocol=6, source_ports=Range(1, 2), destination_ports=Range(443, 444)),
-            Rule(10, table=254, suppress_prefix_length=0, suppress_group=1),
+            rule(100, table=88, source=(parse_ipv4("10.224.0.4") << rest, 32)),
+            rule(100, action="blackhole", destination=(parse_ipv4("10.9.0.0") << rest, 16)),
+            rule(50, table=4000, destination=(parse_ipv4("172.16.0.0") << rest, 16), inverted=True),
+            rule(40, table=88, mark=1, mark_mask=0xFF, oif="eth0"),
+            rule(30, table=88, iif="lo", tos=8, uids=Range(1000, 1001)),
+            rule(20, table=88, ip_protocol=6, source_ports=Range(1, 2), destination_ports=Range(443, 444)),
+            rule(10, table=254, suppress_prefix_length=0, suppress_group=1),
         ]
-        for rule in added:
-            eth0.add_rule(rule)
-        assert backend.rules()[1:8] == [*added[:1:-1], *added[:2]]
+        for one in added:
+            world.add_rule(one)
+        assert backend.rules(family)[1:8] == [*added[:1:-1], *added[:2]]
 
     # --- lookups
 
-    @pytest.mark.parametrize(("texts", "decided"), DECIDED.values(), ids=DECIDED)
-    def test_the_deciding_route_answers(
-        self, eth0: Node, backend: RouteBackend, texts: list[str], decided: dict[str, str]
-    ) -> None:
-        """The longest prefix decides, then the lower metric, whichever came first; a route that blocks has an errno."""
-        arrange(eth0, *texts)
+    def test_the_deciding_route_answers(self, world: Node, family: int, backend: RouteBackend) -> None:
+        """The longest prefix decides, then the lower metric, whichever came first; a route that blocks has an errno.
+
+        The kernel's own routes of IPv6 have the metric 256.
+        """
+        texts, decided = DECIDED[family]
+        arrange(world, *texts)
         assert {address: deciding(backend, address) for address in decided} == decided
+
+    def test_a_route_by_source_hides_the_others(self, six: Node, backend: RouteBackend) -> None:
+        """Whatever the metrics: packets from elsewhere, or from nowhere yet, go to a shorter prefix."""
+        arrange(six, "fd00:9::/32 dev eth0 metric 1")
+        six.insert_route(BY_SOURCE)
+        asked, *sources = (Address.parse(text).number for text in ("fd00:9::1", "fd00:1::4", "fd00:a::4"))
+        answers = backend.lookup([asked] * 3, sources=[*sources, None], family=IPV6)
+        assert [str(one.route) for one in answers] == [str(BY_SOURCE), IPV6_DEFAULT, IPV6_DEFAULT]
 
     def test_the_nodes_own_address_is_decided_by_its_owner(self, eth0: Node, backend: RouteBackend) -> None:
         """An own address is local on the device that holds it, not on lo; so is the broadcast address."""

@@ -8,12 +8,21 @@ import pytest
 
 from hostrouting.exceptions import RouteRejectedError
 from hostrouting.host import RouteBackend
-from hostrouting.net.addresses import format_ipv4, parse_ipv4
+from hostrouting.net.addresses import IPV4, IPV6, Address, format_ipv4, parse_ipv4
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.routes import NextHop, Route
 from hostrouting.net.rules import Rule
 from hostrouting.testing import Node
-from hostrouting.testing.contracts.route_changes import ABSENT, ON_LINK, OURS, THEIRS, RouteBackendContract, metrics
+from hostrouting.testing.contracts.route_changes import (
+    ABSENT,
+    IPV6_ON_LINK,
+    IPV6_OURS,
+    ON_LINK,
+    OURS,
+    THEIRS,
+    RouteBackendContract,
+    metrics,
+)
 from hostrouting.testing.contracts.routes import (
     DEFAULT,
     IB0,
@@ -33,6 +42,34 @@ BY_RULE = "default dev ib0 table 88 scope link"
 
 class KernelRoutesContract(RouteBackendContract):
     """The contract of the backends of the house, see `RouteBackendContract`."""
+
+    def test_resolving_an_ipv6_address(self, six: Node, backend: RouteBackend) -> None:
+        """The answer has one packet's gateway, device and source address."""
+        arrange(six, "fd00:9::/32 via fd00:1::9 dev eth0 src fd00:1::4 metric 1")
+        paths = [one.route for one in ask(backend, "fd00:9::1", "fd00:a::4", resolve=True)]
+        assert [path and (path.kind, path.dev, path.gateway, path.source, path.from_prefix) for path in paths] == [
+            ("unicast", "eth0", Address.parse("fd00:1::9"), Address.parse("fd00:1::4").number, None),
+            ("local", "lo", None, Address.parse("fd00:a::4").number, None),
+        ]
+
+    def test_many_ipv6_lookups_keep_their_order(self, six: Node, backend: RouteBackend) -> None:
+        """A thousand questions get a thousand answers, each in its place, refusals among them."""
+        arrange(six, "prohibit fd00:9::/32 metric 1")
+        first = Address.parse("fd00:9::").number
+        asked = [first + ((number % 2) << 96) + number for number in range(1000)]
+        answers = backend.lookup(asked, family=IPV6)
+        assert [answer.destination for answer in answers] == asked
+        assert [answer.errno for answer in answers] == [errno.EACCES, 0] * 500
+
+    def test_an_ipv6_route_without_a_gateway_stands_behind(self, six: Node, backend: RouteBackend) -> None:
+        """It merges with no other, so it can be appended."""
+        arrange(six, IPV6_OURS)
+        backend.apply([RouteChange.append(route(IPV6_ON_LINK))])
+        assert place(backend, IPV6) == [IPV6_OURS, IPV6_ON_LINK]
+        with pytest.raises(ValueError, match="can only be added to an empty place"):
+            RouteChange.append(route(IPV6_OURS))
+        with pytest.raises(ValueError, match="cannot be prepended"):
+            RouteChange.prepend(route(IPV6_ON_LINK))
 
     def test_point_to_point_addresses_name_their_peer(self, node: Node, backend: RouteBackend) -> None:
         """The network of a point-to-point address is its peer's."""
@@ -110,11 +147,11 @@ class KernelRoutesContract(RouteBackendContract):
 
     def test_a_dead_next_hop_is_seen(self, eth0: Node, backend: RouteBackend) -> None:
         """A next hop whose device is down is dead, and still the same next hop."""
-        eth0.insert_route(MULTIPATH)
+        eth0.insert_route(MULTIPATH[IPV4])
         eth0.set_up("ib0", up=False)
         [found] = [one for one in backend.routes() if one.network >> 24 == 9]
         assert [(hop.dev, hop.dead) for hop in found.nexthops] == [("eth0", False), ("ib0", True)]
-        assert found.nexthops == MULTIPATH.nexthops
+        assert found.nexthops == MULTIPATH[IPV4].nexthops
 
     @pytest.mark.parametrize("verb", [RouteChange.add, RouteChange.prepend, RouteChange.append])
     @pytest.mark.parametrize("metric", [2, 8, 10], ids=["mtu", "advmss", "hoplimit"])

@@ -7,10 +7,8 @@ from typing import Protocol
 import pytest
 
 from hostrouting.exceptions import BackendError
-from hostrouting.host import LinkLayer
-from hostrouting.net.default_route import best_default_devs
+from hostrouting.host import LinkLayer, RouteBackend
 from hostrouting.net.links import Neighbour, Station
-from hostrouting.net.routes import ObservedRoute
 from phases import CancelledError, Context
 
 POD_MAC = "12:34:56:78:9a:bc"
@@ -42,7 +40,7 @@ class LinkNode(Protocol):
         """Let no station on the link of the device have the IPv4 address; the node does not know it either."""
 
     def remove_device(self, name: str) -> None:
-        """Remove a device with its neighbours and routes."""
+        """Remove a device with its neighbours."""
 
     def add_neighbour(
         self, address: str, dev: str, mac: str, *, permanent: bool = True, flags: int = 0, protocol: int = 0
@@ -52,32 +50,15 @@ class LinkNode(Protocol):
     def learn(self, mac: str, dev: str, *, permanent: bool = False) -> None:
         """Let a bridge learn the port of a hardware address."""
 
-    def add_route(
-        self,
-        destination: str,
-        *devs: str,
-        gateway: str | None = None,
-        metric: int = 1024,
-        protocol: int = 3,
-        table: int = 254,
-    ) -> None:
-        """Add an IPv6 route with a next hop by each device; without any it blocks."""
-
     def attach(self, dev: str, direction: str, program: str) -> None:
         """Attach a BPF program of that name for the packets `in` or `out`."""
 
 
-def state(layer: LinkLayer) -> tuple[list[Neighbour], list[ObservedRoute]]:
-    # A device's link-local network comes and goes by itself, some time after its link.
-    return layer.neighbours(), [route for route in layer.routes() if route.destination != "fe80::/64"]
-
-
-def pods_of(layer: LinkLayer) -> list[ObservedRoute]:
-    return [route for route in layer.routes() if route.destination.endswith("/128")]
-
-
 class LinkReadingContract:
-    """A subclass has the fixtures `node`, a fresh one with a loopback device only, and `layer`, which sees it."""
+    """A subclass has the fixtures `node`, a fresh one with a loopback device only, and `layer`, which sees it.
+
+    So does `backend`, which reads the devices.
+    """
 
     @pytest.fixture
     def azure0(self, node: LinkNode) -> LinkNode:
@@ -89,28 +70,27 @@ class LinkReadingContract:
 
     @pytest.fixture
     def eth0(self, node: LinkNode) -> LinkNode:
-        """A node with eth0 on fd00:1::4, its default route there, and ib0 and ib1."""
+        """A node with eth0, ib0 and ib1."""
         for dev, address in (("eth0", "fd00:1::4/64"), ("ib0", "fd00:a::4/64"), ("ib1", "fd00:b::4/64")):
             node.add_device(dev, addresses=[address])
-        node.add_route("::/0", "eth0", gateway="fe80::1", metric=100)
         return node
 
     # --- devices
 
-    def test_a_fresh_node_has_a_loopback(self, node: LinkNode, layer: LinkLayer) -> None:
+    def test_a_fresh_node_has_a_loopback(self, node: LinkNode, backend: RouteBackend) -> None:
         """Its device is `lo`, has no hardware address and no kind."""
-        (lo,) = layer.devices()
+        (lo,) = backend.links()
         assert (lo.name, lo.up, lo.mac, lo.kind, lo.master) == ("lo", True, "", "", None)
         assert tuple(map(str, lo.addresses)) == ("127.0.0.1/8", "::1/128")
 
-    def test_devices_are_shown_in_every_detail(self, azure0: LinkNode, layer: LinkLayer) -> None:
+    def test_devices_are_shown_in_every_detail(self, azure0: LinkNode, backend: RouteBackend) -> None:
         """They come by index, with kind, master and addresses.
 
         `up` is the administrator's setting; the wire is dead with its other end, and on a device that is down.
         """
         azure0.add_device("azv3", kind="veth", carrier=False)
         azure0.add_device("azv4", kind="veth", up=False)
-        shown = [device for device in layer.devices() if device.name.startswith("az") and device.name[-1].isdigit()]
+        shown = [device for device in backend.links() if device.name.startswith("az") and device.name[-1].isdigit()]
         assert [(each.name, each.kind, each.master, each.up, each.carrier) for each in shown] == [
             ("azure0", "bridge", None, True, True),
             ("azv1", "veth", "azure0", True, True),
@@ -121,17 +101,17 @@ class LinkReadingContract:
         assert [each.mac for each in shown[:3]] == [f"02:00:00:00:0a:0{number}" for number in range(3)]
         usable = {str(own) for own in shown[0].addresses if own.usable}
         assert {"10.240.0.4/16", "fd00:1::4/64"} <= usable
-        indexes = [device.ifindex for device in layer.devices()]
+        indexes = [device.ifindex for device in backend.links()]
         assert indexes == sorted(set(indexes))
 
-    def test_a_removed_device_is_gone_with_all_on_it(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """Neither its neighbours nor its routes stay."""
+    def test_a_removed_device_is_gone_with_all_on_it(
+        self, azure0: LinkNode, layer: LinkLayer, backend: RouteBackend
+    ) -> None:
+        """Its neighbours do not stay."""
         azure0.add_neighbour("10.240.0.9", "azv2", POD_MAC)
-        azure0.add_route("fd00:9::9/128", "azv2")
         azure0.remove_device("azv2")
-        assert "azv2" not in {device.name for device in layer.devices()}
+        assert "azv2" not in {device.name for device in backend.links()}
         assert layer.neighbours() == []
-        assert pods_of(layer) == []
 
     def test_the_age_of_the_newest_address(self, node: LinkNode, layer: LinkLayer) -> None:
         """It is a moment old; an absent device has no age."""
@@ -194,67 +174,6 @@ class LinkReadingContract:
         """Neither has a bridge that does not exist."""
         assert layer.stations(name) == []
 
-    # --- routes
-
-    def test_routes_of_every_table_are_shown(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """With gateway, metric, protocol and table; the local table is left out."""
-        azure0.add_route("fd00:9::9/128", "azv2")
-        azure0.add_route("fd00:9::/64", "azure0", gateway="fd00:1::1", metric=7, protocol=77, table=1000)
-        shown = [route for route in layer.routes() if route.destination.startswith("fd00:9:")]
-        assert shown == [
-            ObservedRoute.parse("fd00:9::9/128", "azv2", metric=1024, protocol=3),
-            ObservedRoute.parse("fd00:9::/64", "azure0", gateway="fd00:1::1", metric=7, protocol=77, table=1000),
-        ]
-        assert 255 not in {route.table for route in layer.routes()}
-
-    def test_routes_come_in_order(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """The order is that of numbers, not of text."""
-        for last in ("10", "9", "a"):
-            azure0.add_route(f"fd00:9::{last}/128", "azv2")
-        assert [route.destination for route in pods_of(layer)] == ["fd00:9::9/128", "fd00:9::a/128", "fd00:9::10/128"]
-
-    def test_a_fresh_node_leads_nowhere(self, node: LinkNode, layer: LinkLayer) -> None:
-        """Without a default route only the node itself is reached."""
-        assert best_default_devs(layer.routes()) == ()
-        assert layer.leaves_by("2001:db8::1") == ()
-        assert layer.leaves_by("::1") == ("lo",)
-
-    def test_only_the_best_default_counts(self, eth0: LinkNode, layer: LinkLayer) -> None:
-        """The lowest metric decides; all its next hops count, each device once."""
-        eth0.add_route("::/0", "ib1", gateway="fe80::1", metric=200)
-        assert best_default_devs(layer.routes()) == layer.leaves_by("2001:db8::1") == ("eth0",)
-        eth0.add_route("::/0", "ib1", "ib0", gateway="fe80::1", metric=50)
-        assert sorted(best_default_devs(layer.routes())) == ["ib0", "ib1"]
-        assert layer.leaves_by("2001:db8::1") == ("ib0", "ib1")
-
-    @pytest.mark.parametrize(
-        ("address", "devs"),
-        [
-            pytest.param("fd00:2:0:5::9", ("ib1",), id="longest prefix"),
-            pytest.param("fd00:2:0:6::9", ("ib0",), id="shorter prefix"),
-            pytest.param("fd00:4::9", ("ib0", "ib1"), id="every next hop"),
-            pytest.param("fd00:3::9", (), id="blocked"),
-            pytest.param("fd00:a::4", ("ib0",), id="own address"),
-            pytest.param("2001:db8::1", ("eth0",), id="default"),
-        ],
-    )
-    def test_a_packet_leaves_by_the_deciding_route(
-        self, eth0: LinkNode, layer: LinkLayer, address: str, devs: tuple[str, ...]
-    ) -> None:
-        """The longest prefix decides, also if it blocks; an address of the node is its owner's, not the loopback's."""
-        eth0.add_route("fd00:2::/48", "ib0")
-        eth0.add_route("fd00:2:0:5::/64", "ib1")
-        eth0.add_route("fd00:3::/64")
-        eth0.add_route("fd00:4::/64", "ib1", "ib0", gateway="fe80::1")
-        assert layer.leaves_by(address) == devs
-
-    @pytest.mark.parametrize("text", ["10.0.0.1", "fd00::/64", "eth0", ""])
-    def test_what_is_no_ipv6_address_is_refused(self, eth0: LinkNode, layer: LinkLayer, text: str) -> None:
-        """The error shows it."""
-        with pytest.raises(BackendError) as caught:
-            layer.leaves_by(text)
-        assert str(caught.value) == f"{text!r} is not an IPv6 address"
-
     # --- answering
 
     @pytest.fixture
@@ -269,13 +188,13 @@ class LinkReadingContract:
     def test_pods_answer_for_their_addresses(self, pods: LinkNode, layer: LinkLayer) -> None:
         """For both families, through the port of a bridge or through a veth.
 
-        No neighbour and no route of this node changes, even if an entry says that the address is elsewhere.
+        No neighbour of this node changes, even if an entry says that the address is elsewhere.
         """
         for dev, address in (("azure0", "10.240.0.9"), ("azure0", "fd00:1::9"), *ASKED):
             pods.add_neighbour(address, dev, POD_MAC)
-        before = state(layer)
+        before = layer.neighbours()
         assert layer.answering(Context(), ASKED) == set(ASKED)
-        assert state(layer) == before
+        assert layer.neighbours() == before
 
     def test_nobody_answers_for_what_is_not_there(self, pods: LinkNode, layer: LinkLayer) -> None:
         """No answer for another address or pod's device, the bridge, a loopback, or a device that is down or gone."""

@@ -1,0 +1,92 @@
+"""Random histories of IPv6 routes: ours beside those of a program that adds, appends, replaces and deletes."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from random import Random
+
+import pytest
+from support.kernel import needs_kernel
+
+from hostrouting.exceptions import BackendError, RouteRejectedError
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.net.addresses import IPV6
+from hostrouting.net.changes import RouteChange
+from hostrouting.net.routes import OUR_PROTOCOL, NextHop, ObservedRoute, Route
+from hostrouting.testing import KernelNode
+
+HISTORIES = 25
+STEPS = 20
+WAYS = ("via fd00:1::7 dev eth0", "via fd00:1::8 dev eth0", "via fd00:a::7 dev ib0", "dev eth0", "dev ib0", "nhid 5")
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[KernelNode]:
+    with KernelNode.made() as made:
+        for dev, address in ("eth0", "fd00:1::4/64"), ("ib0", "fd00:a::4/64"):
+            made.add_link(dev)
+            made.add_address(dev, address)
+        made.ip("nexthop", "add", "id", "5", "via", "fd00:a::9", "dev", "ib0")
+        yield made
+
+
+def meddle(node: KernelNode, random: Random) -> None:
+    """Let the other program do something; the kernel may refuse it."""
+    verb = random.choice(["add", "append", "prepend", "replace", "delete"])
+    destination = f"fd00:9:{random.randrange(2)}::/48"
+    words = [destination, *random.choice(WAYS).split(), "metric", random.choice(["1", "2"])]
+    with suppress(BackendError):
+        node.ip("-6", "route", verb, *words, "proto", random.choice(["142", "static"]))
+
+
+def ours(backend: NetlinkBackend, random: Random) -> list[RouteChange]:
+    """Return a batch: an addition, removals and replacements of what stands, and perhaps a refusal."""
+    standing = [route for route in backend.routes(IPV6) if route.protocol == OUR_PROTOCOL]
+    changes = [RouteChange.remove(route) for route in standing if random.random() < 0.3]
+    for number in range(2):
+        words = random.choice(WAYS[:5]).split()
+        given = dict(zip(words[::2], words[1::2], strict=True))
+        wanted = Route.parse(f"fd00:9:{number}::/48", gateway=given.get("via"), dev=given["dev"], metric=1)
+        held = [route for route in standing if route.destination == wanted.destination and route.metric == 1]
+        if held and random.random() < 0.5 and RouteChange.remove(held[0]) not in changes:
+            changes.append(RouteChange.replace(held[0], wanted))
+        elif random.random() < 0.7:
+            changes.append(RouteChange.add(wanted))
+    if random.random() < 0.3:
+        changes.append(RouteChange.add(Route.parse("fd00:8::/48", gateway="fd00:99::1", dev="eth0", metric=1)))
+    return changes
+
+
+def hops(routes: list[ObservedRoute]) -> set[frozenset[NextHop]]:
+    """Return the next hops of the routes that have several."""
+    return {frozenset(route.nexthops) for route in routes if route.nexthops}
+
+
+def applied(backend: NetlinkBackend, changes: Sequence[RouteChange]) -> RouteRejectedError | None:
+    try:
+        backend.apply(changes)
+    except RouteRejectedError as error:
+        return error
+    return None
+
+
+@needs_kernel
+@pytest.mark.parametrize("seed", range(HISTORIES))
+def test_no_change_of_ours_merges_routes_or_takes_a_foreign_one(node: KernelNode, seed: int) -> None:
+    """A batch makes no route with several next hops, and leaves what it does not name as it is; refused, it is none.
+
+    A route that stood between two next hops, which the kernel does not show, may come to light.
+    """
+    random, backend = Random(seed), NetlinkBackend(netns=node.name)
+    for _ in range(STEPS):
+        meddle(node, random)
+        changes, before = ours(backend, random), backend.routes(IPV6)
+        error = applied(backend, changes)
+        after = backend.routes(IPV6)
+        named = [change.before for change in changes]
+        lost = [route for route in before if route not in after and (route not in named or error)]
+        told = [line for line in error.left_behind if not line.startswith("now the last")] if error else []
+        assert sorted(told) == sorted(f"missing: {route}" for route in lost), error
+        assert hops(after) <= hops(before), changes
+        for change in changes:
+            there = change.after is not None and any(route.fulfils(change.after) for route in after)
+            assert error or there == (change.after is not None)

@@ -1,0 +1,86 @@
+"""The proof of IPv6, and of both families, agrees with an oracle that asks the kernel address by address."""
+
+import ipaddress
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from itertools import chain
+
+from hypothesis import given, settings
+from support.examples import FEW
+from support.ipv6_oracle import IPv6Oracle, Way
+from support.ipv6_worlds import DEVICES, IPv6World, arranged, ipv6_worlds, mixed_worlds
+from support.kernel import needs_kernel
+from support.patience import wait_until
+from support.routers import WiredNode
+
+from hostrouting.fib import Fib, UnknownDecisionError
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.route_overlap import OverlapReport, prove_egress
+
+pytestmark = needs_kernel
+
+
+def proven(
+    node: WiredNode, cidrs: Sequence[str], *patterns: str, exits: Sequence[str] | None = ("e0",)
+) -> OverlapReport:
+    return prove_egress(NetlinkBackend(netns=node.name), cidrs, allowed_devs=patterns, expected_devs=exits)
+
+
+def has_its_routes(node: WiredNode) -> bool:
+    """Return True if the kernel has added the local route of each address, which it does a moment later."""
+    held = json.loads(node.ip("-6", "-j", "address", "show"))
+    local = {route["dst"] for route in json.loads(node.ip("-6", "-j", "route", "show", "table", "local"))}
+    return local.issuperset(one["local"] for link in held for one in link.get("addr_info", []) if one)
+
+
+def disagreements(node: WiredNode, world: IPv6World, report: OverlapReport) -> list[tuple[str, set[Way], bool]]:
+    fine = {dev for dev in DEVICES if dev == "e0" or any(fnmatchcase(dev, pattern) for pattern in world.allowed)}
+    oracle = IPv6Oracle(node.name)
+    found = []
+    for one in report.cidrs:
+        if ":" not in one.cidr:
+            continue
+        ranges = [finding.bounds for finding in one.findings]
+        places = oracle.places(one.cidr)
+        for place, ways in zip(places, oracle.all_ways(places), strict=True):
+            wrong = {way for way in ways if not way.devs or not fine.issuperset(way.devs)}
+            claimed = any(first <= place <= last for first, last in ranges)
+            # Of an address of the node on several links, the oracle knows one.
+            is_own = any(way.kind in {"local", "anycast"} for way in ways)
+            if claimed != bool(wrong) and not (claimed and is_own):
+                found.append((str(ipaddress.IPv6Address(place)), ways, claimed))
+    return found
+
+
+@settings(max_examples=FEW)
+@given(ipv6_worlds())
+def test_the_proof_agrees_with_the_kernel(world: IPv6World) -> None:
+    """It finds a fault at each address that may leave by another device, and nowhere else; so does that of a model."""
+    with arranged(world) as node:
+        wait_until(lambda: has_its_routes(node), "a local route for each address")
+        report = proven(node, world.cidrs, *world.allowed)
+        assert not disagreements(node, world, report), report
+        backend = NetlinkBackend(netns=node.name)
+        routes = chain.from_iterable(map(backend.routes, backend.families))
+        rules = chain.from_iterable(map(backend.rules, backend.families))
+        with suppress(UnknownDecisionError):
+            model = Fib.of(backend.links(), routes, rules)
+            assert (
+                prove_egress(model, world.cidrs, allowed_devs=world.allowed, expected_devs=["e0"]).cidrs == report.cidrs
+            )
+
+
+@settings(max_examples=FEW)
+@given(mixed_worlds())
+def test_both_families_are_proven_as_each_alone(world: IPv6World) -> None:
+    """A mixed proof has the findings of both, in its order, and IPv6 agrees with the kernel."""
+    with arranged(world) as node:
+        wait_until(lambda: has_its_routes(node), "a local route for each address")
+        report = proven(node, world.cidrs, *world.allowed)
+        assert not disagreements(node, world, report), report
+        assert [one.cidr for one in report.cidrs] == [str(ipaddress.ip_network(cidr)) for cidr in world.cidrs]
+        for one in report.cidrs:
+            [alone] = proven(node, [one.cidr], *world.allowed).cidrs
+            assert alone == one

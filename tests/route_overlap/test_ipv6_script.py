@@ -1,0 +1,163 @@
+"""The boot script proves IPv6: in random worlds it agrees with an oracle that asks the kernel address by address."""
+
+import ipaddress
+import itertools
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from support.examples import FEW
+from support.ipv6_oracle import IPv6Oracle
+from support.ipv6_worlds import DEVICES, IPv6World, arranged, ipv6_worlds
+from support.kernel import needs_kernel
+from support.overlap_worlds import ScriptRun, run_script
+from support.routers import ROUTER, WiredNode
+
+pytestmark = needs_kernel
+
+_FINDING = re.compile(r"(\S+): (\S+) ([0-9a-f:.]+)-([0-9a-f:.]+)(?: by (\S+))?(?: \((.*)\))?")
+
+
+def run(node: WiredNode, cidrs: Sequence[str], *, allowed: Sequence[str] = (), **options: object) -> ScriptRun:
+    """Run the script without patience, and with another folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        return run_script(node, Path(folder) / "run", cidrs, allowed=allowed, options=options)
+
+
+def claimed(ran: ScriptRun, cidr: str) -> list[tuple[int, int]]:
+    """Return the ranges of a CIDR in which the script finds a fault; they are sorted, and none touches another's."""
+    if "route-overlap.ok" in ran.markers:
+        assert ran.status == 0
+        return []
+    ranges = []
+    for line in ran.markers["route-overlap.detected"].splitlines():
+        match = _FINDING.fullmatch(line)
+        assert match, ran
+        if match[1] == cidr:
+            ranges.append((int(ipaddress.IPv6Address(match[3])), int(ipaddress.IPv6Address(match[4]))))
+    assert all(first <= last for first, last in ranges)
+    assert all(one[1] < other[0] for one, other in itertools.pairwise(ranges))
+    return ranges
+
+
+def check(node: WiredNode, world: IPv6World) -> None:
+    ran = run(node, world.cidrs, allowed=world.allowed, expectedDevs=["e0"], fabric="off")
+    fine = [dev for dev in DEVICES if dev == "e0" or any(fnmatchcase(dev, pattern) for pattern in world.allowed)]
+    oracle = IPv6Oracle(node.name)
+    for cidr in world.cidrs:
+        ranges = claimed(ran, cidr)
+        places = oracle.places(cidr)
+        for place, ways in zip(places, oracle.all_ways(places), strict=True):
+            wrong = {way for way in ways if not way.devs or not set(fine).issuperset(way.devs)}
+            found = any(first <= place <= last for first, last in ranges)
+            # Of an address of the node on several links, the oracle knows one.
+            is_own = any(way.kind in {"local", "anycast"} for way in ways)
+            assert found == bool(wrong) or (found and is_own), (cidr, str(ipaddress.IPv6Address(place)), ways, ran)
+
+
+@settings(max_examples=FEW)
+@given(ipv6_worlds())
+def test_the_script_agrees_with_the_kernel(world: IPv6World) -> None:
+    """It finds a fault at each address that may leave by another device, and nowhere else."""
+    with arranged(world) as node:
+        check(node, world)
+
+
+class TestDevices:
+    """The devices by which IPv6 must leave."""
+
+    @pytest.fixture
+    def node(self) -> Iterator[WiredNode]:
+        with WiredNode.made() as made:
+            made.add_links("e0", "e1")
+            made.hold("e0", "fd00:1::1/64")
+            made.ip("address", "add", "10.224.0.4/16", "dev", "e0")
+            made.ip("address", "add", "10.225.0.4/16", "dev", "e1")
+            made.ip("-6", "route", "add", "default", "via", ROUTER, "dev", "e0", "proto", "ra")
+            yield made
+
+    def test_that_of_the_ipv4_default_route(self, node: WiredNode) -> None:
+        """A mixed config is one verdict, in the order of the config."""
+        node.ip("-4", "route", "add", "default", "via", "10.224.0.1", "dev", "e0")
+        cidrs = ["fd09::/64", "10.96.0.0/16", "2001:db8::/32"]
+        assert run(node, cidrs).output == "fd09::/64, 10.96.0.0/16, 2001:db8::/32 leave by e0\n"
+        node.ip("-4", "route", "replace", "default", "via", "10.225.0.1", "dev", "e1")
+        ran = run(node, cidrs)
+        assert ran.markers["route-overlap.detected"].splitlines() == [
+            f"{cidr}: overlap {span} by e0 (default via {ROUTER} dev e0 proto ra metric 1024)"
+            for cidr, span in (
+                ("fd09::/64", "fd09::-fd09::ffff:ffff:ffff:ffff"),
+                ("2001:db8::/32", "2001:db8::-2001:db8:ffff:ffff:ffff:ffff:ffff:ffff"),
+            )
+        ]
+
+    def test_the_texts_are_those_of_the_family_that_fails(self, node: WiredNode) -> None:
+        """The missing default route, and the way that packets should take."""
+        cidrs = ["fd09::/64", "10.96.0.0/16"]
+        told = run(node, cidrs).output
+        assert told.startswith(
+            "the node has no IPv4 default route, so nothing leads to 10.96.0.0/16\n  10.96.0.0/16: no-route"
+        )
+        node.ip("-4", "route", "add", "default", "via", "10.224.0.1", "dev", "e0")
+        node.ip("-4", "route", "add", "10.96.3.0/24", "via", "10.225.0.1", "dev", "e1")
+        assert "\nexpected: dev e0 via 10.224.0.1; " in run(node, cidrs).output
+        node.ip("-4", "route", "delete", "10.96.3.0/24")
+        node.ip("-6", "route", "add", "fd09::/96", "via", ROUTER, "dev", "e1")
+        assert f"\nexpected: dev e0 via {ROUTER}; " in run(node, cidrs).output
+
+    def test_an_announced_fabric_takes_nothing_from_ipv6(self, node: WiredNode) -> None:
+        """It is of IPv4; IPv6 is proven all the same."""
+        node.ip("-4", "route", "add", "default", "via", "10.224.0.1", "dev", "e0")
+        ran = run(node, ["fd09::/64", "172.16.8.0/24"], fabric=["172.16.0.0/16"])
+        assert ran.markers["route-overlap.detected"].startswith("172.16.8.0/24: announced 172.16.8.0-172.16.8.255 (")
+        assert ran.markers["route-overlap.detected"].count("\n") == 1
+
+    def test_without_one_the_only_device_of_ipv6(self, node: WiredNode) -> None:
+        """Also where IPv4 has next hops by several; a second device makes it unknown."""
+        hops = ("nexthop", "via", "10.224.0.1", "dev", "e0", "nexthop", "via", "10.225.0.1", "dev", "e1")
+        node.ip("-4", "route", "add", "default", *hops)
+        assert run(node, ["fd09::/64"]).status == 0
+        node.ip("-6", "route", "append", "default", "via", ROUTER, "dev", "e1", "proto", "ra", "metric", "2048")
+        ran = run(node, ["fd09::/64"])
+        assert ran.markers["route-overlap.detected"].startswith("fd09::/64: unknown-exit fd09::-")
+        assert "\nName the device in expectedDevs; " in ran.output
+        assert run(node, ["fd09::/64"], expectedDevs=["e0"]).status == 0
+
+    def test_each_of_equal_defaults(self, node: WiredNode) -> None:
+        """One by the fabric is an overlap although the kernel shows the other; one of a higher metric is none."""
+        node.ip("-4", "route", "add", "default", "via", "10.224.0.1", "dev", "e0")
+        node.ip("nexthop", "add", "id", "7", "via", ROUTER, "dev", "e1")
+        node.ip("-6", "route", "append", "default", "nhid", "7", "proto", "ra", "metric", "1024")
+        assert "overlap" in run(node, ["fd09::/64"]).output
+        node.ip("-6", "route", "delete", "default", "nhid", "7", "proto", "ra", "metric", "1024")
+        node.ip("-6", "route", "append", "default", "nhid", "7", "proto", "ra", "metric", "1025")
+        assert run(node, ["fd09::/64"]).status == 0
+
+    def test_a_node_without_ipv6(self, node: WiredNode) -> None:
+        """Nothing leads there, and IPv4 is proven all the same."""
+        node.ip("-4", "route", "add", "default", "via", "10.224.0.1", "dev", "e0")
+        node.switch(all__disable_ipv6=1)
+        ran = run(node, ["fd09::/64", "10.96.0.0/16"])
+        assert ran.markers == {"route-overlap.detected": "fd09::/64: no-route fd09::-fd09::ffff:ffff:ffff:ffff\n"}
+
+
+@pytest.mark.parametrize(
+    ("cidr", "shown"),
+    [
+        ("::ffff:10.0.0.0/104", "::ffff:10.0.0.0-::ffff:10.255.255.255"),
+        ("::10.0.0.0/112", "::10.0.0.0-::10.0.255.255"),
+        ("2001:db8:0:1::/127", "2001:db8:0:1::-2001:db8:0:1::1"),
+        ("2001:0:0:1::5/128", "2001:0:0:1::5-2001:0:0:1::5"),
+        ("2001:db8:1:1:1:1:0:1/128", "2001:db8:1:1:1:1:0:1-2001:db8:1:1:1:1:0:1"),
+        ("fe00::/9", "fe00::-fe7f:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
+    ],
+)
+def test_addresses_are_shown_as_ip_shows_them(cidr: str, shown: str) -> None:
+    """The first of the longest rows of zeros is short, and the end may be dotted."""
+    with WiredNode.made() as node:
+        ran = run(node, [cidr])
+        assert ran.markers["route-overlap.detected"] == f"{cidr}: no-route {shown}\n"

@@ -1,0 +1,280 @@
+"""What the proof says of IPv6 where a person can tell: the exits, equal routes, the advice and the warnings."""
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.kernel import needs_kernel
+from support.routers import ROUTER, SECOND_ROUTER, RouteInformation, WiredNode
+
+from hostrouting.config import HostRoutingConfig
+from hostrouting.exceptions import RouteRejectedError
+from hostrouting.forecast import Forecaster
+from hostrouting.host import RouteChange
+from hostrouting.host.files.store import RootedFiles
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.net.addresses import IPV4, IPV6
+from hostrouting.net.routes import ObservedRoute, Route
+from hostrouting.route_overlap import OverlapReport, prove_egress
+from hostrouting.route_overlap.explain import explain
+from hostrouting.route_overlap.fabric import Fabric
+from hostrouting.route_overlap.learned import endings, learned_by_kernel, vanishing
+from hostrouting.route_overlap.task import prove_now
+from hostrouting.testing import FakeHost
+from phases import Context
+
+pytestmark = needs_kernel
+
+CIDR = "fd00:5::/48"
+IPV4_WAY = "-4 route add default via 10.1.0.254 dev e0"
+WAY = f"-6 route add default via {ROUTER} dev e0"
+
+
+@pytest.fixture
+def node() -> Iterator[WiredNode]:
+    """A host with three links, and addresses on the first of them."""
+    with WiredNode.made() as made:
+        made.add_links("e0", "e1", "e2")
+        made.hold("e0", "2001:db8:1::1/64")
+        made.ip("-4", "address", "add", "10.1.0.1/24", "dev", "e0")
+        yield made
+
+
+def proven(node: WiredNode, *commands: str, cidrs: tuple[str, ...] = (CIDR,), **options: Any) -> OverlapReport:
+    for command in commands:
+        node.ip(*command.split())
+    return prove_egress(NetlinkBackend(netns=node.name), cidrs, **options)
+
+
+def warned(report: OverlapReport) -> list[tuple[str, str]]:
+    assert {note.severity for note in report.notes} <= {"warning"}
+    return [(note.kind, note.subject) for note in report.notes]
+
+
+def found(report: OverlapReport) -> list[tuple[str, str | None]]:
+    return [(finding.kind, finding.dev) for _, finding in report.findings]
+
+
+@pytest.mark.parametrize(
+    ("commands", "exits", "unknown"),
+    [
+        ([IPV4_WAY, WAY], ("e0",), ()),
+        # IPv4 decides, wherever the IPv6 default routes lead.
+        ([IPV4_WAY, f"-6 route add default via {ROUTER} dev e1"], ("e0",), ()),
+        ([IPV4_WAY, "-4 route add default dev e1 metric 9", WAY], ("e0",), ()),
+        # Several equal ones of IPv4, next hops by several devices, or none: then those of IPv6 must name one.
+        ([IPV4_WAY, "-4 route append default dev e1", WAY], ("e0",), ()),
+        (["-4 route add default nexthop dev e0 nexthop dev e1", f"{WAY} metric 9", WAY], ("e0",), ()),
+        ([WAY], ("e0",), ()),
+        ([WAY, f"-6 route add default via {ROUTER} dev e1 metric 9"], (), (IPV6,)),
+        ([f"-6 route add default nexthop via {ROUTER} dev e0 nexthop via {ROUTER} dev e1"], (), (IPV6,)),
+        ([], (), (IPV6,)),
+    ],
+)
+def test_the_exit_of_ipv6(
+    node: WiredNode, commands: list[str], exits: tuple[str, ...], unknown: tuple[int, ...]
+) -> None:
+    """It is the device of the one IPv4 default route that decides, or that which all default routes of IPv6 name."""
+    report = proven(node, *commands)
+    assert (report.expected_devs, report.without_exit) == (exits, unknown)
+    if unknown and commands:
+        assert found(report)[0][0] == "unknown-exit"
+        assert report.advice.startswith("Name the devices by which IPv6 leaves in expectedDevs")
+    lacks_default = not any("-6" in command and "dev e0" in command for command in commands)
+    assert ("Give the node an IPv6 default route" in report.advice) == lacks_default
+
+
+def test_each_of_equal_defaults_must_be_fine(node: WiredNode) -> None:
+    """Of one metric and preference each may carry; of a lower preference it is a fallback, and that is a warning."""
+    with node.router("e0") as right, node.router("e1") as wrong:
+        right.advertise()
+        wrong.advertise()
+        report = proven(node, expected_devs=["e0"])
+        assert found(report) == [("overlap", "e1")]
+        right.advertise(preference="high")
+        report = proven(node, expected_devs=["e0"])
+        assert report.ok
+        assert [kind for kind, _ in warned(report)] == ["fallback-by-fabric"]
+        wrong.advertise(preference="high")
+        right.advertise(preference="low")
+        report = proven(node, IPV4_WAY)
+        assert found(report) == [("overlap", "e1")]
+
+
+def test_a_route_with_from_hides_and_decides(node: WiredNode) -> None:
+    """For its sources it decides, and a suggestion is more specific than it."""
+    report = proven(node, WAY, f"-6 route add {CIDR} from 2001:db8::/32 dev e2", f"-6 route add {CIDR} dev e0 metric 1")
+    assert found(report) == [("overlap", "e2")]
+    assert [route.destination for route in report.suggested_routes] == ["fd00:5::/49", "fd00:5:0:8000::/49"]
+
+
+def test_the_advice_mends(node: WiredNode) -> None:
+    """Suggested routes have metric 1 and name the device of a link-local gateway; with them the proof is good."""
+    report = proven(node, WAY, f"-6 route add {CIDR} dev e1", "-6 route add fd00:5::/64 dev e1 metric 1")
+    routes = report.mended_routes.routes
+    assert {(route.gateway, route.dev, route.metric) for route in routes} == {(ROUTER, "e0", 1)}
+    for route in routes:
+        node.ip(*f"-6 route add {route} proto 142".split())
+    assert proven(node).ok
+
+
+def test_a_gateway_of_ipv6_mends_ipv4(node: WiredNode) -> None:
+    """On an unnumbered node a route of IPv4 is suggested by the IPv6 gateway of the default route."""
+    default = f"-4 route add default via inet6 {ROUTER} dev e0"
+    report = proven(node, default, "-4 route add 10.9.0.0/16 dev e1", cidrs=("10.9.0.0/16",))
+    [route] = report.mended_routes.routes
+    assert str(route) == f"10.9.0.0/16 via {ROUTER} dev e0"
+    assert "allow these devices" in report.allowance
+
+
+def test_both_families_are_one_report(node: WiredNode) -> None:
+    """Findings, verdict and CIDRs are in the order of the question."""
+    cidrs = ("fd00:6::/48", "10.9.0.0/16", CIDR, "10.8.0.0/16")
+    report = proven(node, IPV4_WAY, WAY, f"-6 route add {CIDR} dev e1", "-4 route add 10.9.0.0/16 dev e2", cidrs=cidrs)
+    assert tuple(one.cidr for one in report.cidrs) == cidrs
+    assert [(cidr, one.dev) for cidr, one in report.findings] == [("10.9.0.0/16", "e2"), (CIDR, "e1")]
+    assert report.verdict.startswith("2 of 4 expected CIDRs would not leave by e0 as a whole:\n")
+    [first, second] = explain(NetlinkBackend(netns=node.name), ["fd00:5::/47", "10.9.0.1"])
+    assert [part["first"] for part in first.to_mapping()["parts"]] == ["fd00:5::", "fd00:5:1::"]
+    assert "e2" in [*second.lines()][1]
+
+
+def test_ipv4_tells_of_several_exits(node: WiredNode) -> None:
+    """Equal default routes by two devices are a warning as long as the config names no device."""
+    options = {"cidrs": ("10.9.0.0/16",)}
+    report = proven(node, IPV4_WAY, "-4 route append default dev e1", **options)
+    assert report.expected_devs == ("e0",)
+    assert warned(report) == [("several-exits", "the IPv4 default routes by e0 and e1")]
+    assert not proven(node, expected_devs=["e0"], **options).notes
+
+
+def test_a_silent_gateway_is_judged(node: WiredNode) -> None:
+    """The kernel passes over it on a host; it is wrong all the same, with a warning."""
+    route = f"{CIDR} via {SECOND_ROUTER} dev e1 metric 1024"
+    report = proven(
+        node, WAY, f"-6 route add {route}", f"neigh add {SECOND_ROUTER} dev e1 nud failed", expected_devs=["e0"]
+    )
+    assert found(report) == [("overlap", "e1")]
+    assert warned(report) == [("silent-gateway", route)]
+
+
+def test_a_foreign_source_is_told(node: WiredNode) -> None:
+    """The node sends by e0 from the address of e1."""
+    node.ip("-6", "address", "del", "2001:db8:1::1/64", "dev", "e0")
+    node.hold("e1", "2001:db8:2::1/64")
+    report = proven(node, IPV4_WAY, WAY)
+    assert report.ok
+    assert warned(report) == [("foreign-source", "2001:db8:2::1")]
+
+
+def test_what_the_kernel_learned_will_vanish(node: WiredNode, tmp_path: Path) -> None:
+    """Only routes of advertisements that the kernel itself follows have its mark; forwarding deletes them."""
+    node.switch(e0__accept_ra_rt_info_max_plen=64)
+    with node.router("e0") as router:
+        router.advertise(options=[RouteInformation("fd00:5::/64")])
+    report = proven(node, IPV4_WAY, f"-6 route add fd00:5:0:1::/64 via {ROUTER} dev e0 proto ra metric 9")
+    for path in "/proc/net/ipv6_route", "/proc/sys/net/ipv6/conf/e0/accept_ra":
+        (tmp_path / path[1:]).parent.mkdir(parents=True)
+        (tmp_path / path[1:]).write_text(node.run("cat", path))
+    files = RootedFiles(str(tmp_path))
+    learned = learned_by_kernel(files, report.deciding)
+    assert sorted(str(route) for route in learned) == [
+        f"default via {ROUTER} dev e0 proto ra metric 1024",
+        f"fd00:5::/64 via {ROUTER} dev e0 proto ra metric 1024",
+    ]
+    told = [*vanishing(files, learned)]
+    assert {(one.kind, one.severity) for one in told} == {("will-vanish", "warning")}
+    assert all("net.ipv6.conf.e0.accept_ra=2" in one.reason for one in told)
+    (tmp_path / path[1:]).write_text("2\n")
+    assert not [*vanishing(files, learned)]
+
+
+def test_a_wrong_default_ends_at_its_owner(node: WiredNode) -> None:
+    """The lines for the kernel end its default route; those for daemons name the device."""
+    with node.router("e1") as router:
+        router.advertise()
+    report = proven(node, IPV4_WAY)
+    assert found(report) == [("overlap", "e1")]
+    [route] = report.deciding
+    lines = [*endings([route], [route], {"e1"})]
+    for line in lines[1:]:
+        node.run(*line.partition("#")[0].split())
+    assert f"{found(proven(node, WAY))}" == "[]"
+    assert "UseGateway=no" in "".join(endings([route], [], {"e1"}))
+    assert "networkctl reconfigure e1" in report.advice
+    again = route._replace(expires=route.expires - 1)
+    for learned in ([], [route, again]):
+        told = [*endings([route, again], learned, {"e1"})]
+        assert told == [*endings([route], learned[:1], {"e1"})], "each line once"
+    hostile = ObservedRoute.parse("::/0", "e$(x)", ROUTER, metric=1024, protocol=9)
+    assert not [*endings([hostile], [hostile], hostile.devs)]
+
+
+def test_only_the_wrong_device_loses_its_default(node: WiredNode) -> None:
+    """Of a learned default by two devices, as networkd merges them, the right one is not to end."""
+    way = f"-6 route add default proto ra nexthop via {ROUTER} dev e0 nexthop via {ROUTER} dev e1"
+    advice = proven(node, IPV4_WAY, way).advice
+    assert "networkctl reconfigure e1" in advice
+    assert "e0, then" not in advice
+
+
+def test_a_wrong_default_is_not_told_to_stay(node: WiredNode) -> None:
+    """The warning `will-vanish` is of routes that are right alone: the wrong one is to end."""
+    host = FakeHost(routes=NetlinkBackend(netns=node.name))
+    with node.router("e0") as right, node.router("e1") as wrong:
+        right.advertise()
+        wrong.advertise(preference="high")
+    host.files.write("/proc/net/ipv6_route", node.run("cat", "/proc/net/ipv6_route").encode(), mode=0o444)
+    for dev in "e0", "e1":
+        host.files.write(f"/proc/sys/net/ipv6/conf/{dev}/accept_ra", b"1", mode=0o644)
+    for devs, kinds in (["e0"], []), (["e1"], ["will-vanish"]):
+        config = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": [CIDR], "expectedDevs": devs}})
+        report = prove_now(config, Fabric(), host)
+        assert [one.kind for one in report.notes if one.kind == "will-vanish"] == kinds
+
+
+def test_families_without_a_default_are_named(node: WiredNode) -> None:
+    """Both families may lack one; each has its sentence."""
+    report = proven(node, cidrs=("10.9.0.0/16", CIDR))
+    assert report.without_exit == report.lacks_default == (IPV4, IPV6)
+    assert report.verdict.splitlines() == [
+        "the node has no IPv4 default route, so nothing leads to 10.9.0.0/16",
+        f"the node has no IPv6 default route, so nothing leads to {CIDR}",
+    ]
+
+
+def test_a_plan_that_takes_addresses_is_worse(ctx: Context) -> None:
+    """The forecast names the change of IPv6 that takes addresses, and the proof after it finds the same."""
+    host = FakeHost()
+    for dev, address in ("eth0", "10.224.0.4/16"), ("ib0", "fd00:9::1/64"):
+        host.routes.add_link(dev)
+        host.routes.add_address(dev, address)
+    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
+    host.routes.add_route("::/0", gateway=ROUTER, dev="eth0", metric=1024)
+    config = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": [CIDR], "mode": "STRICT"}})
+    forecaster = Forecaster(ctx, config, host)
+    forecaster.look()
+    change = RouteChange.add(Route.parse("fd00:5::/64", gateway=ROUTER, dev="ib0", metric=1))
+    forecast = forecaster.planned([change], [])
+    [line] = forecast.worse
+    assert line == (
+        "fd00:5::/48: overlap fd00:5::-fd00:5::ffff:ffff:ffff:ffff by ib0 "
+        f"(fd00:5::/64 via {ROUTER} dev ib0 proto 142 metric 1), by the change '{change}'"
+    )
+    host.routes.apply([change])
+    assert forecaster.now().worse == forecast.worse
+
+
+def test_gateways_of_ipv6_are_foreseen(ctx: Context, node: WiredNode) -> None:
+    """For a route of IPv4 the routes of IPv6 are read, too; the node's own addresses are refused, as by the kernel."""
+    backend = NetlinkBackend(netns=node.name)
+    forecaster = Forecaster(ctx, HostRoutingConfig(), FakeHost(routes=backend))
+    forecaster.look()
+    for destination in "10.9.0.0/16", "fd00:9::/64":
+        for gateway, is_taken in ("2001:db8:1::9", True), ("2001:db8:1::1", False), ("2001:db8:9::1", False):
+            change = RouteChange.add(Route.parse(destination, gateway=gateway, dev="e0", metric=1))
+            assert bool(forecaster.planned([change], []).undecided) is not is_taken
+            with nullcontext() if is_taken else pytest.raises(RouteRejectedError):
+                backend.apply([change])

@@ -1,0 +1,285 @@
+"""Static routes of IPv6: where they stand alone, where others stand, and beside a program in the same places."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from random import Random
+from typing import cast
+
+import attrs
+import pytest
+from support.kernel import needs_kernel
+from support.needs import require
+from support.static_route_worlds import config_of
+
+from hostrouting.config import StaticRoute
+from hostrouting.exceptions import BackendError, RouteRejectedError
+from hostrouting.host import Host, ObservedRoute, Route
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.net.addresses import IPV4, IPV6, Prefix
+from hostrouting.net.routes import OUR_PROTOCOL, NextHop
+from hostrouting.static_routes import ConfigureStaticRoutes
+from hostrouting.static_routes.converge import repair
+from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
+from hostrouting.testing.node import Node
+from phases import Change, Context
+from phases.testing import ManualClock
+
+PLACE = "fd00:9::/48"
+ROUTE = StaticRoute(destination=PLACE, gateway="fd00:1::7", dev="eth0")
+OURS = f"{PLACE} via fd00:1::7 dev eth0 proto 142 metric 1"
+HISTORIES = 500
+
+
+class Recorder:
+    """Keeps the inverses of a run."""
+
+    def __init__(self) -> None:
+        self.inverses: list[Callable[[Context], object]] = []
+
+    def skips(self, _name: str) -> bool:
+        return False
+
+    def record(self, _change: Change, undo: Callable[[Context], object] | None) -> None:
+        assert undo is not None
+        self.inverses.append(undo)
+
+
+def prepared(node: Node) -> Host:
+    for dev, addresses in ("eth0", ("10.1.0.4/16", "fd00:1::4/64")), ("ib0", ("10.2.0.4/16", "fd00:2::4/64")):
+        node.add_link(dev)
+        for address in addresses:
+            node.add_address(dev, address)
+    routes = node if isinstance(node, MemoryBackend) else NetlinkBackend(netns=cast("KernelNode", node).name)
+    fake = FakeHost()
+    return Host(routes=routes, services=fake.services, files=fake.files, lock=fake.lock, is_live=True)
+
+
+@pytest.fixture(params=["kernel", "memory"])
+def node(request: pytest.FixtureRequest) -> Iterator[Node]:
+    if request.param == "memory":
+        yield MemoryBackend()
+    else:
+        require("kernel")
+        with KernelNode.made() as made:
+            yield made
+
+
+@pytest.fixture
+def host(node: Node) -> Host:
+    return prepared(node)
+
+
+def task(host: Host, *routes: StaticRoute) -> ConfigureStaticRoutes:
+    return ConfigureStaticRoutes(config_of(routes), host=host)
+
+
+def apply(host: Host, *routes: StaticRoute) -> None:
+    task(host, *routes).act(Context(clock=ManualClock(auto=True)))
+
+
+def at(host: Host, destination: str = PLACE) -> list[str]:
+    return [str(route) for route in host.routes.routes(IPV6) if route.destination == destination]
+
+
+def add(node: Node, gateway: str | None = None, *, verb: str = "add", metric: int = 1, protocol: int = 4) -> None:
+    foreign = Route.parse(PLACE, gateway=gateway, dev="ib0" if gateway is None else "eth0", metric=metric)
+    node.insert_route(attrs.evolve(foreign, protocol=protocol), verb=verb)
+
+
+def refusal(host: Host, *routes: StaticRoute) -> str:
+    """Return the reason why the routes are refused; nothing has changed, and `plan` and `check` say the same."""
+    before = host.routes.routes(IPV6)
+    with pytest.raises(RouteRejectedError) as caught:
+        apply(host, *routes)
+    assert host.routes.routes(IPV6) == before
+    [refused] = caught.value.refusals
+    [planned] = task(host, *routes).plan_act(Context())
+    assert refused.reason in str(planned)
+    [found] = task(host, *routes).findings(Context())
+    assert refused.reason in found.reason
+    return refused.reason
+
+
+def test_both_families_are_one_batch(node: Node, host: Host) -> None:
+    """Routes of both are completed by their own default, are in force together, are repeated without change, and go."""
+    node.add_route("default", gateway="10.1.0.1", dev="eth0", protocol=16)
+    node.add_route("::/0", gateway="fe80::1", dev="eth0", protocol=9, metric=1024)
+    wanted = [StaticRoute(destination=text) for text in ("172.16.1.0/24", "fd00:9::/48")]
+    apply(host, *wanted)
+    assert at(host) == [f"{PLACE} via fe80::1 dev eth0 proto 142 metric 1"]
+    assert task(host, *wanted).plan_act(Context()) == []
+    assert [str(route) for route in host.routes.routes_of(OUR_PROTOCOL)] == [
+        "172.16.1.0/24 via 10.1.0.1 dev eth0 proto 142"
+    ]
+    with pytest.raises(RouteRejectedError):
+        apply(host, *wanted, StaticRoute(destination="fd00:8::/48", gateway="fd00:77::1", dev="eth0"))
+    apply(host, wanted[0])
+    assert at(host) == []
+    apply(host, wanted[1])
+    assert host.routes.routes_of(OUR_PROTOCOL) == []
+    task(host).undo_act(Context())
+    assert at(host) == []
+
+
+def test_ipv4_by_an_ipv6_gateway(node: Node, host: Host) -> None:
+    """As on unnumbered networks: from the default route, or by the gateway that the config names."""
+    node.insert_route(Route.parse("0.0.0.0/0", gateway="fe80::1", dev="eth0", protocol=16))
+    apply(host, StaticRoute(destination="172.16.1.0/24"), StaticRoute(destination="172.16.2.0/24", gateway="fd00:1::7"))
+    assert list(map(str, host.routes.routes_of(OUR_PROTOCOL))) == [
+        "172.16.1.0/24 via inet6 fe80::1 dev eth0 proto 142",
+        "172.16.2.0/24 via inet6 fd00:1::7 dev eth0 proto 142",
+    ]
+
+
+def test_metric_1_of_another_program(node: Node, host: Host) -> None:
+    """Its route stays as it is, and the refusal names it with its protocol; at another metric it is in nobody's way."""
+    add(node, "fd00:1::8", metric=7)
+    apply(host, ROUTE)
+    assert at(host) == [OURS, f"{PLACE} via fd00:1::8 dev eth0 proto static metric 7"]
+    apply(host)
+    add(node, "fd00:1::8", protocol=3)
+    assert refusal(host, ROUTE).startswith(f"'{PLACE} via fd00:1::8 dev eth0 metric 1' (protocol boot) has this dest")
+
+
+def test_a_route_for_one_source(node: Node, host: Host) -> None:
+    """It hides ours at any metric, also ours that stands, so the refusal names it."""
+    apply(host, ROUTE)
+    source = Route.parse(PLACE, gateway="fd00:1::8", dev="eth0", metric=1024, protocol=4)
+    node.insert_route(attrs.evolve(source, from_prefix=Prefix.parse("fd00:1::/64")))
+    for _ in range(2):
+        assert "from fd00:1::/64 via fd00:1::8 dev eth0 proto static metric 1024' (protocol static) hides every" in (
+            refusal(host, ROUTE)
+        )
+        task(host).undo_act(Context())
+
+
+def test_a_merge_by_another_program(node: Node, host: Host, caplog: pytest.LogCaptureFixture) -> None:
+    """A next hop that it appended to ours is found and named, by each end; nobody's next hop is removed."""
+    apply(host, ROUTE)
+    add(node, "fd00:1::8", verb="append")
+    [merged] = at(host)
+    assert merged.count("nexthop") == 2
+    assert f"another program has merged a next hop with ours, so '{merged}' stays whole" in refusal(host, ROUTE)
+    other = StaticRoute(destination="fd00:7::/48", gateway="fd00:1::7", dev="eth0")
+    done = repair(Context(), [ROUTE, other], host, logging.getLogger())
+    assert [*map(str.split, done.waiting)] == [OURS.split()]
+    assert len(at(host, "fd00:7::/48")) == 1
+    task(host).undo_act(Context())
+    assert (at(host), at(host, "fd00:7::/48")) == ([merged], [])
+    assert "not removed: another program has merged" in caplog.text
+
+
+def test_another_gateway_and_back(host: Host) -> None:
+    """A changed route replaces ours, which leaves first; the undo of the run brings it back."""
+    apply(host, ROUTE)
+    recorder = Recorder()
+    changed = attrs.evolve(ROUTE, gateway="fd00:1::9")
+    task(host, changed).act(Context().within(recorder, logging.getLogger()))
+    assert at(host) == [OURS.replace("::7", "::9")]
+    for undo in recorder.inverses:
+        undo(Context())
+    assert at(host) == [OURS]
+
+
+def test_an_undo_leaves_the_place_to_its_new_holder(node: Node, host: Host, caplog: pytest.LogCaptureFixture) -> None:
+    """A route that the run removed does not come back beside one that took its place."""
+    apply(host, ROUTE)
+    recorder = Recorder()
+    task(host).undo_act(Context().within(recorder, logging.getLogger()))
+    add(node, "fd00:1::8")
+    recorder.inverses[0](Context())
+    assert at(host) == [f"{PLACE} via fd00:1::8 dev eth0 proto static metric 1"]
+    assert "does not come back" in caplog.text
+
+
+def test_a_backend_that_knows_ipv4_alone() -> None:
+    """A config with IPv6 is refused by the name of its class."""
+
+    class Old(MemoryBackend):
+        families = (IPV4,)
+
+    with pytest.raises(BackendError, match=r"the backend Old knows no IPv6.*remove fd00:9::/48 from the config"):
+        task(FakeHost(Old()), ROUTE)
+    apply(FakeHost(Old()))
+
+
+# --- histories
+
+WAYS = ("fd00:1::7", "fd00:1::8", None)
+PLACES = ("fd00:9::/48", "fd00:8::/64")
+
+
+def meddle(node: Node, random: Random) -> None:
+    """Let the other program do something in the same places; the kernel may refuse it."""
+    gateway = random.choice(WAYS)
+    route = Route.parse(
+        random.choice(PLACES),
+        gateway=gateway,
+        dev=random.choice(["eth0", "ib0"]) if gateway is None else "eth0",
+        metric=random.choice([1, 1, 2]),
+        protocol=4,
+    )
+    with suppress(BackendError):
+        if random.random() < 0.2:
+            node.delete_route(route)
+        else:
+            node.insert_route(route, verb=random.choice(["add", "append", "replace"]))
+
+
+def ours_act(host: Host, random: Random, inverses: list[Callable[[Context], object]]) -> None:
+    """Apply a config, repair, undo the last run, or reset."""
+    wanted = [
+        StaticRoute(destination=text, gateway=random.choice(WAYS[:2]), dev="eth0", metric=random.choice([0, 2]))
+        for text in random.sample(PLACES, random.randrange(3))
+    ]
+    recorder = Recorder()
+    ctx = Context().within(recorder, logging.getLogger())
+    with suppress(RouteRejectedError):
+        match random.randrange(4):
+            case 0:
+                task(host, *wanted).act(ctx)
+            case 1:
+                repair(ctx, wanted, host, logging.getLogger("repair"))
+            case 2:
+                for undo in inverses[:1]:
+                    undo(Context())
+            case _:
+                task(host).undo_act(ctx)
+    inverses[:] = recorder.inverses
+
+
+def foreign(routes: Sequence[ObservedRoute]) -> list[str]:
+    return [str(route) for route in routes if route.protocol != OUR_PROTOCOL]
+
+
+def several(routes: Sequence[ObservedRoute]) -> set[frozenset[NextHop]]:
+    return {frozenset(route.nexthops) for route in routes if route.nexthops}
+
+
+def check_history(node: Node, host: Host, seed: int) -> None:
+    random, inverses = Random(seed), list[Callable[[Context], object]]()
+    for _ in range(12):
+        if random.random() < 0.5:
+            meddle(node, random)
+        before = host.routes.routes(IPV6)
+        ours_act(host, random, inverses)
+        after = host.routes.routes(IPV6)
+        assert foreign(after) == foreign(before), seed
+        assert several(after) == several(before), seed
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_beside_a_program_in_memory(seed: int) -> None:
+    """No change of ours makes a multipath route, and nothing of the program's is lost, in the model."""
+    node = MemoryBackend()
+    check_history(node, prepared(node), seed)
+
+
+@needs_kernel
+@pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.soak) for n in range(20, HISTORIES, 20))])
+def test_beside_a_program_in_the_kernel(first: int) -> None:
+    """The same in the kernel, in twenty histories."""
+    for seed in range(first, first + 20):
+        with KernelNode.made() as node:
+            check_history(node, prepared(node), seed)

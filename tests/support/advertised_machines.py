@@ -1,0 +1,128 @@
+"""Machines of real systemd with two links on which routers advertise themselves, under networkd or NetworkManager."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from typing import Any, Final
+
+from support.patience import wait_until
+from support.routers import ROUTER, Prefix, Router
+from support.systemd_box import SystemdBox
+
+DEVICES: Final = ("eth0", "rdma0")
+#: Two links into a namespace of routers; nothing waits for the detection of duplicates.
+WIRES: Final = f"""
+sysctl -qw net.ipv6.conf.default.accept_dad=0
+ip netns add beyond
+for dev in eth0 rdma0; do
+    ip link add $dev type veth peer name $dev netns beyond
+    ip -n beyond address add {ROUTER}/64 dev $dev nodad
+    ip -n beyond link set $dev up
+done
+"""
+#: As for `test_networkd.py`, for both devices: a udev that knows them, and no marks of a container.
+NETWORKD: Final = f"""
+{WIRES}
+rm /etc/systemd/system/systemd-networkd.service
+cd /etc/systemd
+mkdir -p network system/systemd-networkd.service.d system/multi-user.target.wants
+ln -s /lib/systemd/system/systemd-networkd.service system/multi-user.target.wants/
+mount -o remount,rw /sys
+mkdir -p /run/udev/data
+for dev in eth0 rdma0; do
+    echo I:1 > /run/udev/data/n$(cat /sys/class/net/$dev/ifindex)
+    cat > network/10-$dev.network <<END
+[Match]
+Name=$dev
+[Network]
+IPv6AcceptRA=yes
+LinkLocalAddressing=ipv6
+END
+done
+cat > system/systemd-networkd.service.d/settings.conf <<'END'
+[Service]
+Environment=SYSTEMD_LOG_LEVEL=debug
+ExecStartPre=+rm -f /run/systemd/container
+ProtectControlGroups=no
+TemporaryFileSystem=/sys/fs/cgroup
+END
+"""
+#: Without a udev: it takes the devices of a test for its own.
+NETWORK_MANAGER: Final = f"""
+{WIRES}
+mkdir -p /etc/systemd/system/multi-user.target.wants
+ln -s /lib/systemd/system/NetworkManager.service /etc/systemd/system/multi-user.target.wants/
+ln -s /lib/systemd/system/NetworkManager.service /etc/systemd/system/dbus-org.freedesktop.NetworkManager.service
+for dev in eth0 rdma0; do
+    file=/etc/NetworkManager/system-connections/$dev.nmconnection
+    cat > $file <<END
+[connection]
+id=$dev
+type=ethernet
+interface-name=$dev
+autoconnect-priority=$([[ $dev == eth0 ]] && echo 1 || echo 0)
+[ipv4]
+method=disabled
+[ipv6]
+method=auto
+END
+    chmod 600 $file
+done
+"""
+_RTF_ADDRCONF: Final = 0x40000
+#: Devices and metric of a default route.
+Default = tuple[list[str], int]
+
+
+class Routers:
+    """The routers at the far ends of the links of a machine that was prepared with `WIRES`."""
+
+    def __init__(self, machine: SystemdBox) -> None:
+        self.machine = machine
+
+    def __enter__(self) -> Routers:
+        for dev in DEVICES:
+            # A device has IPv6 a moment after its carrier, which comes with the daemon.
+            self.machine.until(f"ip -n beyond -6 route show table local dev {dev} | grep --quiet ff00::/8")
+        self._stack = ExitStack()
+        self.by_device = {dev: Router(f"{self.machine.root}/run/netns/beyond", dev) for dev in DEVICES}
+        for router in self.by_device.values():
+            self._stack.callback(router.close)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def advertise(self, **settings: Any) -> None:
+        """Let each advertise itself: the second one with these settings, the first with its lifetime and a prefix."""
+        self.by_device["eth0"].advertise(lifetime=settings.get("lifetime", 1800), options=[Prefix("fd01::/64")])
+        self.by_device["rdma0"].advertise(**settings)
+
+    def advertise_until(self, wanted: list[Default], **settings: Any) -> None:
+        """Advertise again and again until there are these default routes: a daemon may not listen yet."""
+
+        def is_told() -> bool:
+            self.advertise(**settings)
+            return self.defaults() == wanted
+
+        wait_until(is_told, f"default routes {wanted}")
+
+    def until_there_are(self, wanted: list[Default]) -> None:
+        """Wait until there are these default routes."""
+        wait_until(lambda: self.defaults() == wanted, f"default routes {wanted}")
+
+    def shown(self) -> list[dict[str, Any]]:
+        """Return the default routes of the machine."""
+        return list(json.loads(self.machine.run("ip", "-6", "-j", "route", "show", "default").stdout or "[]"))
+
+    def defaults(self) -> list[Default]:
+        """Return devices and metric of each default route, in the order of the kernel."""
+        return [
+            (sorted(leg["dev"] for leg in route.get("nexthops", [route])), route["metric"]) for route in self.shown()
+        ]
+
+    def are_learned_by_the_kernel(self) -> bool:
+        """Return whether any default route has RTF_ADDRCONF."""
+        words = [line.split() for line in self.machine.run("cat", "/proc/net/ipv6_route").stdout.splitlines()]
+        return any(int(each[-2], 16) & _RTF_ADDRCONF for each in words if each[1] == "00" and each[-1] in DEVICES)

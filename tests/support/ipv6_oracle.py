@@ -1,0 +1,169 @@
+"""The way of a node's IPv6 packets, address by address, as its kernel tells it: it judges the proof.
+
+Shares no code with what it judges: it asks `ip -6 route get fibmatch` in one process, and reads the places at which an
+answer may change from what `ip` shows.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+import json
+import random
+import subprocess
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+_REFUSALS: Final = {
+    # Of a question that is well-formed. A rule refuses by the same numbers.
+    "Invalid argument": "blackhole",
+    "No route to host": "unreachable",
+    "Permission denied": "prohibit",
+    "Network is unreachable": "no-route",
+}
+BLOCKED: Final = frozenset({"blackhole", "unreachable", "prohibit"})
+_HIGHEST: Final = (1 << 128) - 1
+
+
+class Way(NamedTuple):
+    """What decides: `unicast`, `local`, `anycast`, a refusal, or `no-route`; and the devices by which it may leave.
+
+    These are the devices of every next hop of every route that is equal to the deciding one.
+    """
+
+    kind: str
+    devs: tuple[str, ...] = ()
+
+
+class _Question(NamedTuple):
+    address: int
+    source: str | None = None
+    oif: str | None = None
+    fibmatch: bool = True
+
+    def __str__(self) -> str:
+        words = ["route get", *(["fibmatch"] if self.fibmatch else []), str(ipaddress.IPv6Address(self.address))]
+        words += ["from", self.source] if self.source else []
+        words += ["oif", self.oif] if self.oif else []
+        return " ".join(words)
+
+
+class IPv6Oracle:
+    """Asks the kernel of a namespace."""
+
+    def __init__(self, namespace: str, *, seed: int = 0) -> None:
+        self._namespace = namespace
+        self._random = random.Random(seed)
+
+    def places(self, cidr: str, *, count: int = 200) -> list[int]:
+        """Return each address of a CIDR at which an answer may change, the address before it, and random ones."""
+        network = ipaddress.IPv6Network(cidr)
+        first, last = int(network[0]), int(network[-1])
+        found = {first, last} | {self._random.randint(first, last) for _ in range(count)}
+        for begin, end in self._edges():
+            found |= {place for place in (begin - 1, begin, end, end + 1) if first <= place <= last}
+        return sorted(found)
+
+    def ways(self, addresses: Sequence[int], sources: Sequence[str | None] | None = None) -> list[Way]:
+        """Return the way of a packet to each address: from its source, or while it has none yet."""
+        given = sources or [None] * len(addresses)
+        questions = list(map(_Question, addresses, given))
+        decided = self._ask(questions)
+        asked = [at for at, answer in enumerate(decided) if answer.get("type", "unicast") == "unicast"]
+        devs = self._devices()
+        # The kernel shows one of several equal routes; each shows itself where its device is asked for.
+        equal = iter(self._ask([questions[at]._replace(oif=dev) for at in asked for dev in devs]))
+        found = [Way(str(answer["type"]), _devs([answer])) if "type" in answer else Way("") for answer in decided]
+        for at in asked:
+            others = [answer for answer in itertools.islice(equal, len(devs)) if _is_equal(decided[at], answer)]
+            found[at] = Way("unicast", _devs([decided[at], *others]))
+        return found
+
+    def sources(self, addresses: Sequence[int], ways: Sequence[Way]) -> list[set[str]]:
+        """Return the sources from which a packet to each address may go.
+
+        That is the kernel's choice, and each global address of the devices by which it leaves that is not deprecated.
+        """
+        held: dict[str | None, set[str]] = {}
+        for link in self._show("address", "show", "scope", "global"):
+            # `ip` leaves an empty object for each address of another scope.
+            usable = (one for one in link.get("addr_info", []) if one and not {"deprecated", "tentative"} & set(one))
+            held[link.get("ifname")] = {one["local"] for one in usable}
+        chosen = self._ask([_Question(address, fibmatch=False) for address in addresses])
+        return [
+            {source for source in [answer.get("prefsrc")] if source}.union(*(held.get(dev, ()) for dev in way.devs))
+            for answer, way in zip(chosen, ways, strict=True)
+        ]
+
+    def all_ways(self, addresses: Sequence[int]) -> list[set[Way]]:
+        """Return the ways of each address: without a source, and from each that it may have."""
+        plain = self.ways(addresses)
+        packets = [
+            (at, source)
+            for at, some in enumerate(self.sources(addresses, plain))
+            if plain[at].devs
+            for source in sorted(some)
+        ]
+        found = [{way} for way in plain]
+        bound = self.ways([addresses[at] for at, _ in packets], [source for _, source in packets]) if packets else []
+        for (at, _), way in zip(packets, bound, strict=True):
+            found[at].add(way)
+        return found
+
+    def wrong(self, cidr: str, fine: Iterable[str], *, count: int = 200) -> dict[int, set[Way]]:
+        """Return the ways of each place of a CIDR that are not by these devices; a place without any is fine.
+
+        An anycast address is fine on such a device; a local one is the node itself, and never is.
+        """
+        known = frozenset(fine)
+        places = self.places(cidr, count=count)
+        wrong = {
+            place: {way for way in ways if way.kind == "local" or not way.devs or not known.issuperset(way.devs)}
+            for place, ways in zip(places, self.all_ways(places), strict=True)
+        }
+        assert places
+        return wrong
+
+    def _edges(self) -> set[tuple[int, int]]:
+        texts = {route["dst"] for route in self._show("route", "show", "table", "all")}
+        for rule in self._show("rule", "show"):
+            texts |= {f"{rule['dst']}/{rule.get('dstlen', 128)}"} if "dst" in rule else set()
+        # The prefix of a rule keeps the bits behind it.
+        networks = [ipaddress.IPv6Network("::/0" if text == "default" else text, strict=False) for text in texts]
+        return {(int(network[0]), min(int(network[-1]), _HIGHEST - 1)) for network in networks}
+
+    def _devices(self) -> list[str]:
+        return [link["ifname"] for link in self._show("link", "show", "up") if link["ifname"] != "lo"]
+
+    def _show(self, *words: str) -> list[dict[str, Any]]:
+        argv = ["ip", "-n", self._namespace, "-6", "-j", *words]
+        shown = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+        # It leaves an empty object for each thing that it was not to show.
+        return [one for one in json.loads(shown or "[]") if one]
+
+    def _ask(self, questions: Sequence[_Question]) -> list[dict[str, Any]]:
+        """One object for each question; that of a refusal has its `type` alone."""
+        argv = ["ip", "-n", self._namespace, "-6", "-j", "-force", "-batch", "-"]
+        text = "".join(f"{question}\n" for question in questions)
+        done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)
+        refusals = {
+            int(line.rpartition(":")[2]): before.partition(": ")[2]
+            for before, line in itertools.pairwise(done.stderr.splitlines())
+            if line.startswith("Command failed -:")
+        }
+        answers = (json.loads(line)[0] for line in done.stdout.splitlines())
+        found = [
+            {"type": _REFUSALS[refusals[number]]} if number in refusals else next(answers)
+            for number in range(1, len(questions) + 1)
+        ]
+        assert not list(answers), done
+        return found
+
+
+def _is_equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return all(one.get(name) == other.get(name) for name in ("type", "dst", "from", "table", "metric", "pref"))
+
+
+def _devs(answers: Iterable[dict[str, Any]]) -> tuple[str, ...]:
+    legs = itertools.chain.from_iterable(answer.get("nexthops", [answer]) for answer in answers)
+    return tuple(sorted({leg["dev"] for leg in legs if "dev" in leg and "dead" not in leg.get("flags", ())}))

@@ -1,0 +1,322 @@
+"""Random IPv6 policy routing, alone or beside that of IPv4: commands of `ip`, and advertisements of routers.
+
+Shares no code with what it judges: a world is made by `ip`, and what the kernel refuses is left out.
+"""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Final, NamedTuple
+
+from hypothesis import strategies as st
+from support import overlap_worlds
+from support.routers import PREFERENCES, ROUTER, SECOND_ROUTER, Prefix, RouteInformation, WiredNode
+
+#: The devices of both families: those of `small_world`.
+DEVICES: Final = ("e0", "e1", "e2")
+#: Nested, of both kinds of global addresses, with every step from ::/0 to one address.
+PREFIXES: Final = (
+    "2000::/3",
+    "2001:db8::/32",
+    "2001:db8:1::/48",
+    "2001:db8:1::/64",
+    "2001:db8:1::8/125",
+    "2001:db8:1::5/128",
+    "2001:db8:1::6/127",
+    "2001:db8:2::/48",
+    "2001:db8:2:8000::/49",
+    "2001:db8:2:ffff:ffff:ffff:ffff:ffff/128",
+    "fc00::/7",
+    "fd00:1::/48",
+    "fd00:1::/64",
+    "fd00:1::100/120",
+    "fd00:ec2::254/128",
+)
+#: What is to be proven: in the places where routes, rules and addresses meet.
+CIDRS: Final = (
+    "2001:db8:1::/64",
+    "2001:db8:1::/124",
+    "2001:db8:1::4/126",
+    "2001:db8::/46",
+    "2001:db8:2::/48",
+    "2000::/3",
+    "fd00:1::/63",
+    "fd00:1::100/121",
+    "fd00:ec2::254/128",
+    "fc00::/7",
+)
+#: Of the node, beside a link-local one for each device.
+ADDRESSES: Final = (
+    "2001:db8:1::2/64",
+    "2001:db8:1::9/128",
+    "2001:db8:1:7::1/64",
+    "2001:db8:2::1/48",
+    "2001:db8:2:8000::1/127",
+    "fd00:1::1/64",
+    "fd00:1::102/120",
+    "fd00:ec2::1/32",
+)
+#: At the other end of each link, with a neighbour entry where a world has it: two routers, and others on the link.
+GATEWAYS: Final = (ROUTER, SECOND_ROUTER, "2001:db8:1::5", "2001:db8:1::a", "fd00:1::a")
+_SILENT_MAC: Final = "02:00:00:00:00:01"
+_TABLES: Final = ("main",) * 5 + ("local", "100", "1000")
+_METRICS: Final = ("", "", "", "metric 1", "metric 256", "metric 512", "metric 4294967295")
+_REFUSING: Final = ("blackhole", "unreachable", "prohibit")
+#: By gateways, by a link, and a group of two.
+_OBJECTS: Final = (
+    f"-6 nexthop add id 11 via {ROUTER} dev e0",
+    f"-6 nexthop add id 12 via {ROUTER} dev e1",
+    "-6 nexthop add id 13 dev e2",
+    "nexthop add id 14 group 11/12",
+)
+
+
+class IPv6World(NamedTuple):
+    """What makes it, in this order; the kernel may refuse any of it."""
+
+    #: Of `ip -6 -batch`: addresses, neighbours, routes and rules.
+    commands: list[str]
+    #: Device, router, preference, and options, of advertisements that come before the routes.
+    advertised: list[tuple[str, str, str, list[Prefix | RouteInformation]]]
+    cidrs: list[str]
+    allowed: tuple[str, ...]
+    #: As a router, or else as a host, which passes over a gateway that does not answer.
+    forwarding: bool
+    #: A device that goes down when all else is done.
+    down: str | None = None
+    #: The same node by IPv4.
+    ipv4: overlap_worlds.World | None = None
+
+    def arrange(self, node: WiredNode) -> list[str]:
+        """Make it so; return the commands that the kernel refused, with its words."""
+        node.add_links(*DEVICES)
+        if self.forwarding:
+            # Before the advertisements: it ends what they brought. And with 2 they are heard by a router, too.
+            node.switch(**{f"{dev}__accept_ra": 2 for dev in DEVICES}, all__forwarding=1)
+        with ExitStack() as stack:
+            for dev, address, preference, options in self.advertised:
+                router = stack.enter_context(node.router(dev, address))
+                router.advertise(preference=preference, options=options)
+        for words in _OBJECTS:
+            node.ip(*words.split())
+        held = [command for command in self.commands if command.startswith("address ")]
+        refused = _batch(node.name, held)
+        node.wait_for_addresses()
+        refused += _batch(node.name, self.commands[len(held) :])
+        if self.ipv4 is not None:
+            self.ipv4.arrange(_WithoutDevices(node.name))
+        if self.down:
+            node.set_up(self.down, up=False)
+        return refused
+
+
+class _WithoutDevices(WiredNode):
+    """The same node for a world of IPv4 that would add its devices first."""
+
+    def add_link(self, name: str, *, up: bool = True, carrier: bool = True) -> None:
+        assert name in DEVICES
+
+
+@contextmanager
+def arranged(world: IPv6World) -> Iterator[WiredNode]:
+    """Make a world in fresh namespaces."""
+    with WiredNode.made() as node:
+        world.arrange(node)
+        yield node
+
+
+def _batch(namespace: str, commands: Sequence[str]) -> list[str]:
+    argv = ["ip", "-n", namespace, "-6", "-force", "-batch", "-"]
+    text = "".join(f"{command}\n" for command in commands)
+    said = subprocess.run(argv, input=text, capture_output=True, text=True, check=False).stderr.splitlines()
+    return [
+        f"{commands[int(line.rpartition(':')[2]) - 1]}: {before.partition(': ')[2] or before}"
+        for before, line in itertools.pairwise(said)
+        if line.startswith("Command failed -:")
+    ]
+
+
+def devices() -> st.SearchStrategy[str]:
+    """One of the devices."""
+    return st.sampled_from(DEVICES)
+
+
+def _words(*words: str) -> str:
+    return " ".join(filter(None, words))
+
+
+@st.composite
+def _hops(draw: st.DrawFn) -> str:
+    """A next hop: a gateway on the link, one that the kernel is to take as such, or the link alone."""
+    gateway = draw(st.sampled_from(GATEWAYS))
+    return draw(
+        st.sampled_from(
+            [
+                f"via {draw(st.sampled_from([ROUTER, SECOND_ROUTER]))} dev {draw(devices())}",
+                f"via {gateway} dev {draw(devices())} onlink",
+                f"dev {draw(devices())}",
+            ]
+        )
+    )
+
+
+@st.composite
+def _paths(draw: st.DrawFn) -> str:
+    """Where a unicast route leads."""
+    # The kernel refuses one of several next hops that has no gateway.
+    legs = draw(st.lists(_hops().filter(lambda hop: "via" in hop), min_size=2, max_size=3))
+    weights = st.sampled_from(["", "", "weight 3"])
+    several = " ".join(_words("nexthop", leg, draw(weights)) for leg in legs)
+    single = draw(_hops())
+    unbound = f"via {draw(st.sampled_from([gateway for gateway in GATEWAYS if gateway[:2] != 'fe']))}"
+    nhid = f"nhid {draw(st.integers(11, 14))}"
+    return draw(st.sampled_from([single] * 6 + [several] * 2 + [unbound, nhid]))
+
+
+def _inside(prefix: str) -> st.SearchStrategy[str]:
+    """A shorter part of a prefix, which begins anywhere inside."""
+    address, _, length = prefix.partition("/")
+    groups = address.removesuffix("::").removesuffix("0::")
+    return st.builds(
+        lambda number, longer: f"{groups}::{number:x}/{max(int(length), longer)}",
+        st.integers(0, 0x1FF),
+        st.sampled_from([64, 118, 120, 123, 125, 126, 127, 128]),
+    )
+
+
+def _destinations() -> st.SearchStrategy[str]:
+    return st.sampled_from(PREFIXES) | _inside("2001:db8:1::/64") | _inside("fd00:1::/64") | st.just("default")
+
+
+@st.composite
+def _routes(draw: st.DrawFn, held: Sequence[str]) -> str:
+    """`ip route` of any kind. The kernel takes a destination with bits behind its prefix, and clears them."""
+    kind = draw(st.sampled_from(["unicast"] * 8 + ["from", "from", *_REFUSING, "throw", "local", "anycast"]))
+    verb = draw(st.sampled_from(["append", "append", "append", "prepend", "add", "replace"]))
+    table = draw(st.sampled_from(_TABLES))
+    words = [draw(_destinations())]
+    if kind == "from":
+        words += ["from", draw(st.sampled_from(["2001:db8:1::/64", "fd00:1::/64", "2001:db8:1::2/128", "2001::/16"]))]
+    if kind in {"local", "anycast"}:
+        words += ["dev", draw(st.sampled_from([*DEVICES, "lo"]))]
+        table = draw(st.sampled_from(["local", "local", "main", "100"]))
+    elif kind in {"unicast", "from"}:
+        words += [draw(_paths()), draw(st.just("") | st.just("") | st.sampled_from(held).map("src {}".format))]
+    words += ["table", table, draw(st.sampled_from(_METRICS)), "proto", draw(st.sampled_from(["static", "ra", "boot"]))]
+    words += [draw(st.sampled_from(["", "", "", *(f"pref {name}" for name in PREFERENCES)]))]
+    return _words("route", verb, "" if kind in {"unicast", "from"} else kind, *words)
+
+
+@st.composite
+def _defaults(draw: st.DrawFn) -> list[str]:
+    """The ways out: what a person, the daemons of routers' advertisements, or nobody made."""
+    single = f"route append default via {ROUTER} dev e0 proto ra metric {draw(st.sampled_from([100, 512, 1024]))}"
+    shape = draw(st.sampled_from(["single"] * 6 + ["merged", "objects", "links", "order", "refused", "ours", "none"]))
+    return {
+        "single": [single],
+        # networkd 252: one route of several next hops.
+        "merged": [f"route append default via {ROUTER} dev {dev} proto ra" for dev in ("e0", "e1")],
+        # networkd 257: several routes.
+        "objects": [f"route append default nhid {number} proto ra metric 512" for number in (11, 12)],
+        "links": [f"route append default dev {dev} proto ra" for dev in draw(st.permutations(DEVICES))[:2]],
+        # NetworkManager and dhcpcd: by the order in which the devices came.
+        "order": [
+            f"route append default via {ROUTER} dev {dev} proto ra metric {100 + at}"
+            for at, dev in enumerate(draw(st.permutations(DEVICES)))
+        ],
+        "refused": ["route append unreachable default metric 50", single],
+        "ours": ["route append 2001:db8::/32 dev e1 metric 1 proto 142", single],
+        "none": [],
+    }[shape]
+
+
+@st.composite
+def _rules(draw: st.DrawFn) -> str:
+    """`ip rule add` by source or destination; some go elsewhere, and some suppress what they find."""
+    action = draw(st.sampled_from(["lookup"] * 6 + ["goto", *_REFUSING]))
+    words = ["rule add priority", draw(st.sampled_from(["1", "50", "100", "100", "32765", "32766", "32767", "40000"]))]
+    sources = ["", "2001:db8:1::1/128", "2001:db8:1::/64", "fd00:1::/64", "2001::/16"]
+    source = draw(st.just("") | st.sampled_from(sources))
+    destination = draw(st.just("") | st.sampled_from(PREFIXES) | _inside("2001:db8:1::/64"))
+    if action in _REFUSING and not (source or destination):
+        destination = draw(st.sampled_from(PREFIXES))
+    words.insert(0, "")
+    words += [f"from {source}"] if source else []
+    words += [f"to {destination}"] if destination else []
+    if action == "lookup":
+        words += [f"lookup {draw(st.sampled_from(['main', 'main', 'local', '100', '1000']))}"]
+        words += [draw(st.sampled_from(["", "", "", *(f"suppress_prefixlength {n}" for n in (0, 32, 48, 63, 127))]))]
+    elif action == "goto":
+        words += [f"goto {draw(st.sampled_from([100, 32765, 32766, 40000, 50000]))}"]
+    else:
+        words += [f"type {action}"]
+    inverted = draw(st.sampled_from([False, False, False, True])) and (source or destination)
+    return _words(*words).replace("rule add", "rule add not" if inverted else "rule add")
+
+
+@st.composite
+def _advertisements(draw: st.DrawFn) -> tuple[str, str, str, list[Prefix | RouteInformation]]:
+    options = st.lists(
+        st.sampled_from([Prefix("2001:db8:1::/64"), Prefix("fd00:1::/64", autonomous=False), Prefix("fd00:2::/64")]),
+        max_size=1,
+    )
+    return (
+        draw(devices()),
+        draw(st.sampled_from([ROUTER, SECOND_ROUTER])),
+        draw(st.sampled_from(list(PREFERENCES))),
+        list(draw(options)),
+    )
+
+
+@st.composite
+def ipv6_worlds(draw: st.DrawFn, *, from_rules: bool = True, silent: bool = False) -> IPv6World:
+    """A node with the devices e0 to e2, and the CIDRs to be proven on it.
+
+    Its tables alone decide: it forwards, or has an entry for each neighbour. With `silent`, a host may have gateways
+    that do not answer.
+    """
+    forwarding = draw(st.booleans())
+    pairs = st.tuples(st.sampled_from(ADDRESSES), devices())
+    held = [("2001:db8:1::1/64", "e0"), *draw(st.lists(pairs, max_size=4, unique_by=lambda pair: pair[0]))]
+    ways = draw(st.lists(_routes([address.partition("/")[0] for address, _ in held]), min_size=1, max_size=10))
+    rules = draw(st.lists(_rules(), max_size=4))
+    late_local = ["rule add priority 32800 lookup local", "rule del priority 0"]
+    commands = [
+        *(f"address add {address} dev {dev} nodad" for address, dev in held),
+        *(draw(_neighbours(silent=silent)) if not forwarding else []),
+        *draw(_defaults()),
+        *ways,
+        *(rule for rule in rules if from_rules or " from " not in rule),
+        *draw(st.sampled_from([[]] * 9 + [late_local])),
+    ]
+    return IPv6World(
+        commands=commands,
+        advertised=draw(st.lists(_advertisements(), max_size=2)),
+        cidrs=draw(st.lists(st.sampled_from(CIDRS), min_size=1, max_size=3, unique=True)),
+        allowed=draw(st.sampled_from([(), (), ("e1",), ("e[12]",)])),
+        forwarding=forwarding,
+        down=draw(st.none() | st.none() | st.none() | devices()),
+    )
+
+
+@st.composite
+def _neighbours(draw: st.DrawFn, *, silent: bool) -> list[str]:
+    every = list(itertools.product(GATEWAYS, DEVICES))
+    failed = draw(st.lists(st.sampled_from(every), max_size=4)) if silent else []
+    return [
+        f"neigh add {address} dev {dev} "
+        + ("nud failed" if (address, dev) in failed else f"lladdr {_SILENT_MAC} nud permanent")
+        for address, dev in every
+    ]
+
+
+@st.composite
+def mixed_worlds(draw: st.DrawFn, *, from_rules: bool = True) -> IPv6World:
+    """The same, with the routes and rules of IPv4 on the same devices; its CIDRs are those of both families."""
+    world, ipv4 = draw(ipv6_worlds(from_rules=from_rules)), draw(overlap_worlds.worlds(from_rules=from_rules))
+    return world._replace(
+        ipv4=ipv4._replace(down=None), cidrs=draw(st.permutations([*world.cidrs, *ipv4.cidrs])), allowed=world.allowed
+    )

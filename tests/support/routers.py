@@ -1,0 +1,185 @@
+"""Routers in namespaces that send real router advertisements, by a raw socket: no daemon, and nothing is sent unasked.
+
+A node gets a veth pair for each device. The other ends lie in one namespace more, that of its routers.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+import json
+import socket
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+import attrs
+from support.patience import wait_until
+
+from hostrouting.host.netlink.conversation import in_namespace
+from hostrouting.testing import KernelNode
+
+#: RFC 4191, 2.1.
+PREFERENCES: Final = {"high": 0b01, "medium": 0b00, "low": 0b11}
+#: The link-local address of every router, and a second one on the same link.
+ROUTER: Final = "fe80::a"
+SECOND_ROUTER: Final = "fe80::b"
+#: Nothing happens unasked: no detection of duplicates, no solicitations, no link-local addresses but the given ones.
+_STILL: Final = {"accept_dad": 0, "router_solicitations": 0, "addr_gen_mode": 1}
+_ADVERTISEMENT: Final = 134
+_PREFIX_INFORMATION, _ROUTE_INFORMATION = 3, 24
+_ALL_NODES: Final = "ff02::1"
+
+
+@attrs.frozen
+class Prefix:
+    """Prefix information: by default a /64 on the link, from which nodes make an address."""
+
+    cidr: str
+    on_link: bool = True
+    autonomous: bool = True
+    valid: int = 3600
+    preferred: int = 1800
+
+    def packed(self) -> bytes:
+        """Return the option, RFC 4861, 4.6.2."""
+        network = ipaddress.IPv6Network(self.cidr)
+        flags = self.on_link << 7 | self.autonomous << 6
+        head = (_PREFIX_INFORMATION, 4, network.prefixlen, flags, self.valid, self.preferred)
+        return struct.pack("!BBBBIIxxxx", *head) + network.network_address.packed
+
+
+@attrs.frozen
+class RouteInformation:
+    """A more specific route, RFC 4191, 2.3."""
+
+    cidr: str
+    lifetime: int = 1800
+    preference: str = "medium"
+
+    def packed(self) -> bytes:
+        """Return the option."""
+        network = ipaddress.IPv6Network(self.cidr)
+        head = (_ROUTE_INFORMATION, 3, network.prefixlen, PREFERENCES[self.preference] << 3, self.lifetime)
+        return struct.pack("!BBBBI", *head) + network.network_address.packed
+
+
+def advertisement(
+    *, lifetime: int = 1800, preference: str = "medium", options: Sequence[Prefix | RouteInformation] = ()
+) -> bytes:
+    """Return a router advertisement, RFC 4861, 4.2, without its checksum: that is for the kernel to fill in."""
+    head = struct.pack("!BBHBBHII", _ADVERTISEMENT, 0, 0, 64, PREFERENCES[preference] << 3, lifetime, 0, 0)
+    return head + b"".join(option.packed() for option in options)
+
+
+class Router:
+    """One router at the far end of a link, by its address there; it sends when it is told to."""
+
+    def __init__(self, namespace: str, dev: str, address: str = ROUTER) -> None:
+        self._socket = in_namespace(namespace, lambda: _opened(dev, address))
+
+    def close(self) -> None:
+        """End it; it says no farewell."""
+        self._socket.close()
+
+    def advertise(
+        self, *, lifetime: int = 1800, preference: str = "medium", options: Sequence[Prefix | RouteInformation] = ()
+    ) -> None:
+        """Send one advertisement to all nodes of the link; a lifetime of 0 takes the default route back."""
+        self._socket.send(advertisement(lifetime=lifetime, preference=preference, options=options))
+
+
+def _opened(dev: str, address: str) -> socket.socket:
+    opened = socket.socket(socket.AF_INET6, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.IPPROTO_ICMPV6)
+    scope = socket.if_nametoindex(dev)
+    # A node ignores an advertisement that may have passed a router, and one that is not from a link-local address.
+    opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 255)
+    opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, scope)
+    opened.bind((address, 0, 0, scope))
+    opened.connect((_ALL_NODES, 0, 0, scope))
+    return opened
+
+
+def _has_ipv6(node: KernelNode, dev: str) -> bool:
+    return "ff00::/8" in node.ip("-6", "route", "show", "table", "local", "dev", dev)
+
+
+class WiredNode(KernelNode):
+    """A node whose devices are veth pairs; `far` is the namespace of their other ends, which have the same names."""
+
+    far: KernelNode
+
+    @classmethod
+    @contextmanager
+    def made(cls) -> Iterator[WiredNode]:
+        """Make both namespaces, with IPv6 in which nothing happens unasked."""
+        with super().made() as node, KernelNode.made() as far:
+            assert isinstance(node, WiredNode)
+            node.far = far
+            for each in node, far:
+                each.run("sysctl", "-qw", *(f"net.ipv6.conf.default.{name}={value}" for name, value in _STILL.items()))
+            far.run("sysctl", "-qw", "net.ipv6.conf.default.accept_ra=0")
+            yield node
+
+    def add_link(self, name: str, *, up: bool = True, carrier: bool = True) -> None:
+        """Make a pair. The far end has the addresses of both routers; without carrier it is down."""
+        self._add_pair(name, up=up, carrier=carrier)
+        if up and carrier:
+            self._wait_for(name)
+
+    def _add_pair(self, name: str, *, up: bool = True, carrier: bool = True) -> None:
+        self.ip("link", "add", name, "type", "veth", "peer", "name", name, "netns", self.far.name)
+        for address in ROUTER, SECOND_ROUTER:
+            self.far.ip("address", "add", f"{address}/64", "dev", name, "nodad")
+        self.far.set_up(name, up=carrier)
+        if up:
+            self.set_up(name)
+
+    def add_links(self, *names: str) -> None:
+        """Make several, each with a link-local address: fe80::1, fe80::2 and so on."""
+        for number, name in zip(itertools.count(1), names):
+            self._add_pair(name)
+            self.ip("address", "add", f"fe80::{number}/64", "dev", name, "nodad")
+        self._wait_for(*names)
+        self.wait_for_addresses()
+
+    def _wait_for(self, *names: str) -> None:
+        # A device has IPv6 a moment after its carrier.
+        wait_until(lambda: all(_has_ipv6(end, name) for end in (self, self.far) for name in names), f"IPv6 on {names}")
+
+    def hold(self, dev: str, address: str) -> None:
+        """Add an IPv6 address, and wait until it is usable."""
+        self.ip("address", "add", address, "dev", dev, "nodad")
+        self.wait_for_addresses()
+
+    def wait_for_addresses(self) -> None:
+        """Wait until each address has its routes in the table local, which come a moment after it."""
+        wait_until(lambda: not self._without_routes(), f"routes of {self._without_routes()}")
+
+    def _without_routes(self) -> set[str]:
+        shown = json.loads(self.ip("-6", "-j", "address", "show", "up") or "[]")
+        held = [(link["ifname"], one) for link in shown if link for one in link.get("addr_info", []) if one]
+        wanted = {one["local"] for _, one in held}
+        routers = {dev for dev in {dev for dev, _ in held} - {"lo"} if self._forwards(dev)}
+        for dev, one in held:
+            if dev in routers and one["prefixlen"] < 127:
+                wanted.add(str(ipaddress.IPv6Interface(f"{one['local']}/{one['prefixlen']}").network[0]))
+        return wanted - {route["dst"] for route in json.loads(self.ip("-6", "-j", "route", "show", "table", "local"))}
+
+    def _forwards(self, dev: str) -> bool:
+        return self.run("sysctl", "-n", f"net.ipv6.conf.{dev}.forwarding").strip() == "1"
+
+    def switch(self, **settings: object) -> None:
+        """Set switches below net.ipv6.conf; a double underscore in a name stands for a dot."""
+        words = (f"net.ipv6.conf.{name.replace('__', '.')}={value}" for name, value in settings.items())
+        self.run("sysctl", "-qw", *words)
+
+    @contextmanager
+    def router(self, dev: str, address: str = ROUTER) -> Iterator[Router]:
+        """Open a router at the far end of a device."""
+        router = Router(self.far.name, dev, address)
+        try:
+            yield router
+        finally:
+            router.close()
