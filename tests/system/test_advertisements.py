@@ -3,7 +3,6 @@
 systemd-networkd is that of the machine; NetworkManager that of Debian 12.
 """
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -118,9 +117,13 @@ def test_the_advice_ends_the_default_by_the_fabric(options: list[Prefix]) -> Non
         cursor = machine.cursor()
         machine.run("bash", "-ec", NO_GATEWAY)
         routers.until_there_are([(["eth0"], 1024)])
-        heard = re.compile(r"rdma0: NDISC: Invoking callback for 'router' event\.")
-        routers.advertise(preference="high", options=options)
-        machine.wait_for(heard, unit="systemd-networkd.service", after=cursor)
+
+        def is_heard() -> bool:
+            routers.advertise(preference="high", options=options)
+            told = machine.journal("--unit=systemd-networkd.service", f"--after-cursor={cursor}")
+            return "rdma0: NDISC: Invoking callback for 'router' event." in told
+
+        wait_until(is_heard, "an advertisement that networkd hears: it has just set the link up again")
         if machine.version < 257 or options:
             machine.until("[[ $(networkctl --no-legend list rdma0) == *configured* ]]")
         assert routers.defaults() == [(["eth0"], 1024)]
