@@ -149,12 +149,15 @@ def _warnings(node: Node, looked: Sequence[Sequence[Part]], allowed: AllowedDevi
     for route in node.silent:
         reason = "its gateway does not answer, so the kernel passes over it for now: see the router, and the link to it"
         yield NodeFinding("silent-gateway", str(route), reason, "warning")
-    yield from _foreign_sources(node, looked)
+    yield from _foreign_sources(node, looked, allowed)
 
 
-def _foreign_sources(node: Node, looked: Iterable[Iterable[Part]]) -> Iterator[NodeFinding]:
-    """Yield a warning for each source that the kernel chooses, though another device than that of the way has it."""
-    plain = [part.plain for parts in looked for part in parts if part.plain.route]
+def _foreign_sources(node: Node, looked: Iterable[Iterable[Part]], allowed: AllowedDevices) -> Iterator[NodeFinding]:
+    """Yield a warning for each source that the kernel chooses, though another device than that of the way has it.
+
+    A device by which nothing should leave is to get no address.
+    """
+    plain = [part.plain for parts in looked for part in parts if allowed.answer_is_fine(part.plain)]
     held = {link.name: {own.local for own in link.addresses if own.family == node.family} for link in node.links()}
     try:
         chosen = node.lookup([answer.destination for answer in plain], resolve=True)

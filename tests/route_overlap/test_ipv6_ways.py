@@ -167,6 +167,8 @@ def test_a_foreign_source_is_told(node: WiredNode) -> None:
     report = proven(node, IPV4_WAY, WAY)
     assert report.ok
     assert warned(report) == [("foreign-source", "2001:db8:2::1")]
+    # A device that is wrong is to get no address.
+    assert not warned(proven(node, expected_devs=["e1"]))
 
 
 def test_what_the_kernel_learned_will_vanish(node: WiredNode, tmp_path: Path) -> None:
