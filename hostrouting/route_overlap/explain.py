@@ -41,7 +41,8 @@ class ExplainedPart:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the part for JSON."""
-        return {**attrs.asdict(self), "first": str(self.first), "last": str(self.last)}
+        told = attrs.asdict(self, recurse=False)
+        return {**told, "first": str(self.first), "last": str(self.last), "devs": list(self.devs)}
 
 
 @attrs.frozen
