@@ -78,10 +78,8 @@ wait_a_second() { # reason
 tell() { # priority, lines: with a priority each for the journal, plain for a terminal
   if [[ ${JOURNAL_STREAM-} ]]; then
     printf '%s\n' "<$1>${2//$'\n'/$'\n'<$1>}"
-  elif (($1 > 4)); then
-    printf '%s\n' "$2"
   else
-    printf '%s\n' "$2" >&2
+    printf '%s\n' "$2" >&$(($1 > 4 ? 1 : 2))
   fi
 }
 

@@ -112,13 +112,13 @@ use_ipv6() {
 
   edge() {
     bounds "$1"
-    edges[16#${low:0:15}]+=" $low"
+    edges+=("$low")
     # Without the digits that become 0.
     next=${high%"${high##*[!f]}"}
     [[ $next ]] || { next=g && return; }
     next=${next%?}${hexadecimal:16#${next: -1} + 1:1}$lowest
     next=${next:0:32}
-    edges[16#${next:0:15}]+=" $next"
+    edges+=("$next")
   }
 
   before() {
@@ -128,22 +128,18 @@ use_ipv6() {
     REPLY=${REPLY:0:32}
   }
 
-  # An index has 60 bits at most, so texts with the same first 15 digits are sorted by the last two, then by the 15 between.
+  # By the last two digits, then by the 15 before them, then by the first 15: an index has 60 bits at most.
   sort_edges() {
-    local words word place digits last=''
+    local word sorted=${edges[*]} place digits last=''
     points=()
-    for words in "${edges[@]}"; do
-      word=${words:1:32}
-      [[ ${words//" $word"/} ]] || { points+=("$word") && continue; }
-      for place in 30 15; do
-        digits=()
-        for word in $words; do digits[16#${word:place:15}]+=" $word"; done
-        words=${digits[*]}
-      done
-      for word in $words; do
-        [[ $word == "$last" ]] || points+=("$word")
-        last=$word
-      done
+    for place in 30 15 0; do
+      digits=()
+      for word in $sorted; do digits[16#${word:place:15}]+=" $word"; done
+      sorted=${digits[*]}
+    done
+    for word in $sorted; do
+      [[ $word == "$last" ]] || points+=("$word")
+      last=$word
     done
     points+=(g)
   }
@@ -334,15 +330,13 @@ devices_of() { # a route as ip prints it -> devs, in order, each once; linkdown:
 declare -A permissions=()
 is_allowed() {
   local pattern
-  # The slash is for a device with the name @ or *.
-  if [[ ! ${permissions["$family/$1"]-} ]]; then
+  # Without an expected device, it is unknown which may carry anything. The slash is for a device with the name @ or *.
+  if [[ ! ${permissions["$family/$1"]-} && ${expected-} ]]; then
     permissions["$family/$1"]=no
-    # Without an expected device, it is unknown which may carry anything.
-    ((${#expected[@]})) || return
     # shellcheck disable=SC2053  # it is a pattern
     for pattern in "${allowed[@]}"; do [[ $1 == $pattern ]] && permissions["$family/$1"]=yes; done
   fi
-  [[ ${permissions["$family/$1"]} == yes ]]
+  [[ ${permissions["$family/$1"]-} == yes ]]
 }
 
 # The verdicts on answers, and the devices by which they leave, if all is fine.

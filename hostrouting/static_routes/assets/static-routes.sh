@@ -220,7 +220,6 @@ survey() {
   local -A hides=() near=()
   # @if ipv6@
   local -A held=()
-  merged=''
   # @end@
   local line key questions='' i asked keys=()
   todo=() surplus=() want=() first=() own=() alike=() stale=()
