@@ -327,7 +327,8 @@ devices_of() { # a route as ip prints it -> devs, in order, each once; linkdown:
   done
 }
 
-declare -A permissions=()
+# The verdicts on devices, and on answers; and the devices by which they leave, if all is fine.
+declare -A permissions=() verdicts=() carries=()
 is_allowed() {
   local pattern
   # Without an expected device, it is unknown which may carry anything. The slash is for a device with the name @ or *.
@@ -339,8 +340,6 @@ is_allowed() {
   [[ ${permissions["$family/$1"]-} == yes ]]
 }
 
-# The verdicts on answers, and the devices by which they leave, if all is fine.
-declare -A verdicts=() carries=()
 is_fine() { # an answer: are all its next hops allowed?
   # Without the destination, which does not matter here.
   local dev key=${1#* }
@@ -396,13 +395,11 @@ fabric_addresses=()
 # The networks that will be connected; by their numbers, the devices that will have an address in each, and those of
 # which a device is not there yet. By network and length, these numbers. The prefix lengths, the longest first.
 announced=() announced_devs=() absent=() lengths=()
-declare -A number_of=()
-# The tables of answers (none is main) with their metrics.
-declare -A places=()
 # By address: the network of an address that comes to table local. And the routes that are there.
 own_at=() rows=()
-# The devices with an address from which packets may leave, and those that get another one.
-declare -A has_address=() changed=()
+# The tables of answers (none is main) with their metrics; the devices with an address from which packets may leave, and
+# those that get another one.
+declare -A number_of=() places=() has_address=() changed=()
 
 announce_fabric() {
   local line device own words i with_first=''
