@@ -4,7 +4,7 @@ import ipaddress
 import itertools
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -15,7 +15,10 @@ from support.ipv6_oracle import IPv6Oracle
 from support.ipv6_worlds import DEVICES, IPv6World, arranged, ipv6_worlds
 from support.kernel import needs_kernel
 from support.overlap_worlds import ScriptRun, run_script
-from support.routers import ROUTER, WiredNode
+from support.routers import ROUTER, SECOND_ROUTER, WiredNode
+
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.route_overlap import prove_egress
 
 pytestmark = needs_kernel
 
@@ -65,6 +68,40 @@ def test_the_script_agrees_with_the_kernel(world: IPv6World) -> None:
     """It finds a fault at each address that may leave by another device, and nowhere else."""
     with arranged(world) as node:
         check(node, world)
+
+
+def found(node: WiredNode, world: IPv6World) -> dict[str, list[tuple[int, int]]]:
+    """Return the ranges in which the task finds a fault, as `claimed` does; touching ones are one."""
+    report = prove_egress(
+        NetlinkBackend(netns=node.name), world.cidrs, allowed_devs=world.allowed, expected_devs=["e0"]
+    )
+    return {
+        one.cidr: [
+            (int(ipaddress.IPv6Address(each.first)), int(ipaddress.IPv6Address(each.last))) for each in one.findings
+        ]
+        for one in report.cidrs
+    }
+
+
+def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return ranges without the bounds between those that touch."""
+    whole: list[tuple[int, int]] = []
+    for first, last in ranges:
+        if whole and whole[-1][1] + 1 == first:
+            whole[-1] = (whole[-1][0], last)
+        else:
+            whole.append((first, last))
+    return whole
+
+
+@settings(max_examples=FEW)
+@given(ipv6_worlds(silent=True))
+def test_gateways_that_do_not_answer(world: IPv6World) -> None:
+    """Where the kernel passes over routes by them, script and task agree: these count all the same."""
+    with arranged(world) as node:
+        ran = run(node, world.cidrs, allowed=world.allowed, expectedDevs=["e0"], fabric="off")
+        for cidr, ranges in found(node, world).items():
+            assert joined(claimed(ran, cidr)) == joined(ranges), (cidr, ran)
 
 
 class TestDevices:
@@ -136,6 +173,18 @@ class TestDevices:
         node.ip("-6", "route", "delete", "default", "nhid", "7", "proto", "ra", "metric", "1024")
         node.ip("-6", "route", "append", "default", "nhid", "7", "proto", "ra", "metric", "1025")
         assert run(node, ["fd09::/64"]).status == 0
+
+    def test_a_route_whose_gateway_failed(self, node: WiredNode) -> None:
+        """On a host the kernel passes over it, for another one of its table; it is wrong all the same."""
+        node.ip("-6", "route", "add", "fd09::/80", "via", SECOND_ROUTER, "dev", "e1", "metric", "7")
+        # Behind the default route of the node, so it matters only if that fails.
+        node.ip("-6", "route", "append", "default", "via", SECOND_ROUTER, "dev", "e1", "metric", "2000")
+        wrong = f"fd09::/64: overlap fd09::-fd09::ffff:ffff:ffff by e1 (fd09::/80 via {SECOND_ROUTER} dev e1 metric 7)"
+        for state in "permanent", "failed":
+            address = () if state == "failed" else ("lladdr", "02:00:00:00:00:01")
+            node.ip("-6", "neigh", "replace", SECOND_ROUTER, *address, "dev", "e1", "nud", state)
+            ran = run(node, ["fd09::/64"], expectedDevs=["e0"])
+            assert ran.markers == {"route-overlap.detected": f"{wrong}\n"}
 
     def test_a_node_without_ipv6(self, node: WiredNode) -> None:
         """Nothing leads there, and IPv4 is proven all the same."""

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import small_world
 from support.examples import FEW
@@ -22,7 +22,6 @@ from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL
 from hostrouting.static_routes import ConfigureStaticRoutes
-from hostrouting.static_routes.reconcile import is_merged
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context
 from phases.testing import ManualClock
@@ -180,8 +179,6 @@ def test_so_they_do_with_ipv6(commands: list[str], config: HostRoutingConfig) ->
                     node.ip("-6", "route", *command.split())
         before = both_families(configured)
         assert both_families(booted) == before
-        # Of those the task keeps what it cannot part from others, with a warning; the script removes our next hops.
-        assume(not any(is_merged(route) and route.protocol == OUR_PROTOCOL for route in before))
         error = run_task(configured, config)
         status, said = run_script(booted, config)
         assert status == (error is not None), (error, said)
@@ -192,3 +189,23 @@ def test_so_they_do_with_ipv6(commands: list[str], config: HostRoutingConfig) ->
         else:
             assert both_families(configured) == before
         check_others(before, after)
+
+
+@needs_kernel
+def test_a_route_that_others_merged_with_stays_whole() -> None:
+    """Of an earlier config: task and script take nothing from what another program made of it and of its own."""
+    config = config_of([StaticRoute(destination="fd00:2::/48", gateway="fe80::7", dev="e0")])
+    with KernelNode.made() as booted, KernelNode.made() as configured:
+        for node in booted, configured:
+            for dev in "e0", "e1":
+                node.add_link(dev)
+                node.ip("-6", "address", "add", f"fe80::{dev[1]}1/64", "dev", dev, "nodad")
+            for words in "add via fe80::7 dev e0 proto 142", "append via fe80::8 dev e1 proto static":
+                verb, *hop = words.split()
+                node.ip("-6", "route", verb, "fd00:1::/48", *hop, "metric", "1")
+        [merged] = [route for route in both_families(booted) if route.nexthops]
+        assert run_task(configured, config) is None
+        for _ in range(2):
+            assert run_script(booted, config) == (0, [])
+            assert both_families(booted) == both_families(configured)
+            assert merged in both_families(booted)

@@ -13,7 +13,7 @@ from support.static_route_worlds import config_of, impatient
 
 from hostrouting.config import StaticRoute
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.net.addresses import IPV6
+from hostrouting.net.addresses import GIVERS, IPV6
 from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.static_routes import resolve
 from hostrouting.testing import KernelNode
@@ -106,7 +106,7 @@ def test_without_ipv6(node: KernelNode) -> None:
     ]
     status, [line] = run(node, *routes)
     assert status == 1
-    assert line.startswith("no IPv6 route was changed: table main has no IPv6 default route; see the log of the DHCP ")
+    assert line.startswith(f"no IPv6 route was changed: table main has no IPv6 default route; see {GIVERS[IPV6]}, or ")
     assert node.ip("-4", "route", "show", "proto", "142").strip() == "10.9.0.0/16 via 10.224.0.1 dev e1"
 
 
@@ -157,6 +157,13 @@ def test_a_merge_by_another_program_is_named(node: KernelNode) -> None:
     assert status == 1
     assert line.startswith(f"refused: {route}: 'fd00:1::/48 proto 142 metric 1")
     assert shown(node) == before
+    other = StaticRoute(destination="fd00:7::/48", gateway="fe80::a", dev="e0")
+    for _ in range(2):
+        status, [line] = run(node, other)
+        assert status == 0
+        reason = "another program has merged a next hop with it"
+        assert line == f"routes in force: 1; not removed, because {reason}: fd00:1::/48 metric 1"
+    assert {*before} <= {*shown(node)}
 
 
 @st.composite

@@ -487,7 +487,7 @@ class TestRunning:
                 "waiting up to 1 s: no IPv4 default route leaves by ib0, so it has no gateway there",
                 (
                     "no route was changed: no IPv4 default route leaves by ib0, so it has no gateway there; "
-                    "see the log of the DHCP client or the network configuration"
+                    "see the log of its DHCP client, or its network configuration"
                 ),
             ],
         )

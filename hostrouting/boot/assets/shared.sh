@@ -9,6 +9,7 @@ waits=30 # Seconds that it waits, in all, for DHCP, a driver or the network's co
 seconds=${1-}
 # `now`: look once; the verdict is the same.
 [[ $seconds == now ]] && waits=0 seconds=''
+givers=([4]='the log of its DHCP client' [6]='the advertisements of its router') # of a default route
 end=$'Object "end" is unknown, try "ip help".\nCommand failed -:'
 
 # Run the ip commands in `$1`, one a line, with the options after it; set `answer` to the output, or to the reason why
@@ -77,10 +78,8 @@ wait_a_second() { # reason
 tell() { # priority, lines: with a priority each for the journal, plain for a terminal
   if [[ ${JOURNAL_STREAM-} ]]; then
     printf '%s\n' "<$1>${2//$'\n'/$'\n'<$1>}"
-  elif (($1 > 4)); then
-    printf '%s\n' "$2"
   else
-    printf '%s\n' "$2" >&2
+    printf '%s\n' "$2" >&$(($1 > 4 ? 1 : 2))
   fi
 }
 
@@ -160,20 +159,24 @@ parse_route() {
 # Split a route of table main if it is a default route of the node: not one for a type of service, which few packets
 # take, and not one of hostrouting's.
 own_default() {
-  [[ $1 == 'default '* ]] || return
+  # Routes that have expired stay listed for a while.
+  [[ $1 == 'default '* && $1 != *' expires -'* ]] || return
   parse_route "$1"
   [[ ! $elsewhere && $mark != "$protocol" ]]
 }
 # @if ipv6@
 
-# Set `lines` to these default routes of IPv6, the deciding one first: of one metric, those of a higher preference decide.
-# Routes that have expired stay listed for a while.
-sort_defaults() {
-  local line ranks=()
+# Set `lines` to these routes of IPv6, in the order in which a table prefers them: by prefix, metric and preference.
+sort_routes() {
+  local line length rank ranks=()
   local -A order=([high]=0 [medium]=1 [low]=2)
   for line in "$@"; do
     parse_route "$line"
-    [[ $line == *' expires -'* ]] || ranks[4 * metric + ${order[$preference]}]+=$line$'\n'
+    length=128
+    [[ $destination == */* ]] && length=${destination#*/}
+    [[ $destination == default ]] && length=0
+    rank=$((128 - length << 34 | metric << 2 | ${order[$preference]}))
+    ranks[rank]+=$line$'\n'
   done
   printf -v line %s "${ranks[@]}"
   split "$line"

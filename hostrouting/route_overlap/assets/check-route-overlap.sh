@@ -47,6 +47,7 @@ told=$folder/route-overlap.told
 # high, because a subshell takes as long as all the rest.
 
 # The functions for addresses are those of IPv4, where an address is a number.
+# shellcheck disable=SC2329 # `speak` may call it.
 use_ipv4() {
   # The kernel treats these ranges specially (multicast, for example).
   family=4 special=(0.0.0.0 224.0.0.0/4 255.255.255.255)
@@ -54,11 +55,11 @@ use_ipv4() {
   # Address -> REPLY
   dotted() { printf -v REPLY '%d.%d.%d.%d' $(($1 >> 24)) $(($1 >> 16 & 255)) $(($1 >> 8 & 255)) $(($1 & 255)); }
 
-  bounds() { # of a CIDR, an address or 'default'
+  bounds() { # of a CIDR, an address or 'default' -> low, high, length
     local IFS=./
     # shellcheck disable=SC2086  # split into octets and length
     if [[ $1 == default ]]; then set -- 0 0 0 0 0; else set -- $1 32; fi
-    low=$((($1 << 24 | $2 << 16 | $3 << 8 | $4) & 0xffffffff << 32 - $5 & 0xffffffff))
+    length=$5 low=$((($1 << 24 | $2 << 16 | $3 << 8 | $4) & 0xffffffff << 32 - $5 & 0xffffffff))
     high=$((low | 0xffffffff >> $5))
   }
 
@@ -84,11 +85,14 @@ hexadecimal=0123456789abcdef lowest=00000000000000000000000000000000 highest=${l
 # shellcheck disable=SC2071,SC2086 # Texts are compared, and split into words.
 use_ipv6() {
   family=6 special=(:: ::1 fe80::/10 ff00::/8)
+  # No others contain one of these.
+  [[ " ${roots6[*]} " == *@(' ':|/[0-9]' ')* ]] || special=()
 
   dotted() { REPLY=${1:0:4}:${1:4:4}:${1:8:4}:${1:12:4}:${1:16:4}:${1:20:4}:${1:24:4}:${1:28:4}; }
 
   bounds() {
-    local IFS=: text=${1%/*} length=128 digits free zeros=0:0:0:0:0:0:0:
+    local IFS=: text=${1%/*} digit digits free zeros=0:0:0:0:0:0:0:
+    length=128
     [[ $1 == */* ]] && length=${1#*/}
     [[ $1 == default ]] && text=:: length=0
     if [[ $text == *.* ]]; then
@@ -99,8 +103,8 @@ use_ipv6() {
     set -- ${text/::/:${zeros:0:2*(8 - ${#free})}}
     printf -v text %04x "${@/#/0x0}"
     digits=$((length / 4)) free=$((15 >> length % 4)) text=${text}00000000
-    length=$((16#0${text:digits:1} & ~free)) text=${text:0:digits}
-    low=$text${hexadecimal:length:1}$lowest high=$text${hexadecimal:length | free:1}$highest
+    digit=$((16#0${text:digits:1} & ~free)) text=${text:0:digits}
+    low=$text${hexadecimal:digit:1}$lowest high=$text${hexadecimal:digit | free:1}$highest
     low=${low:0:32} high=${high:0:32}
   }
 
@@ -108,13 +112,13 @@ use_ipv6() {
 
   edge() {
     bounds "$1"
-    edges[16#${low:0:15}]+=" $low"
+    edges+=("$low")
     # Without the digits that become 0.
     next=${high%"${high##*[!f]}"}
     [[ $next ]] || { next=g && return; }
     next=${next%?}${hexadecimal:16#${next: -1} + 1:1}$lowest
     next=${next:0:32}
-    edges[16#${next:0:15}]+=" $next"
+    edges+=("$next")
   }
 
   before() {
@@ -124,37 +128,37 @@ use_ipv6() {
     REPLY=${REPLY:0:32}
   }
 
-  # An index has 60 bits at most, so texts with the same first 15 digits are sorted by the last two, then by the 15 between.
+  # By the last two digits, then by the 15 before them, then by the first 15: an index has 60 bits at most.
   sort_edges() {
-    local words word place digits last=''
+    local word sorted=${edges[*]} place digits last=''
     points=()
-    for words in "${edges[@]}"; do
-      word=${words:1:32}
-      [[ ${words//" $word"/} ]] || { points+=("$word") && continue; }
-      for place in 30 15; do
-        digits=()
-        for word in $words; do digits[16#${word:place:15}]+=" $word"; done
-        words=${digits[*]}
-      done
-      for word in $words; do
-        [[ $word == "$last" ]] || points+=("$word")
-        last=$word
-      done
+    for place in 30 15 0; do
+      digits=()
+      for word in $sorted; do digits[16#${word:place:15}]+=" $word"; done
+      sorted=${digits[*]}
+    done
+    for word in $sorted; do
+      [[ $word == "$last" ]] || points+=("$word")
+      last=$word
     done
     points+=(g)
   }
 }
 
 # Work in the family of an address, and expect its devices.
+# shellcheck disable=SC2206 # Split at blanks.
 speak() { # address
   local spoken=$((${#1} == 32 ? 6 : 4))
-  ((family == spoken)) || "use_ipv$spoken"
-  # shellcheck disable=SC2206 # Split at blanks.
+  ((family == spoken)) && return
+  "use_ipv$spoken"
   expected=(${expected_of[family]-}) way=${way_of[family]-}
 }
 
-declare -A rows_of=() globals=() companions=()
-# Read a row of a table, or an address of a device; fail for a rule.
+# Over a gateway that is FAILED a host passes. `failed` has these with their devices, `failing` the routes by them, and
+# `silent`, by the first address of a part, those to it.
+declare -A rows_of=() globals=() failed=() silent=()
+failing=() companions=()
+# Read a row of a table, an address of a device, or a gateway that is FAILED; fail for a rule.
 # shellcheck disable=SC2206 # Split at blanks.
 read_row() {
   local word=${1%% *} words list
@@ -164,6 +168,7 @@ read_row() {
     [[ $1 == *' '@(deprecated|tentative|dadfailed)' '* ]] || globals["/${words[1]}"]+=" ${words[3]%/*}"
     return 0
   fi
+  [[ $1 == *' FAILED'*( ) ]] && words=($1) && failed["$word ${words[2]}"]=yes && return
   if [[ $word != *:* && $word != default ]]; then
     [[ $word == @(blackhole|unreachable|prohibit) ]] && list=${1%% pref *} && blockers+=("6 ${list%% error *}")
     word=${1#* } word=${word%% *}
@@ -173,43 +178,48 @@ read_row() {
   [[ $rules_seen ]] || defaults+=("$1")
   [[ $1 == *' from '*([0-9a-f.]):* ]] && by_source=yes
   [[ ${rows_of[$word]-} ]] || edge "$word"
+  ((${#failed[@]})) && [[ $1 =~ ' via '([^ ]+)' dev '([^ ]+) ]] \
+    && [[ ${failed["${BASH_REMATCH[1]} ${BASH_REMATCH[2]}"]-} ]] && failing+=("$1")
   rows_of[$word]+=$1$'\n'
 }
 
-# Put for each answer, among the routes that are equal to it, the first that is not fine, or else the first: any of them
-# may carry.
-stand_in() {
-  local i line word place found
-  local -A known=()
+# Put for each answer, among the routes that may carry, the first that is not fine, or else the first. These are all that
+# are equal to it, and those that decide in the same table when their gateway speaks again.
+stand_in() { # answers, to questions about the parts `asked`
+  local i line word way place key
+  local -A known=() devs_of=()
   for i in "${!answers[@]}"; do
     line=${answers[i]}
     # Every route of IPv6 has a preference.
     [[ $line == *' pref '@(low|medium|high)* ]] || continue
-    word=${line%% *}
+    word=${line%% *} key=${silent[${starts[asked[i]]}]-}
     [[ $word == *:* || $word == default ]] || word=${line#* } word=${word%% *}
-    found=${rows_of[$word]-$line}
-    found=${known[$line]-${found%$'\n'}}
-    if [[ $found == *$'\n'* ]]; then
-      split "$found"
+    answers[i]=${rows_of[$word]-$line} answers[i]=${answers[i]%$'\n'}
+    [[ $key || ${answers[i]} == *$'\n'* ]] || continue
+    split "$key"
+    key+=$line
+    if [[ ! ${known[$key]-} ]]; then
+      sort_routes "$line" "${lines[@]}"
       parse_route "$line"
-      place="$kind$elsewhere $metric $preference" found=''
-      for word in "${lines[@]}"; do
-        parse_route "$word"
-        [[ $place == "$kind$elsewhere $metric $preference" ]] || continue
-        found=${found:-$word} companions[$found]+=" ${hop_dev[*]}"
-        is_fine "$word" || { found=$word && break; }
+      place=$elsewhere
+      for way in "${lines[@]}"; do
+        parse_route "$way"
+        [[ $elsewhere == "$place" ]] && break
       done
-      known[$line]=${found:=$line}
+      for way in "$line" "$way"; do
+        parse_route "$way"
+        place="$kind$elsewhere $metric $preference"
+        split "${rows_of[$destination]-$way}"
+        for word in "${lines[@]}"; do
+          parse_route "$word"
+          [[ $place == "$kind$elsewhere $metric $preference" ]] || continue
+          known[$key]=${known[$key]-$word} devs_of[$key]+=" ${hop_dev[*]}"
+          is_fine "$word" || { known[$key]=$word && break 2; }
+        done
+      done
     fi
-    answers[i]=$found
+    answers[i]=${known[$key]-$line} companions[i]=${devs_of[$key]-}
   done
-}
-
-# Add to `sources` the addresses of the devices by which a packet may leave: a program may send from any of them.
-sources_of() { # a route
-  local dev
-  devices_of "$1"
-  for dev in "${devs[@]}" ${companions[$1]-}; do sources+=${globals["/$dev"]-}; done
 }
 
 # Shorten the address in REPLY as ip does: the first of the longest rows of zeros goes.
@@ -246,25 +256,25 @@ read_rule() {
 }
 
 read_tables() {
-  local line questions rules_seen=''
+  local line list rules_seen='' questions=$'route show default\nrule show'
   defaults=() edges=()
   for line in "${special[@]}"; do edge "$line"; done
-  printf -v questions '\nroute show table all root %s' "${roots[@]}"
+  printf -v list '\nroute show table all root %s' "${roots[@]}"
   # @if ipv6@
   if ((family == 6)); then
     # Equal routes share a decision, so all that lead to the CIDRs are read.
-    printf -v questions '\nroute show table all root %s' "${roots6[@]}"
+    printf -v list '\nroute show table all root %s' "${roots6[@]}"
     printf -v line '\nroute show table all match %s' "${roots6[@]}"
-    questions+=$line$'\naddr show scope global'
+    questions=$'neigh show nud failed\n'$questions list+=$line$'\naddr show scope global'
     # The kernel may have no IPv6.
     [[ -e /proc/net/if_inet6 ]] || return 0
   fi
   # @end@
   # @if auto list@
   ((family == 4 && ${#fabric_networks[@]} + ${#fabric_addresses[@]})) \
-    && questions+=$'\nroute show table local exact 127.0.0.0\nlink show type vrf\nlink show\naddr show'
+    && list+=$'\nroute show table local exact 127.0.0.0\nlink show type vrf\nlink show\naddr show'
   # @end@
-  look $'route show default\nrule show'"$questions" || cannot_prove
+  look "$questions$list" || cannot_prove
   split "$answer"
   for line in "${lines[@]}"; do
     # @if ipv6@
@@ -276,10 +286,7 @@ read_tables() {
       [0-9]*': '*) ;; # a device, or an address with its device
       # @end@
       [0-9]*) edge "${line%% *}" ;;
-      default*)
-        [[ $rules_seen ]] || defaults+=("$line")
-        edge default
-        ;;
+      default*) [[ $rules_seen ]] || defaults+=("$line") ;;
       *)
         [[ $line == @(blackhole|unreachable|prohibit)* ]] && blockers+=("$family $line")
         line=${line#* }
@@ -287,17 +294,6 @@ read_tables() {
         ;;
     esac
   done
-}
-
-leads_out_as_expected() { # after own_default -> way: the first next hop by which it does
-  local i
-  for i in "${!hop_dev[@]}"; do
-    # One that is dead is passed over by the kernel.
-    [[ ${hop_state[i]} != dead && (${#expected[@]} == 0 || " ${expected[*]} " == *" ${hop_dev[i]} "*) ]] || continue
-    way="dev ${hop_dev[i]}${hop_gateway[i]:+ via ${hop_gateway[i]}}"
-    return
-  done
-  return 1
 }
 
 # --- lookups
@@ -331,22 +327,19 @@ devices_of() { # a route as ip prints it -> devs, in order, each once; linkdown:
   done
 }
 
-declare -A permissions=()
+# The verdicts on devices, and on answers; and the devices by which they leave, if all is fine.
+declare -A permissions=() verdicts=() carries=()
 is_allowed() {
   local pattern
-  # The slash is for a device with the name @ or *.
-  if [[ ! ${permissions["$family/$1"]-} ]]; then
+  # Without an expected device, it is unknown which may carry anything. The slash is for a device with the name @ or *.
+  if [[ ! ${permissions["$family/$1"]-} && ${expected-} ]]; then
     permissions["$family/$1"]=no
-    # Without an expected device, it is unknown which may carry anything.
-    ((${#expected[@]})) || return
     # shellcheck disable=SC2053  # it is a pattern
     for pattern in "${allowed[@]}"; do [[ $1 == $pattern ]] && permissions["$family/$1"]=yes; done
   fi
-  [[ ${permissions["$family/$1"]} == yes ]]
+  [[ ${permissions["$family/$1"]-} == yes ]]
 }
 
-# The verdicts on answers, and the devices by which they leave, if all is fine.
-declare -A verdicts=() carries=()
 is_fine() { # an answer: are all its next hops allowed?
   # Without the destination, which does not matter here.
   local dev key=${1#* }
@@ -402,13 +395,11 @@ fabric_addresses=()
 # The networks that will be connected; by their numbers, the devices that will have an address in each, and those of
 # which a device is not there yet. By network and length, these numbers. The prefix lengths, the longest first.
 announced=() announced_devs=() absent=() lengths=()
-declare -A number_of=()
-# The tables of answers (none is main) with their metrics.
-declare -A places=()
 # By address: the network of an address that comes to table local. And the routes that are there.
 own_at=() rows=()
-# The devices with an address from which packets may leave, and those that get another one.
-declare -A has_address=() changed=()
+# The tables of answers (none is main) with their metrics; the devices with an address from which packets may leave, and
+# those that get another one.
+declare -A number_of=() places=() has_address=() changed=()
 
 announce_fabric() {
   local line device own words i with_first=''
@@ -496,10 +487,10 @@ bring_to_local() { own_at[$1]=${own_at[$1]-$number} edges[$1]=1 edges[$1 + 1]=1;
 # An answer stays if its route precedes the new one, or if every rule that looks up its table precedes those that look up
 # the table of the new one.
 may_take() { # address, answer (after is_fine), anything if the answer is one to a packet with a source -> number
-  local length table prefix=32 place network=${2%% *}
+  local longest table length place network=${2%% *}
   number=''
-  for length in "${lengths[@]}"; do
-    number=${number_of[$(($1 & 0xffffffff << 32 - length & 0xffffffff))/$length]-}
+  for longest in "${lengths[@]}"; do
+    number=${number_of[$(($1 & 0xffffffff << 32 - longest & 0xffffffff))/$longest]-}
     [[ $number ]] && break
   done
   # A refusal is a finding already.
@@ -513,9 +504,8 @@ may_take() { # address, answer (after is_fine), anything if the answer is one to
     return 1
   elif [[ $table == main ]]; then
     [[ $network == [0-9d]* ]] || network=${2#* } network=${network%% *}
-    [[ $network == default ]] && prefix=0
-    [[ $network == */* ]] && prefix=${network#*/}
-    ((prefix < length || (prefix == length && ${place#* })))
+    bounds "$network"
+    ((length < longest || (length == longest && ${place#* })))
   fi
 }
 
@@ -571,7 +561,7 @@ has_infiniband() {
 # Cut the CIDRs of the family: a part has its first address in starts, the one after its last in ends and the number of
 # its CIDR in cidr_of; addresses has the first for ip. A sparse array has its indexes sorted.
 cut_cidrs() {
-  local points lows=() nexts=()
+  local line points lows=() nexts=()
   local -A at=()
   local -i i j n=${#starts[@]}
   for i in "${!cidrs[@]}"; do
@@ -583,6 +573,12 @@ cut_cidrs() {
   done
   sort_edges
   for i in "${!points[@]}"; do at[${points[i]}]=$i; done
+  # @if ipv6@
+  for line in "${failing[@]}"; do
+    edge "${line%% *}"
+    for ((j = ${at[$low]}; j < ${at[$next]}; j++)); do silent[${points[j]}]+=$line$'\n'; done
+  done
+  # @end@
   for i in "${!lows[@]}"; do
     for ((j = ${at[${lows[i]}]}; j < ${at[${nexts[i]}]}; j++)); do
       dotted "${points[j]}"
@@ -597,23 +593,28 @@ read_fabric
 [[ $fabric_awaited ]] && fabric_notes=("warning: ${fabric_notes[0]}")
 [[ $fabric_on ]] || fabric_notes=()
 # @end@
-find_exit() { # -> expected, the devices by which packets must leave; default: the route that leads out there
-  local line dev
-  expected=("${given[@]}") default=''
+# -> expected, the devices by which packets must leave; default: the route that leads out there; way: its first such hop
+find_exit() {
+  local line i
+  expected=("${given[@]}") default='' way=''
   # @if ipv6@
   if ((family == 6)); then
-    sort_defaults "${defaults[@]}"
-    defaults=("${lines[@]}")
+    ((${#defaults[@]} > 1)) && sort_routes "${defaults[@]}" && defaults=("${lines[@]}")
     ((${#given[@]})) || find_exit_of_ipv6 || defaults=()
   fi
   # @end@
-  way=''
   for line in "${defaults[@]}"; do
-    own_default "$line" && leads_out_as_expected && default=$line && break
+    own_default "$line" || continue
+    for i in "${!hop_dev[@]}"; do
+      # One that is dead is passed over by the kernel.
+      [[ ${hop_state[i]} != dead && (${#expected[@]} == 0 || " ${expected[*]} " == *" ${hop_dev[i]} "*) ]] || continue
+      default=$line way="dev ${hop_dev[i]}${hop_gateway[i]:+ via ${hop_gateway[i]}}"
+      break 2
+    done
   done
   [[ $default && ${#expected[@]} == 0 ]] && { devices_of "$default"; expected=("${devs[@]}"); }
   expected_of[family]=${expected[*]} way_of[family]=$way
-  for dev in "${expected[@]}"; do permissions["$family/$dev"]=yes; done
+  for i in "${expected[@]}"; do permissions["$family/$i"]=yes; done
 }
 
 # shellcheck disable=SC2034 # Not every config needs all of them.
@@ -644,6 +645,7 @@ lookup "${questions%$'\n'}"
 ipv4_defaults=("${answers[@]:${#addresses[@]}}") answers=("${answers[@]:0:${#addresses[@]}}")
 use_ipv6
 find_exit
+asked=("${!addresses[@]}")
 stand_in
 # @end@
 plain=("${answers[@]}")
@@ -659,7 +661,7 @@ for part in "${!plain[@]}"; do
   [[ ${verdicts[${one#* }]-} == fine ]] || is_fine "$one" || all_fine=''
 done
 # @if ipv6@
-use_ipv4
+((ipv4_parts)) && speak 0
 # @end@
 # @if auto list@
 ((${#announced[@]})) && find_taken
@@ -740,7 +742,11 @@ ask_by_source() {
     part=${parts[i]} sources=''
     [[ ${answers[i]} =~ ' src '([0-9a-f.:]+) ]] && sources=${BASH_REMATCH[1]}
     # @if ipv6@
-    ((part < ipv4_parts)) || sources_of "${plain[part]}"
+    # A program may send from any address of the devices by which the packet may leave.
+    if ((part >= ipv4_parts)); then
+      devices_of "${plain[part]}"
+      for dev in "${devs[@]}" ${companions[part]-}; do sources+=${globals["/$dev"]-}; done
+    fi
     # @end@
     for source in $sources; do
       [[ ${seen[$part $source]-} ]] && continue
@@ -751,7 +757,7 @@ ask_by_source() {
   [[ $questions ]] || return 0
   lookup "${questions%$'\n'}"
   # @if ipv6@
-  use_ipv6
+  speak "$lowest"
   stand_in
   # @end@
   for i in "${!asked[@]}"; do
@@ -777,10 +783,7 @@ blocker_of() { # address, the kernel's message -> REPLY
     word=${line#* }
     [[ $line == [0-9]*:* ]] && word=default
     [[ $line == [0-9]*:*' to '* ]] && word=${line##*' to '}
-    word=${word%% *} length=128
-    [[ $word == */* ]] && length=${word#*/}
-    [[ $word == default ]] && length=0
-    bounds "$word"
+    bounds "${word%% *}"
     holds "$1" && ((length > longest)) && found=$line longest=$length
   done
   REPLY=${found%"${found##*[! ]}"}
@@ -881,7 +884,7 @@ explain() { # -> REPLY
   text="${#bad[@]} of ${#cidrs[@]} expected CIDRs would not leave by $REPLY as a whole:"
   way="expected: ${way:-dev ${REPLY//, / or }, by which no default route leads out}"
   if ((!${#expected[@]})); then
-    way='To give it one, see the log of its DHCP client, or its network configuration'
+    way="To give it one, see ${givers[family]}, or its network configuration"
     text="the node has no IPv$family default route"
     # @if ipv6@
     [[ $family == 6 && ${!kinds[*]} != no-route ]] && way='Name the device in expectedDevs' \

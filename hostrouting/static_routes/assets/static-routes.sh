@@ -4,7 +4,7 @@
 #
 #   static-routes.sh [now]        now: do not wait
 #
-# Exits 0 if every route below is in force and no other route has our protocol number. Otherwise it exits 1, keeps the
+# Exits 0 if every route below is in force and no other route is ours. Otherwise it exits 1, keeps the
 # changes that succeeded, and logs the reason for each route. It waits for a default route, a device or an address that
 # may be late. A foreign route in the place of ours stays after it, and decides again once ours is removed.
 # ip's output has no patterns for file names.
@@ -28,7 +28,8 @@ declare -A absent=() # The routes that were not in force in this run.
 declare -A hidden=() # The foreign route that decided before, by ours.
 declare -A why=()    # The refusal of a route, or of a deletion.
 families=("${!routes_of[@]}") # Those that are still to be looked at.
-total=0 settled='' verdict='' # Of the families that were: the number of routes, the routes, and what is wrong.
+# Of the families that were: the number of routes, the routes, what is wrong, and a route that is not ours alone.
+total=0 settled='' verdict='' merged=''
 
 # Report and exit. The journal does not get a verdict twice, so a line says which routes are in force again.
 finish() { # exit status, priority, verdict
@@ -81,17 +82,21 @@ keep() { # unknown part
   [[ $wanted != *"$1"[$' \n']* ]]
 }
 
+# shellcheck disable=SC2034 # find_exit_of_ipv6 uses the default routes by their names.
 # Set `wanted` to the routes, with the unknown parts taken from the default routes, lowest metric first; set `missing` to
 # the reason if they do not have one.
 resolve() {
   local -A by_dev=()
-  local line i dev first_dev='' expected=() defaults=() ipv4_defaults=()
+  local line i dev first_dev=''
+  # @if ipv6@
+  local expected=() defaults ipv4_defaults
+  # @end@
   wanted=$routes missing=''
   [[ $routes == *\?* ]] || return 0
   look 'route show table main exact default' || cannot
   split "$answer"
   # @if ipv6@
-  [[ $family == 6 ]] && sort_defaults "${lines[@]}"
+  [[ $family == 6 ]] && sort_routes "${lines[@]}"
   # @end@
   for line in "${lines[@]}"; do
     own_default "$line" || continue
@@ -114,7 +119,7 @@ resolve() {
     family=4 look 'route show table main exact default' || cannot
     split "$answer"
     ipv4_defaults=("${lines[@]}")
-    find_exit_of_ipv6 && [[ ${by_dev["/$expected"]+set} ]] && first_dev=$expected
+    find_exit_of_ipv6 && [[ ${by_dev["/${expected[0]}"]+set} ]] && first_dev=${expected[0]}
   fi
   # @end@
   if [[ $wanted == *' dev ?'* ]]; then
@@ -229,6 +234,10 @@ survey() {
   split "$standing"
   for line in "${lines[@]}"; do
     parse_route "$line"
+    # @if ipv6@
+    [[ $family == 6 && $line == *\\$'\t'* && $rest != ' nhid '* ]] \
+      && merged="; not removed, because another program has merged a next hop with it: $destination metric $metric" && continue
+    # @end@
     deletion
     [[ ! $elsewhere && ${want["$destination $metric"]-} ]] || surplus+=("$REPLY")
   done
@@ -364,7 +373,7 @@ judge() {
   # @end@
   if [[ $missing ]]; then
     todo=() surplus=() line="no $what was changed: $missing"
-    [[ $missing == *'default route'* ]] && line+="; see the log of the DHCP client or the network configuration"
+    [[ $missing == *'default route'* ]] && line+="; see ${givers[family]}, or its network configuration"
     verdict+=$line$'\n'
   fi
   for line in "${todo[@]}"; do
@@ -390,4 +399,4 @@ while true; do
   all_right && break
 done
 [[ $verdict ]] && finish 1 3 "${verdict%$'\n'}"
-finish 0 5 "routes in force: $total"
+finish 0 5 "routes in force: $total$merged"
