@@ -1,0 +1,102 @@
+"""Decisions about IPv6 routes that no namespace shows often: a mutation of each survived the other tests."""
+
+import pytest
+
+from hostrouting.host import Device, DeviceAddress, ObservedRoute, Route
+from hostrouting.net.addresses import IPV6, Prefix
+from hostrouting.net.default_route import best_default_devs, default_route
+from hostrouting.net.routes import OUR_PROTOCOL, NextHop
+from hostrouting.static_routes.account import RouteAccount, forecast
+from hostrouting.static_routes.reconcile import reconcile
+
+PLACE = "fd00:9::/48"
+ROUTER = "fe80::1"
+
+
+def held(destination: str = PLACE, dev: str = "eth0", gateway: str | None = "fd00:1::7", **more: int) -> ObservedRoute:
+    return ObservedRoute.parse(destination, dev, gateway, **{"metric": 1, "protocol": OUR_PROTOCOL, **more})
+
+
+def wanted(destination: str = PLACE, dev: str = "eth0", gateway: str | None = "fd00:1::7") -> Route:
+    return Route.parse(destination, gateway=gateway, dev=dev, metric=1)
+
+
+def test_a_foreign_route_before_ours_is_in_the_way() -> None:
+    """Of routes in one place the first decides: ours behind a foreign one is not in force."""
+    foreign = held(gateway=None, dev="ib0", protocol=4)
+    made = reconcile([wanted()], [foreign, held()])
+    assert [*made.in_the_way.values()] == [foreign]
+    assert not reconcile([wanted()], [held(), foreign]).changes
+
+
+def test_a_route_by_a_nexthop_object_is_not_merged() -> None:
+    """A route of ours that another program gave a nexthop object is removed: the kernel merges nothing with it."""
+    hops = tuple(NextHop(held(gateway=f"fd00:1::{at}").gateway, "eth0") for at in (7, 8))
+    several = held(gateway=None)._replace(dev=None, nexthops=hops)
+    assert reconcile([], [several]).merged == [several]
+    by_object = several._replace(nexthop_id=5)
+    assert [change.before for change in reconcile([], [by_object]).changes] == [by_object]
+
+
+def test_a_link_outlives_the_routes_over_it() -> None:
+    """A route over a gateway comes after that to the gateway, and goes before it."""
+    link, over = ("fd00:5::/64", "eth0", None), (PLACE, "eth0", "fd00:5::1")
+    assert [change.after for change in reconcile([wanted(*over), wanted(*link)], []).changes] == [
+        wanted(*link),
+        wanted(*over),
+    ]
+    assert [change.before for change in reconcile([], [held(*link), held(*over)]).changes] == [
+        held(*over),
+        held(*link),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("route", "addresses", "refusal"),
+    [
+        (wanted(gateway=ROUTER), (), None),
+        (wanted(gateway=None), (), None),
+        (wanted("10.9.0.0/16", gateway="fd00:1::7"), ("10.1.0.4/16", "fd00:1::4/64"), None),
+        (wanted(), ("fe80::4/64",), "has no IPv6 address"),
+        (wanted(), ("10.1.0.4/16",), "has no IPv6 address"),
+        (wanted(), ("fd00:2::4/64",), "no network of eth0 has the gateway"),
+    ],
+)
+def test_a_refusal_is_foreseen_where_it_is_certain(
+    route: Route, addresses: tuple[str, ...], refusal: str | None
+) -> None:
+    """A gateway on the link needs no address; the routes of the other family, where a gateway is, are not known."""
+    own = tuple(
+        one._replace(scope=253 if text.startswith("fe80") else 0)
+        for text in addresses
+        for one in [DeviceAddress.parse(text)]
+    )
+    device = Device("eth0", 2, up=True, addresses=own)
+    connected = [
+        ObservedRoute(*Prefix.parse(str(one)).masked[1:], dev="eth0", protocol=2, family=IPV6)
+        for one in own
+        if one.family == IPV6 == route.family
+    ]
+    [told] = forecast(reconcile([route], []), (), [device], connected)
+    assert (refusal in str(told.detail)) if refusal else told.detail is None, told.detail
+
+
+def test_an_undo_puts_a_route_without_gateway_where_it_was() -> None:
+    """Our second route of a place, on the link, comes back behind the first one, which still decides."""
+    first, second = held(gateway=None, dev="ib0"), held(gateway=None)
+    account = RouteAccount.between([first, second], [first])
+    [back], notes = account.inverse([first])
+    assert (back.verb, notes) == ("append", [])
+
+
+DEFAULTS = [held("::/0", dev, ROUTER, metric=1024, protocol=9) for dev in ("ib0", "eth0")]
+
+
+@pytest.mark.parametrize(
+    "change", [{"from_prefix": Prefix.parse("fd00:7::/64")}, {"expires": -1}], ids=["from", "gone"]
+)
+def test_defaults_that_do_not_count(change: dict[str, object]) -> None:
+    """A default for packets from one prefix is none of the node; one that has expired stays in dumps for 30 s."""
+    routes = [DEFAULTS[0]._replace(**change), DEFAULTS[1]]
+    assert default_route(routes) == DEFAULTS[1]
+    assert best_default_devs(routes) == ("eth0",)
