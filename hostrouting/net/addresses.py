@@ -83,8 +83,7 @@ class Prefix(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Prefix:
         """Read `address/length`; host bits are kept."""
-        family = IPV6 if ":" in text else IPV4
-        return cls(family, *_read_cidr(text, family))
+        return _read_prefix(text, IPV6 if ":" in text else IPV4)
 
     @property
     def masked(self) -> Prefix:
@@ -238,12 +237,12 @@ def parse_cidr(text: str) -> tuple[int, int]:
     Traceback (most recent call last):
     ValueError: '10.0.0.0/255.0.0.0' has no prefix length from 0 to 32 after the slash
     """
-    return _read_cidr(text, IPV4)
+    return _read_prefix(text, IPV4)[1:]
 
 
-# An apply reads each destination of its config three times.
+# An apply reads each destination of its config several times.
 @lru_cache(1 << 14)
-def _read_cidr(text: str, family: int) -> tuple[int, int]:
+def _read_prefix(text: str, family: int) -> Prefix:
     address, slash, length = text.partition("/")
     bits = address_bits(family)
     try:
@@ -256,7 +255,7 @@ def _read_cidr(text: str, family: int) -> tuple[int, int]:
     # A dictionary, because int() would also read '+8', ' 8', '08', '1_6' and the digits of other scripts.
     if _PREFIX_LENGTHS.get(length, bits + 1) > bits:
         raise ValueError(f"{text!r} has no prefix length from 0 to {bits} after the slash")
-    return network, _PREFIX_LENGTHS[length]
+    return Prefix(family, network, _PREFIX_LENGTHS[length])
 
 
 def _parse_ipv6(text: str) -> int:

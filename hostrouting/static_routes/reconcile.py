@@ -87,7 +87,7 @@ def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
     found: list[Route] = []
     missing: list[Unresolved] = []
     for route in routes:
-        family = route.family
+        family, network, prefix_length = route.prefix
         dev = route.dev or alive.get(family)
         if dev is None:
             missing.append(Unresolved(route, f"table main has no {FAMILY_NAMES[family]} default route"))
@@ -97,7 +97,6 @@ def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
             reason = f"no {FAMILY_NAMES[family]} default route leaves by {dev}, so it has no gateway there"
             missing.append(Unresolved(route, reason))
             continue
-        network, prefix_length = route.prefix
         found.append(
             Route(
                 network=network,

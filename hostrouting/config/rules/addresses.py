@@ -87,12 +87,13 @@ def _refuse_zone(text: str) -> None:
 
 
 def _refuse_inside(text: str, prefix: Prefix, consequence: str) -> None:
-    bits = address_bits(prefix.family)
-    known = _NOT_UNICAST.get((prefix.family, prefix.network >> bits - 8))
+    family, network, length = prefix
+    bits = address_bits(family)
+    known = _NOT_UNICAST.get((family, network >> bits - 8))
     if known is None:
         return
     start, count, name = known
-    if prefix.length >= count and prefix.network >> (bits - count) == start:
+    if length >= count and network >> (bits - count) == start:
         raise ValueError(f"{text!r} {'is' if count == 32 else 'lies in'} {name}; {consequence}")
 
 
