@@ -218,7 +218,7 @@ class Fib:
         """Return the model after changes that the kernel accepts; ValueError if it does not hold a removed route."""
         buckets: dict[Key, Bucket] = {}
         for change in changes:
-            key = key_of(change.after or change.before)  # type: ignore[arg-type]  # one of them is there
+            key = key_of(change.route)
             bucket = buckets[key] if key in buckets else self.tables.bucket(key)
             if change.before is not None:
                 smaller = deleted(bucket, change.before)

@@ -23,7 +23,7 @@ import attrs
 
 from hostrouting.fib.model import resting
 from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address
-from hostrouting.net.changes import RouteChange, is_deleted_by
+from hostrouting.net.changes import RouteChange, is_deleted_by, is_merged
 from hostrouting.net.default_route import default_routes, expected_exit
 from hostrouting.net.routes import (
     FLAG_ONLINK,
@@ -228,14 +228,6 @@ def reconcile(desired: Sequence[Route], observed: Routes, *, undecided: Containe
     made.changes.extend(map(RouteChange.remove, gone))
     made.merged.extend(filter(is_merged, surplus))
     return made
-
-
-def is_merged(route: ObservedRoute) -> bool:
-    """Return True for a route that the kernel made of several: hostrouting adds no IPv6 route by several next hops.
-
-    It shows the protocol of one next hop only.
-    """
-    return route.family == IPV6 and bool(route.nexthops) and not route.nexthop_id
 
 
 def _rank(route: Route | ObservedRoute) -> int:

@@ -9,14 +9,20 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
-
 from hostrouting.fib.model import resting
 from hostrouting.fib.tables import inserted, key_of
 from hostrouting.net.addresses import IPV6, is_link_local, mask_of
 from hostrouting.net.changes import may_merge
-from hostrouting.net.routes import FLAG_ONLINK, LOCAL_TABLE, MAIN_TABLE, SCOPE_HOST, ObservedRoute, place
-from hostrouting.testing.consequences import together, with_bucket, with_device
+from hostrouting.net.routes import (
+    FLAG_ONLINK,
+    KERNEL_PROTOCOL,
+    LOCAL_TABLE,
+    MAIN_TABLE,
+    SCOPE_HOST,
+    ObservedRoute,
+    place,
+)
+from hostrouting.testing.consequences import mapped, together, with_bucket, with_device
 from hostrouting.testing.faults import Refused
 
 if TYPE_CHECKING:
@@ -25,7 +31,6 @@ if TYPE_CHECKING:
     from hostrouting.net.links import DeviceAddress
     from hostrouting.net.routes import NextHop, Route
 
-_KERNEL: Final = 2
 #: The metric of the kernel's routes to the networks of a device.
 _CONNECTED: Final = 256
 
@@ -117,10 +122,8 @@ def address_removed(fib: Fib, name: str, gone: DeviceAddress) -> Fib:
     if _holds(fib, gone.local):
         return fib
 
-    def change(route: ObservedRoute, _: Bucket) -> ObservedRoute:
-        return route._replace(source=None) if (route.family, route.source) == (IPV6, gone.local) else route
-
-    return attrs.evolve(fib, tables=fib.tables.mapped(change))
+    sends = IPV6, gone.local
+    return mapped(fib, lambda route, _: route._replace(source=None) if (route.family, route.source) == sends else route)
 
 
 def check_hop(fib: Fib, hop: NextHop, table: int, source: int = 0) -> None:
@@ -173,4 +176,4 @@ def _network(address: DeviceAddress) -> int:
 
 def _own_route(dev: str, network: int, length: int, **fields: Any) -> ObservedRoute:
     fields = {"metric": 0 if "table" in fields else _CONNECTED, **fields}
-    return parted(ObservedRoute(network, length, dev=dev, protocol=_KERNEL, family=IPV6, **fields))[0]
+    return parted(ObservedRoute(network, length, dev=dev, protocol=KERNEL_PROTOCOL, family=IPV6, **fields))[0]

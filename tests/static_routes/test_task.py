@@ -104,7 +104,7 @@ class TestDo:
     def test_an_image_gets_files_only(self, destination: str, ctx: Context) -> None:
         """Without a kernel to ask, script and unit can still be installed, planned and removed, for IPv6 too."""
         host = FakeHost(is_live=False)
-        task = ConfigureStaticRoutes(config_of(StaticRoute(destination=destination)), host=host)
+        task = ConfigureStaticRoutes(config_of([StaticRoute(destination=destination)]), host=host)
         assert f"+ {SCRIPT_PATH}" in map(str, task.plan(ctx))
         task.do(ctx)
         assert host.files.exists(SCRIPT_PATH)
