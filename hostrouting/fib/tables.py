@@ -8,7 +8,7 @@ from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from hostrouting.fib.rules import LOOPBACK
-from hostrouting.net.addresses import IPV4, IPV6, Address, is_link_local, mask_of
+from hostrouting.net.addresses import IPV4, IPV6, Address, mask_of
 from hostrouting.net.changes import is_deleted_by
 from hostrouting.net.routes import DEVICELESS_KINDS, FLAG_DEAD, ObservedRoute, preference
 
@@ -147,7 +147,7 @@ def _best(routes: list[ObservedRoute], packet: Packet) -> ObservedRoute | None:
 
 def _is_of_a_link(address: int) -> bool:
     """Return True for multicast, link-local and loopback addresses: no packet for them leaves by another device."""
-    return address >> 120 == 0xFF or address == 1 or is_link_local(address)
+    return address >> 120 == 0xFF or address == 1 or Address(IPV6, address).is_link_local
 
 
 def inserted(bucket: Bucket, route: ObservedRoute, *, last: bool) -> Bucket:

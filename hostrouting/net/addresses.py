@@ -64,6 +64,11 @@ class Address(NamedTuple):
         """The address in network order."""
         return self.number.to_bytes(address_bits(self.family) // 8, "big")
 
+    @property
+    def is_link_local(self) -> bool:
+        """True for an IPv6 address that is good on one link only, of fe80::/10."""
+        return self.family == IPV6 and self.number >> 118 == 0xFE80 >> 6
+
     def __str__(self) -> str:
         return format_address(*self)
 
@@ -103,10 +108,6 @@ class Prefix(NamedTuple):
 
     def __str__(self) -> str:
         return f"{format_address(self.family, self.network)}/{self.length}"
-
-
-#: The IPv6 addresses that each link has for itself.
-LINK_LOCAL: Final = Prefix(IPV6, 0xFE80 << 112, 10)
 
 
 class Networks:
@@ -161,11 +162,6 @@ def format_address(family: int, number: int) -> str:
     return inet_ntop(family, number.to_bytes(address_bits(family) // 8, "big"))
 
 
-def is_link_local(number: int) -> bool:
-    """Return True for an IPv6 address that is good on one link only, of fe80::/10."""
-    return number >> 118 == 0xFE80 >> 6
-
-
 def address_bits(family: int) -> int:
     """Return the number of bits of an address."""
     return 32 if family == IPV4 else 128
@@ -194,15 +190,6 @@ def format_ipv4(address: int) -> str:
     '10.0.0.1'
     """
     return inet_ntop(AF_INET, address.to_bytes(4, "big"))
-
-
-def format_cidr(network: int, prefix_length: int) -> str:
-    """Return the CIDR text of a network; a /32 keeps its length, as the config writes it.
-
-    >>> format_cidr(0xAC100000, 16)
-    '172.16.0.0/16'
-    """
-    return f"{format_ipv4(network)}/{prefix_length}"
 
 
 def parse_ipv4(text: str) -> int:

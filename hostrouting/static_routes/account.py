@@ -9,7 +9,7 @@ import attrs
 
 from hostrouting.exceptions import LinkNotFoundError, Refusal
 from hostrouting.findings import APPLY, NodeFinding, is_refused, refused
-from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, LINK_LOCAL, Address, Prefix
+from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address, Prefix
 from hostrouting.net.changes import RouteChange, is_merged, may_merge
 from hostrouting.net.routes import OUR_PROTOCOL, PROTOCOL_NAMES, SCOPE_LINK, place, signature
 from hostrouting.static_routes.reconcile import held_in
@@ -236,7 +236,7 @@ def _without_gateway(changes: Iterable[RouteChange], observed: Routes) -> dict[R
         for change in changes
         if (route := change.after) and route.gateway and route.dev and not route.onlink
         # The routes of the other family may not be known.
-        if route.gateway.family == route.family and not LINK_LOCAL.covers(route.gateway)
+        if route.gateway.family == route.family and not route.gateway.is_link_local
     }
     reached = {hop for hop in set(hops.values()) if _is_on_link(*hop, observed)}
     return {
@@ -262,7 +262,7 @@ def _lack(device: Device, route: Route) -> str:
         return "is down"
     # An IPv6 gateway serves both families.
     family = (route.gateway or route).family
-    if family == IPV6 and (route.gateway is None or LINK_LOCAL.covers(route.gateway)):
+    if family == IPV6 and (route.gateway is None or route.gateway.is_link_local):
         return ""
     # Every device has a link-local address of IPv6.
     if any(own.family == family and (family == IPV4 or own.scope < SCOPE_LINK) for own in device.addresses):

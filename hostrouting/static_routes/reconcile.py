@@ -24,7 +24,7 @@ import attrs
 from hostrouting.fib.model import resting
 from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address
 from hostrouting.net.changes import RouteChange, is_deleted_by, is_merged
-from hostrouting.net.default_route import default_routes, expected_exit
+from hostrouting.net.default_route import default_routes, expected_exit, rank
 from hostrouting.net.routes import (
     FLAG_ONLINK,
     KERNEL_PROTOCOL,
@@ -35,7 +35,6 @@ from hostrouting.net.routes import (
     Place,
     Route,
     place,
-    preference,
 )
 
 if TYPE_CHECKING:
@@ -74,13 +73,13 @@ def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
 
     Where no default route completes a route, ours that stands in its place stays if it has what the config names.
     """
-    defaults = sorted(default_routes(observed), key=lambda route: (route.family, route.metric, -preference(route)))
+    defaults = sorted(default_routes(observed), key=rank)
     hops = [(route.family, hop) for route in reversed(defaults) for hop in reversed(route.hops)]
     # The best comes last.
     alive = {family: hop.dev for family, hop in hops if not hop.dead}
     on_device = {(family, hop.dev): hop for family, hop in hops}
-    ipv4, ipv6 = ([route for route in defaults if route.family == family] for family in (IPV4, IPV6))
-    exits = expected_exit(ipv4, ipv6) if IPV6 in alive else ()
+    by_family = ([route for route in defaults if route.family == family] for family in (IPV4, IPV6))
+    exits = expected_exit(*by_family) if IPV6 in alive else ()
     if exits and (IPV6, exits[0]) in on_device:
         # A router in the fabric may advertise a better default route: by it, the proof would find ours.
         alive[IPV6] = exits[0]

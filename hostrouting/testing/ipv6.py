@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hostrouting.fib.model import resting
 from hostrouting.fib.tables import inserted, key_of
-from hostrouting.net.addresses import IPV6, is_link_local, mask_of
+from hostrouting.net.addresses import IPV6, mask_of
 from hostrouting.net.changes import may_merge
 from hostrouting.net.routes import (
     FLAG_ONLINK,
@@ -131,19 +131,14 @@ def check_hop(fib: Fib, hop: NextHop, table: int, source: int = 0) -> None:
     if hop.dev not in fib.devices:
         raise Refused(errno.ENODEV)
     if hop.gateway is not None and (fib.devices[hop.dev].up or not hop.onlink):
-        _check_gateway(fib, hop, hop.gateway.number)
+        if hop.onlink and not hop.gateway.is_link_local:
+            raise ValueError(f"the model does not know on-link gateways of IPv6 that are not link-local, such as {hop}")
+        if _holds(fib, hop.gateway.number, hop.dev if hop.gateway.is_link_local else None):
+            raise Refused(errno.EINVAL, "Gateway can not be a local address")
         if not fib.takes(hop, table, source):
             raise Refused(errno.EHOSTUNREACH)
     if not fib.devices[hop.dev].up:
         raise Refused(errno.ENETDOWN, "Nexthop device is not up")
-
-
-def _check_gateway(fib: Fib, hop: NextHop, gateway: int) -> None:
-    is_near = is_link_local(gateway)
-    if hop.onlink and not is_near:
-        raise ValueError(f"the model does not know on-link gateways of IPv6 that are not link-local, such as {hop}")
-    if _holds(fib, gateway, hop.dev if is_near else None):
-        raise Refused(errno.EINVAL, "Gateway can not be a local address")
 
 
 def _holds(fib: Fib, number: int, dev: str | None = None) -> bool:

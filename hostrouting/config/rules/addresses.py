@@ -11,7 +11,6 @@ from hostrouting.exceptions import ConfigError, InvalidConfigError
 from hostrouting.net.addresses import (
     IPV4,
     IPV6,
-    LINK_LOCAL,
     Address,
     Prefix,
     address_bits,
@@ -76,7 +75,7 @@ def _gateway(text: str) -> str:
     _refuse_zone(text)
     address = Address.parse(text)
     # A router advertises itself by such an address.
-    if not LINK_LOCAL.covers(address):
+    if not address.is_link_local:
         _refuse_inside(text, Prefix(*address, address_bits(address.family)), "a gateway is one host's own address")
     return str(address)
 
