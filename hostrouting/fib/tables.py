@@ -51,8 +51,8 @@ class Tables:
 
     def routes(self, family: int = IPV4) -> Iterator[ObservedRoute]:
         """Yield every route of a family, in the order of a dump."""
-        keys = [key for key in self._buckets if key[0] == family]
-        return chain.from_iterable(map(self.bucket, sorted(keys, key=lambda key: (key[1], key[2], -key[3]))))
+        keys = sorted((key for key in self._buckets if key[0] == family), key=itemgetter(3), reverse=True)
+        return chain.from_iterable(map(self._buckets.__getitem__, sorted(keys, key=itemgetter(1, 2))))
 
     def bucket(self, key: Key) -> Bucket:
         """Return the routes of one table to one network."""
