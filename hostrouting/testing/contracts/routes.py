@@ -146,7 +146,7 @@ def shown(backend: RouteBackend, **fields: Any) -> list[str]:
 
 def place(backend: RouteBackend, family: int = IPV4) -> list[str]:
     """Return the routes of 9.0.0.0/8 or fd00:9::/32, which the tests of places use, in their order."""
-    return shown(backend, family=family, network=9 << 24 if family == IPV4 else 0xFD000009 << 96)
+    return shown(backend, family=family, network=MULTIPATH[family].network)
 
 
 def find(backend: RouteBackend, text: str) -> ObservedRoute:
