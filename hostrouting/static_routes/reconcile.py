@@ -215,7 +215,7 @@ def reconcile(desired: Sequence[Route], observed: Routes, *, undecided: Containe
     surplus: list[ObservedRoute] = []
     for spot, route in wanted.items():
         standing = held.pop(spot, [])
-        if spot[:4] in for_a_source:
+        if for_a_source and spot[:4] in for_a_source:
             made.refuse(RouteChange.add(route), for_a_source[spot[:4]])
         else:
             surplus += made.settle(route, standing)
