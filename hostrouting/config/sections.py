@@ -39,7 +39,7 @@ from hostrouting.config.wire import (
 )
 from hostrouting.exceptions import ConfigError, HostFileError, InvalidConfigError
 from hostrouting.net.addresses import IPV4, IPV6, Prefix
-from hostrouting.net.routes import OUR_PROTOCOL, ObservedRoute, place
+from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, ObservedRoute, place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -159,8 +159,7 @@ class StaticRoute(WireValue):
     @property
     def place(self) -> Place:
         """The place that the route will have in table main."""
-        family, network, length = self.prefix
-        return place(ObservedRoute(network, length, metric=self.metric, family=family))
+        return MAIN_TABLE, *self.prefix, None, 0, self.metric
 
     def is_met_by(self, standing: ObservedRoute) -> bool:
         """Return True if a route of the kernel is this one, by any gateway or device where it names none.
