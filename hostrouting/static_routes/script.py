@@ -21,11 +21,9 @@ RUN_FILES: Final = (WAITED, f"{RUNTIME_DIRECTORY}/static-routes.told")
 def render_script(config: HostRoutingConfig) -> bytes:
     """Return the boot script; the same config gives the same bytes. Without routes it removes those of hostrouting."""
     routes = sorted(config.static_routes.routes, key=_kernels_order)
-    lines: dict[int, list[str]] = {IPV4: [], IPV6: []}
-    for route in routes:
-        lines[route.family].append(_line(route))
-    text = _TEMPLATE.read_script("ipv6" if lines[IPV6] else "")
-    return text.replace("@ROUTES@", "".join(lines[IPV4])).replace("@ROUTES6@", "".join(lines[IPV6])).encode()
+    ipv4, ipv6 = ("".join([_line(route) for route in routes if route.family == family]) for family in (IPV4, IPV6))
+    text = _TEMPLATE.read_script("ipv6" if ipv6 else "")
+    return text.replace("@ROUTES@", ipv4).replace("@ROUTES6@", ipv6).encode()
 
 
 def boot_part(config: HostRoutingConfig) -> BootUnit | Departure:
@@ -35,9 +33,9 @@ def boot_part(config: HostRoutingConfig) -> BootUnit | Departure:
 
 def _kernels_order(route: StaticRoute) -> tuple[int, int, int]:
     """Return the sort key of the kernel's listing of a family, so that the script can compare all routes at once."""
-    prefix = route.prefix
+    family, network, length = route.prefix
     # IPv6 lists a network after all that lies in it.
-    return prefix.network if prefix.family == IPV4 else prefix.last, -prefix.length, route.metric
+    return network if family == IPV4 else route.prefix.last, -length, route.metric
 
 
 def _line(route: StaticRoute) -> str:
