@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
@@ -34,6 +35,7 @@ _LONGEST_LOOK: Final = 30.0
 _NO_ROUTES: Final = "an image has no routes to be asked; on a node made of it, run: "
 #: When a unit ran last, in microseconds of the monotonic clock; 0 if it has not run since the boot.
 _RAN: Final = "ActiveExitTimestampMonotonic"
+_prefix: Final = attrgetter("family", "network", "prefix_length")
 
 
 @attrs.frozen(kw_only=True)
@@ -101,7 +103,9 @@ def check_node(
     An image has no routes: the checks are of files, links, gates and programs, which a boot needs.
     """
     nothing = OverlapReport(expected_devs=(), cidrs=())
-    overlap = check_now(ctx.child(timeout=seconds), config, host) if host.is_live else nothing
+    # After an apply of a config that expects no addresses there is nothing to prove, and many routes to read.
+    is_asked = host.is_live and (config.route_overlap.cidrs or not is_applied)
+    overlap = check_now(ctx.child(timeout=seconds), config, host) if is_asked else nothing
     boot = Boot(host, gates=config.gates)
     look = _Look(ctx.child(timeout=_LONGEST_LOOK), config, host, boot, overlap.expected_devs, seconds != 0, is_applied)
     findings, step = (*overlap.notes, *look.findings()), None
@@ -169,6 +173,9 @@ class _Look:
 
     def is_worse(self) -> bool:
         """Return True if an apply of this config would be refused, since it makes the node worse."""
+        if self.is_applied or not self.config.route_overlap.cidrs:
+            # There is nothing to make worse, and a forecast reads all routes.
+            return False
         from hostrouting.configure import Configure
 
         with suppress(HostRoutingError, DeadlineExceededError):
@@ -212,7 +219,7 @@ class _Look:
             prefixes = {route.prefix for route in self.config.static_routes.routes}
             # Another program may have removed routes since; a finding also tells of those before the kernel's own.
             ours, own = (
-                {each[:2] for each in self.host.routes.routes_of(number)} for number in (OUR_PROTOCOL, KERNEL_PROTOCOL)
+                set(map(_prefix, self.host.routes.routes_of(number))) for number in (OUR_PROTOCOL, KERNEL_PROTOCOL)
             )
             if prefixes == ours and prefixes.isdisjoint(own):
                 return ()

@@ -175,11 +175,11 @@ def _worse(
 
 def _cause(address: Address, changes: Sequence[RouteChange]) -> str:
     """Return the change that decides about an address: the most specific one around it."""
-    routes = [(change.after or change.before, change) for change in changes]
+    routes = [(change.route, change) for change in changes]
     around = [
         (route.prefix_length, str(change))
         for route, change in routes
-        if route and Prefix(route.family, route.network, route.prefix_length).covers(address)
+        if Prefix(route.family, route.network, route.prefix_length).covers(address)
     ]
     return f"{_BY}{max(around)[1]}'" if around else ""
 

@@ -39,10 +39,10 @@ from hostrouting.config.wire import (
 )
 from hostrouting.exceptions import ConfigError, HostFileError, InvalidConfigError
 from hostrouting.net.addresses import IPV4, IPV6, Prefix
-from hostrouting.net.routes import OUR_PROTOCOL, ObservedRoute, place
+from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, ObservedRoute, place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from hostrouting.net.routes import Place
 
@@ -135,14 +135,16 @@ class StaticRoute(WireValue):
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
-        if not self.metric and self.family == IPV6:
+        if ":" in self.destination and not self.metric:
             object.__setattr__(self, "metric", 1)
 
-    def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigError]:
+    def _cross_field_errors(self, broken: frozenset[str]) -> Iterable[ConfigError]:
         # An IPv4 route may have an IPv6 gateway: on some networks no router has an IPv4 address.
-        if not broken & {"destination", "gateway"} and self.family == IPV6 and self.gateway and ":" not in self.gateway:
-            step = "name the IPv6 address of that router"
-            yield ConfigError("gateway", f"{self.gateway!r} is IPv4, and {self.destination!r} is IPv6; {step}")
+        is_known = broken.isdisjoint(("destination", "gateway"))
+        if not is_known or ":" not in self.destination or not self.gateway or ":" in self.gateway:
+            return ()
+        step = "name the IPv6 address of that router"
+        return [ConfigError("gateway", f"{self.gateway!r} is IPv4, and {self.destination!r} is IPv6; {step}")]
 
     @property
     def family(self) -> int:
@@ -150,14 +152,14 @@ class StaticRoute(WireValue):
         return IPV6 if ":" in self.destination else IPV4
 
     @property
-    def prefix(self) -> tuple[int, int]:
-        """The network and prefix length of `destination`, as numbers."""
-        return Prefix.parse(self.destination)[1:]
+    def prefix(self) -> Prefix:
+        """The network of `destination`."""
+        return Prefix.parse(self.destination)
 
     @property
     def place(self) -> Place:
         """The place that the route will have in table main."""
-        return place(ObservedRoute(*self.prefix, metric=self.metric, family=self.family))
+        return MAIN_TABLE, *self.prefix, None, 0, self.metric
 
     def is_met_by(self, standing: ObservedRoute) -> bool:
         """Return True if a route of the kernel is this one, by any gateway or device where it names none.

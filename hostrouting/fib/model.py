@@ -11,7 +11,7 @@ import attrs
 from hostrouting.exceptions import BackendError
 from hostrouting.fib.rules import LOOPBACK, TOS_BITS, Packet, Policy
 from hostrouting.fib.tables import Tables, deleted, inserted, key_of
-from hostrouting.net.addresses import IPV4, IPV6, address_bits, is_link_local, netmask
+from hostrouting.net.addresses import IPV4, IPV6, address_bits, netmask
 from hostrouting.net.links import vrf_of
 from hostrouting.net.routes import (
     FLAG_ONLINK,
@@ -187,11 +187,11 @@ class Fib:
             return True
         if hop.gateway.family == IPV6:
             packet = Packet(hop.gateway.number, source, iif="", oif=hop.dev or "", family=IPV6)
-            own = packet if is_link_local(packet.destination) else packet._replace(oif="")
+            own = packet if hop.gateway.is_link_local else packet._replace(oif="")
             held = self.tables.search_ipv6(LOCAL_TABLE, own)
             # Unlike in IPv4, the node's own address is refused.
             is_own = held is not None and (held.kind, held.prefix_length) == ("local", address_bits(IPV6))
-            return not is_own and self._leads_to(packet, table)
+            return not is_own and (hop.gateway.is_link_local or self._leads_to(packet, table))
         packet = Packet(hop.gateway.number, oif=hop.dev or "")
         decision = self.decide(packet, scope=SCOPE_LINK)
         # On a node with VRFs the rules are not known to lead to the table.
@@ -199,7 +199,7 @@ class Fib:
         return there is not None and (there.kind, there.scope) == ("unicast", SCOPE_LINK)
 
     def _leads_to(self, packet: Packet, table: int) -> bool:
-        if is_link_local(packet.destination) or _is_on_link(self.tables.search_ipv6(table, packet)):
+        if _is_on_link(self.tables.search_ipv6(table, packet)):
             return True
         packet = packet._replace(source=0)
         for rule, _ in self.policy.selected(packet):
@@ -218,7 +218,7 @@ class Fib:
         """Return the model after changes that the kernel accepts; ValueError if it does not hold a removed route."""
         buckets: dict[Key, Bucket] = {}
         for change in changes:
-            key = key_of(change.after or change.before)  # type: ignore[arg-type]  # one of them is there
+            key = key_of(change.route)
             bucket = buckets[key] if key in buckets else self.tables.bucket(key)
             if change.before is not None:
                 smaller = deleted(bucket, change.before)

@@ -8,7 +8,7 @@ from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from hostrouting.fib.rules import LOOPBACK
-from hostrouting.net.addresses import IPV4, IPV6, Address, is_link_local, mask_of
+from hostrouting.net.addresses import IPV4, IPV6, Address, mask_of
 from hostrouting.net.changes import is_deleted_by
 from hostrouting.net.routes import DEVICELESS_KINDS, FLAG_DEAD, ObservedRoute, preference
 
@@ -51,8 +51,8 @@ class Tables:
 
     def routes(self, family: int = IPV4) -> Iterator[ObservedRoute]:
         """Yield every route of a family, in the order of a dump."""
-        keys = [key for key in self._buckets if key[0] == family]
-        return chain.from_iterable(map(self.bucket, sorted(keys, key=lambda key: (key[1], key[2], -key[3]))))
+        keys = sorted((key for key in self._buckets if key[0] == family), key=itemgetter(3), reverse=True)
+        return chain.from_iterable(map(self._buckets.__getitem__, sorted(keys, key=itemgetter(1, 2))))
 
     def bucket(self, key: Key) -> Bucket:
         """Return the routes of one table to one network."""
@@ -147,7 +147,7 @@ def _best(routes: list[ObservedRoute], packet: Packet) -> ObservedRoute | None:
 
 def _is_of_a_link(address: int) -> bool:
     """Return True for multicast, link-local and loopback addresses: no packet for them leaves by another device."""
-    return address >> 120 == 0xFF or address == 1 or is_link_local(address)
+    return address >> 120 == 0xFF or address == 1 or Address(IPV6, address).is_link_local
 
 
 def inserted(bucket: Bucket, route: ObservedRoute, *, last: bool) -> Bucket:

@@ -26,6 +26,7 @@ _LONGEST_DEVICE_NAME: Final = 15
 _RESERVED_DEVICE_NAMES: Final = frozenset({".", "..", "all", "default"})
 #: Characters that bash, `ip` or a systemd unit could take for something other than part of a name.
 SHELL_ACTIVE: Final = frozenset("\"'`$|&;<>()[]{}*?!#~\\%=^,")
+_CIDRS: Final = {IPV4: "IPv4 CIDR such as '172.16.0.0/16'", IPV6: "IPv6 CIDR such as 'fd00::/64'"}
 _PREFIX_LENGTHS: Final = {str(length): length for length in range(129)}
 
 
@@ -64,6 +65,11 @@ class Address(NamedTuple):
         """The address in network order."""
         return self.number.to_bytes(address_bits(self.family) // 8, "big")
 
+    @property
+    def is_link_local(self) -> bool:
+        """True for an IPv6 address that is good on one link only, of fe80::/10."""
+        return self.family == IPV6 and self.number >> 118 == 0xFE80 >> 6
+
     def __str__(self) -> str:
         return format_address(*self)
 
@@ -83,8 +89,7 @@ class Prefix(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Prefix:
         """Read `address/length`; host bits are kept."""
-        family = IPV6 if ":" in text else IPV4
-        return cls(family, *_read_cidr(text, family))
+        return _read_prefix(text)
 
     @property
     def masked(self) -> Prefix:
@@ -104,10 +109,6 @@ class Prefix(NamedTuple):
 
     def __str__(self) -> str:
         return f"{format_address(self.family, self.network)}/{self.length}"
-
-
-#: The IPv6 addresses that each link has for itself.
-LINK_LOCAL: Final = Prefix(IPV6, 0xFE80 << 112, 10)
 
 
 class Networks:
@@ -162,11 +163,6 @@ def format_address(family: int, number: int) -> str:
     return inet_ntop(family, number.to_bytes(address_bits(family) // 8, "big"))
 
 
-def is_link_local(number: int) -> bool:
-    """Return True for an IPv6 address that is good on one link only, of fe80::/10."""
-    return number >> 118 == 0xFE80 >> 6
-
-
 def address_bits(family: int) -> int:
     """Return the number of bits of an address."""
     return 32 if family == IPV4 else 128
@@ -195,15 +191,6 @@ def format_ipv4(address: int) -> str:
     '10.0.0.1'
     """
     return inet_ntop(AF_INET, address.to_bytes(4, "big"))
-
-
-def format_cidr(network: int, prefix_length: int) -> str:
-    """Return the CIDR text of a network; a /32 keeps its length, as the config writes it.
-
-    >>> format_cidr(0xAC100000, 16)
-    '172.16.0.0/16'
-    """
-    return f"{format_ipv4(network)}/{prefix_length}"
 
 
 def parse_ipv4(text: str) -> int:
@@ -238,25 +225,27 @@ def parse_cidr(text: str) -> tuple[int, int]:
     Traceback (most recent call last):
     ValueError: '10.0.0.0/255.0.0.0' has no prefix length from 0 to 32 after the slash
     """
-    return _read_cidr(text, IPV4)
+    if ":" in text:
+        raise ValueError(f"{text!r} is not an {_CIDRS[IPV4]}")
+    return _read_prefix(text)[1:]
 
 
-# An apply reads each destination of its config three times.
+# An apply reads each destination of its config several times.
 @lru_cache(1 << 14)
-def _read_cidr(text: str, family: int) -> tuple[int, int]:
+def _read_prefix(text: str) -> Prefix:
+    family, bits = (IPV6, 128) if ":" in text else (IPV4, 32)
     address, slash, length = text.partition("/")
-    bits = address_bits(family)
     try:
         network = parse_ipv4(address) if family == IPV4 else _parse_ipv6(address)
     except ValueError:
-        wanted = "IPv4 CIDR such as '172.16.0.0/16'" if family == IPV4 else "IPv6 CIDR such as 'fd00::/64'"
-        raise ValueError(f"{text!r} is not an {wanted}") from None
+        raise ValueError(f"{text!r} is not an {_CIDRS[family]}") from None
     if not slash:
         raise ValueError(f"{text!r} has no prefix length; write it as '{text}/{bits}' if one address is meant")
     # A dictionary, because int() would also read '+8', ' 8', '08', '1_6' and the digits of other scripts.
     if _PREFIX_LENGTHS.get(length, bits + 1) > bits:
         raise ValueError(f"{text!r} has no prefix length from 0 to {bits} after the slash")
-    return network, _PREFIX_LENGTHS[length]
+    # Half of the time that a NamedTuple takes: an apply reads thousands.
+    return tuple.__new__(Prefix, (family, network, _PREFIX_LENGTHS[length]))
 
 
 def _parse_ipv6(text: str) -> int:

@@ -80,6 +80,11 @@ class RouteChange:
         return cls(before, after, "add" if after.family == IPV6 else "prepend")
 
     @property
+    def route(self) -> Route | ObservedRoute:
+        """The route that is there afterwards, or that of a removal."""
+        return self.after or self.before  # type: ignore[return-value]  # one is there
+
+    @property
     def removes_first(self) -> bool:
         """True if `before` is removed before `after` is added: the kernel could not tell the two apart."""
         if self.before is None or self.after is None:
@@ -96,8 +101,7 @@ class RouteChange:
 
 def families_of(changes: Iterable[RouteChange]) -> list[int]:
     """Return the address families of the routes, each once."""
-    routes = [change.after or change.before for change in changes]
-    return sorted({route.family for route in routes if route is not None})
+    return sorted({change.route.family for change in changes})
 
 
 def is_deleted_by(named: Route | ObservedRoute, standing: Route | ObservedRoute) -> bool:
@@ -125,6 +129,14 @@ def is_deleted_by(named: Route | ObservedRoute, standing: Route | ObservedRoute)
         and named.encapsulation in {None, standing.encapsulation}
         and _extra_fits(named, standing)
     )
+
+
+def is_merged(route: ObservedRoute) -> bool:
+    """Return True for a route that the kernel made of several: hostrouting adds no IPv6 route by several next hops.
+
+    It shows the protocol of one next hop only.
+    """
+    return route.family == IPV6 and bool(route.nexthops) and not route.nexthop_id
 
 
 def may_merge(route: Route | ObservedRoute) -> bool:

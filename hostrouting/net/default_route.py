@@ -34,7 +34,7 @@ def default_route(observed: Iterable[ObservedRoute]) -> ObservedRoute | None:
     The kernel marks a next hop without carrier as dead only if `ignore_routes_with_linkdown` is set.
     """
     alive = (route for route in default_routes(observed) if not all(hop.dead for hop in route.hops))
-    return min(alive, key=_rank, default=None)
+    return min(alive, key=rank, default=None)
 
 
 def leads_out_by(observed: Iterable[ObservedRoute], devs: Sequence[str]) -> bool:
@@ -48,7 +48,7 @@ def best_default_devs(observed: Iterable[ObservedRoute]) -> tuple[str, ...]:
     Of IPv6 routes with one metric those with the highest router preference count. There are several devices if such a
     route has several next hops, or several routes are equal.
     """
-    alive = [(_rank(route), hop.dev) for route in default_routes(observed) for hop in route.hops if not hop.dead]
+    alive = [(rank(route), hop.dev) for route in default_routes(observed) for hop in route.hops if not hop.dead]
     best = min(alive)[0] if alive else None
     return tuple(dict.fromkeys(dev for rank, dev in alive if rank == best))
 
@@ -68,5 +68,6 @@ def _is_usual(route: ObservedRoute) -> bool:
     return for_all_packets and route.expires >= 0 and route.kind == "unicast" and route.protocol != OUR_PROTOCOL
 
 
-def _rank(route: ObservedRoute) -> tuple[int, int]:
+def rank(route: ObservedRoute) -> tuple[int, int]:
+    """Return the sort key by which the kernel chooses among default routes of a family: the least decides."""
     return route.metric, -preference(route)

@@ -86,10 +86,6 @@ SCOPE_NAMES: Final = {0: "global", 200: "site", 253: "link", 254: "host", 255: "
 Extra: TypeAlias = tuple[tuple[int, bytes], ...]
 
 
-#: Numbers of a route that we want, with the lowest and the highest value.
-_LIMITS: Final = (("table", 1, 0xFFFFFFFF), ("protocol", 0, 0xFF))
-
-
 class Encapsulation(NamedTuple):
     """A tunnel header that a next hop adds to packets: LWTUNNEL_ENCAP_*, and its packed parameters."""
 
@@ -169,11 +165,15 @@ class Route:
 
     def __attrs_post_init__(self) -> None:
         bits = address_bits(self.family)
-        # Of IPv6 routes the kernel would turn metric 0 into 1024.
-        metrics = ("metric", int(self.family == IPV6), 0xFFFFFFFF)
-        for name, lowest, highest in (("prefix_length", 0, bits), metrics, *_LIMITS):
-            if not lowest <= getattr(self, name) <= highest:
-                raise ValueError(f"{name} {getattr(self, name)} is not from {lowest} to {highest}")
+        for name, value, lowest, highest in (
+            ("prefix_length", self.prefix_length, 0, bits),
+            # Of IPv6 routes the kernel would turn metric 0 into 1024.
+            ("metric", self.metric, int(self.family == IPV6), 0xFFFFFFFF),
+            ("table", self.table, 1, 0xFFFFFFFF),
+            ("protocol", self.protocol, 0, 0xFF),
+        ):
+            if not lowest <= value <= highest:
+                raise ValueError(f"{name} {value} is not from {lowest} to {highest}")
         if not 0 <= self.network < 1 << bits:
             raise ValueError(f"network {self.network} is no {'IPv4' if self.family == IPV4 else 'IPv6'} address")
         if self.network & ~mask_of(self.family, self.prefix_length):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from hostrouting.net.addresses import IPV4, format_cidr, netmask, parse_cidr
+from hostrouting.net.addresses import IPV4, Prefix, netmask, parse_cidr
 from hostrouting.net.links import DeviceAddress, vrf_of
 from hostrouting.net.routes import (
     KERNEL_PROTOCOL,
@@ -152,7 +152,7 @@ class Announced:
         if route is None or self._by_prefix.get((route.table, *route[:2])) is not route:
             return None
         network = self._own[route.network] if route.table == LOCAL_TABLE else route[:2]
-        return Announcement(format_cidr(*network), tuple(filter(is_present, route.devs)), self._source)
+        return Announcement(str(Prefix(IPV4, *network)), tuple(filter(is_present, route.devs)), self._source)
 
     # --- the rule
 

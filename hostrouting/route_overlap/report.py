@@ -226,8 +226,8 @@ class OverlapReport:
         """Return the report with the names that a config gives to its CIDRs, and without routes that it has already."""
         names = config.route_overlap.cidrs
         routes: defaultdict[Prefix, list[StaticRoute]] = defaultdict(list)
-        for route in config.static_routes.routes:
-            routes[Prefix.parse(route.destination)].append(route)
+        for route in config.static_routes.routes if self.suggested_routes else ():
+            routes[route.prefix].append(route)
         cidrs = tuple(report.under(routes, names.get(report.cidr)) for report in self.cidrs)
         return attrs.evolve(self, config=config, cidrs=cidrs)
 

@@ -17,7 +17,7 @@ import attrs
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
 from hostrouting.net.addresses import IPV6, Address, address_bits, parse_address
 from hostrouting.net.links import Neighbour
-from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, ObservedRoute, place
+from hostrouting.net.routes import KERNEL_PROTOCOL, MAIN_TABLE, OUR_PROTOCOL, RA_PROTOCOL, ObservedRoute, place
 from hostrouting.stale_cni.azure_vnet import POD_DEVICE, TUNNEL_MAC
 
 if TYPE_CHECKING:
@@ -32,9 +32,8 @@ if TYPE_CHECKING:
 OF_NODE: Final = "it serves the node itself, and every pod on the bridge needs it"
 OF_OTHER_NODE: Final = f"ip-masq-agent adds neighbours with {TUNNEL_MAC} for other nodes"
 
-_KERNEL, _RA = 2, 9
 #: Routes with these protocols are never leftovers.
-_NEVER: Final = frozenset({_KERNEL, _RA, OUR_PROTOCOL})
+_NEVER: Final = frozenset({KERNEL_PROTOCOL, RA_PROTOCOL, OUR_PROTOCOL})
 #: The protocols of azure-vnet's routes: `boot` and `static`.
 _BY_HAND: Final = frozenset({3, 4})
 

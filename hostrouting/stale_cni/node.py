@@ -16,6 +16,7 @@ from hostrouting.exceptions import PermissionDeniedError
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.changes import RouteChange
+from hostrouting.net.links import Neighbour
 from hostrouting.net.routes import ObservedRoute
 from hostrouting.stale_cni.azure_vnet import read_endpoints
 from hostrouting.stale_cni.leftovers import Snapshot, pod_devices
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from hostrouting.config import StaleCNIConfig
     from hostrouting.host import Device, EbtablesReading, Host, Station
     from hostrouting.journal import Restorable
-    from hostrouting.net.links import Neighbour
     from hostrouting.stale_cni.verdicts import Verdict
     from phases import Context
 
@@ -172,19 +172,11 @@ class Sort(NamedTuple):
     add: Callable[[], None]
 
 
-def by_sort(ctx: Context, host: Host, objects: Iterable[Restorable]) -> list[Sort]:
+def by_sort(ctx: Context, host: Host, objects: Sequence[Restorable]) -> list[Sort]:
     """Split the objects by the port that changes them, in the order in which they are removed."""
-    rules: list[EbtablesRule] = []
-    routes: list[ObservedRoute] = []
-    neighbours: list[Neighbour] = []
-    for each in objects:
-        if isinstance(each, EbtablesRule):
-            rules.append(each)
-        elif isinstance(each, ObservedRoute):
-            routes.append(each)
-        else:
-            neighbours.append(each)
-
+    rules = [each for each in objects if isinstance(each, EbtablesRule)]
+    neighbours = [each for each in objects if isinstance(each, Neighbour)]
+    routes = [each for each in objects if isinstance(each, ObservedRoute)]
     sorts = [
         Sort(rules, lambda: host.ebtables.delete(ctx, rules), lambda: host.ebtables.insert(ctx, rules)),
         Sort(

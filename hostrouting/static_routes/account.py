@@ -9,14 +9,14 @@ import attrs
 
 from hostrouting.exceptions import LinkNotFoundError, Refusal
 from hostrouting.findings import APPLY, NodeFinding, is_refused, refused
-from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, LINK_LOCAL, Address, Prefix
-from hostrouting.net.changes import RouteChange, families_of, may_merge
+from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address, Prefix
+from hostrouting.net.changes import RouteChange, is_merged, may_merge
 from hostrouting.net.routes import OUR_PROTOCOL, PROTOCOL_NAMES, SCOPE_LINK, place, signature
-from hostrouting.static_routes.reconcile import held_in, is_merged
+from hostrouting.static_routes.reconcile import held_in
 from phases import Change
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.config import StaticRoute
     from hostrouting.exceptions import RouteRejectedError
@@ -31,12 +31,13 @@ _MAY_HEAL: Final = frozenset({errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNRE
 _AWAITED: Final = ("looked up when a default route is there: ", "waits up to 30 s, since ")
 
 
-def read(routing: RouteBackend, families: Container[int]) -> Routes:
-    """Return all IPv4 routes, and all of IPv6 if that is one of the families; else ours."""
+def read(routing: RouteBackend, wanted: Iterable[StaticRoute | Route | ObservedRoute]) -> Routes:
+    """Return all IPv4 routes, and all of IPv6 if one of the wanted routes is of IPv6; else ours."""
     routes = routing.routes()
     if IPV6 not in routing.families:
         return routes
-    return [*routes, *(routing.routes(IPV6) if IPV6 in families else routing.routes_of(OUR_PROTOCOL, IPV6))]
+    is_needed = any(route.family == IPV6 for route in wanted)
+    return [*routes, *(routing.routes(IPV6) if is_needed else routing.routes_of(OUR_PROTOCOL, IPV6))]
 
 
 # --- records
@@ -74,7 +75,7 @@ class RouteAccount:
         """
         touched: dict[Place, list[RouteChange]] = {}
         for change in self.made:
-            touched.setdefault(place(change.after or change.before), []).append(change)  # type: ignore[arg-type]
+            touched.setdefault(place(change.route), []).append(change)
         held, held_before = held_in(observed, touched), held_in(self._before, touched)
         back: dict[RouteChange, list[RouteChange]] = {}
         notes: list[str] = []
@@ -92,8 +93,7 @@ class RouteAccount:
                 back |= {change: _undone(change, before, standing) for change in changes}
                 notes += _losing_their_position(changes, before, standing)
             elif stands != {*map(signature, _ours(before))}:
-                names = [str(change.after or change.before) for change in changes]
-                notes += [f"route '{name}' changed since this run; it stays as it is now" for name in names]
+                notes += [f"route '{one.route}' changed since this run; it stays as it is now" for one in changes]
         return [inverse for change in reversed(self.made) for inverse in back.get(change, ())], notes
 
 
@@ -195,10 +195,10 @@ def _foreseen(
 # --- refusals
 
 
-def explain(error: RouteRejectedError, outcome: Reconciliation, routing: RouteBackend) -> None:
+def explain(error: RouteRejectedError, outcome: Reconciliation, observed: Routes, links: Sequence[Device]) -> None:
     """Complete the error with explanations: where a kernel route is in the way, and if waiting may help."""
-    error.may_heal = error.rolled_back and _may_heal(error.refusals, outcome.changes, routing.links())
-    lost = {} if error.may_heal else _without_gateway(outcome.changes, read(routing, families_of(outcome.changes)))
+    error.may_heal = error.rolled_back and _may_heal(error.refusals, outcome.changes, links)
+    lost = {} if error.may_heal else _without_gateway(outcome.changes, observed)
     steps = {str(change): f"; {reason}" for change, reason in lost.items()}
     reasons = {str(change): reason for change, reason in all_in_the_way(outcome).items()}
     error.refusals = [
@@ -236,7 +236,7 @@ def _without_gateway(changes: Iterable[RouteChange], observed: Routes) -> dict[R
         for change in changes
         if (route := change.after) and route.gateway and route.dev and not route.onlink
         # The routes of the other family may not be known.
-        if route.gateway.family == route.family and not LINK_LOCAL.covers(route.gateway)
+        if route.gateway.family == route.family and not route.gateway.is_link_local
     }
     reached = {hop for hop in set(hops.values()) if _is_on_link(*hop, observed)}
     return {
@@ -262,7 +262,7 @@ def _lack(device: Device, route: Route) -> str:
         return "is down"
     # An IPv6 gateway serves both families.
     family = (route.gateway or route).family
-    if family == IPV6 and (route.gateway is None or LINK_LOCAL.covers(route.gateway)):
+    if family == IPV6 and (route.gateway is None or route.gateway.is_link_local):
         return ""
     # Every device has a link-local address of IPv6.
     if any(own.family == family and (family == IPV4 or own.scope < SCOPE_LINK) for own in device.addresses):

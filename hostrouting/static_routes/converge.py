@@ -17,7 +17,6 @@ import attrs
 
 from hostrouting.exceptions import BackendError, LinkNotFoundError, Refusal, RouteRejectedError
 from hostrouting.net.addresses import IPV6
-from hostrouting.net.changes import families_of
 from hostrouting.net.default_route import default_routes
 from hostrouting.net.routes import place
 from hostrouting.static_routes.account import (
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
     from hostrouting.config import StaticRoute
     from hostrouting.host import Host, Route
-    from hostrouting.net.routes import Place
+    from hostrouting.net.routes import ObservedRoute, Place
     from hostrouting.static_routes.reconcile import Resolution, Routes
     from phases import Change, Context
 
@@ -49,8 +48,8 @@ _READINGS: Final = 24
 
 def foresee(host: Host, resolution: Resolution) -> tuple[list[Change], Reconciliation]:
     """Return the changes of a convergence, once every missing value can be looked up, in words and as they are."""
-    families = {route.family for route in resolution.routes} | {route.family for route, _ in resolution.missing}
-    observed, links = read(host.routes, families), host.routes.links()
+    wanted: list[Route | StaticRoute] = [*resolution.routes, *(route for route, _ in resolution.missing)]
+    observed, links = read(host.routes, wanted), host.routes.links()
     undecided = {route.place for route, _ in resolution.missing}
     outcome = reconcile(resolution.routes, observed, undecided=undecided)
     return forecast(outcome, resolution.missing, links, observed), outcome
@@ -61,19 +60,18 @@ def converge(
 ) -> int:
     """Make our routes exactly these, but for `undecided` places, and record the changes; return their number."""
     before: list[Routes] = []
-    families = {route.family for route in desired}
 
     def plan(observed: Routes) -> Reconciliation:
         before[:] = [observed]
         return reconcile(desired, observed, undecided=undecided)
 
     try:
-        outcome = _apply(host, families, plan)
+        outcome = _apply(host, desired, plan)
     except BaseException as error:
         if before and not (isinstance(error, RouteRejectedError) and error.rolled_back):
             # After an interrupt only another reading shows which routes there are.
             with suppress(BackendError):
-                _record(ctx, RouteAccount.between(before[0], read(host.routes, families)), host, logger)
+                _record(ctx, RouteAccount.between(before[0], read(host.routes, desired)), host, logger)
         if isinstance(error, LinkNotFoundError):
             raise with_routes(error, desired) from error
         raise
@@ -91,17 +89,20 @@ def converge(
     return len(outcome.changes)
 
 
-def _apply(host: Host, families: Container[int], plan: Callable[[Routes], Reconciliation]) -> Reconciliation:
+def _apply(
+    host: Host, wanted: Sequence[Route | ObservedRoute], plan: Callable[[Routes], Reconciliation]
+) -> Reconciliation:
     """Make the planned changes; if another program was faster, read and plan again."""
     readings = 0
     while True:
         readings += 1
-        outcome = plan(read(host.routes, families))
+        observed = read(host.routes, wanted)
+        outcome = plan(observed)
         try:
             _send(host, outcome)
         except RouteRejectedError as error:
             if not _is_overtaken(error, outcome):
-                explain(error, outcome, host.routes)
+                explain(error, outcome, observed, host.routes.links())
                 raise
             if readings == _READINGS:
                 error.refusals = [
@@ -141,7 +142,7 @@ def _record(ctx: Context, account: RouteAccount, host: Host, logger: logging.Log
                 changes, notes[:] = account.inverse(observed)
                 return Reconciliation(changes=changes)
 
-            _apply(host, families_of(account.made), plan)
+            _apply(host, [change.route for change in account.made], plan)
             for note in notes:
                 logger.warning("%s", note)
             return not notes
@@ -174,7 +175,7 @@ def repair(
 
     A route that lacks a default route, a device or an address waits: its place stays as it is, too.
     """
-    observed = read(host.routes, {route.family for route in routes})
+    observed = read(host.routes, routes)
     resolution = resolve(routes, observed)
     wanted = {place(route): route for route in resolution.routes}
     waiting = {route.place: (str(route), reason) for route, reason in resolution.missing}

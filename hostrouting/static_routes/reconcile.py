@@ -23,8 +23,8 @@ import attrs
 
 from hostrouting.fib.model import resting
 from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address
-from hostrouting.net.changes import RouteChange, is_deleted_by
-from hostrouting.net.default_route import default_routes, expected_exit
+from hostrouting.net.changes import RouteChange, is_deleted_by, is_merged
+from hostrouting.net.default_route import default_routes, expected_exit, rank
 from hostrouting.net.routes import (
     FLAG_ONLINK,
     KERNEL_PROTOCOL,
@@ -35,7 +35,6 @@ from hostrouting.net.routes import (
     Place,
     Route,
     place,
-    preference,
 )
 
 if TYPE_CHECKING:
@@ -74,20 +73,20 @@ def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
 
     Where no default route completes a route, ours that stands in its place stays if it has what the config names.
     """
-    defaults = sorted(default_routes(observed), key=lambda route: (route.family, route.metric, -preference(route)))
+    defaults = sorted(default_routes(observed), key=rank)
     hops = [(route.family, hop) for route in reversed(defaults) for hop in reversed(route.hops)]
     # The best comes last.
     alive = {family: hop.dev for family, hop in hops if not hop.dead}
     on_device = {(family, hop.dev): hop for family, hop in hops}
-    ipv4, ipv6 = ([route for route in defaults if route.family == family] for family in (IPV4, IPV6))
-    exits = expected_exit(ipv4, ipv6) if IPV6 in alive else ()
+    by_family = ([route for route in defaults if route.family == family] for family in (IPV4, IPV6))
+    exits = expected_exit(*by_family) if IPV6 in alive else ()
     if exits and (IPV6, exits[0]) in on_device:
         # A router in the fabric may advertise a better default route: by it, the proof would find ours.
         alive[IPV6] = exits[0]
     found: list[Route] = []
     missing: list[Unresolved] = []
     for route in routes:
-        family = route.family
+        family, network, prefix_length = route.prefix
         dev = route.dev or alive.get(family)
         if dev is None:
             missing.append(Unresolved(route, f"table main has no {FAMILY_NAMES[family]} default route"))
@@ -97,7 +96,6 @@ def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
             reason = f"no {FAMILY_NAMES[family]} default route leaves by {dev}, so it has no gateway there"
             missing.append(Unresolved(route, reason))
             continue
-        network, prefix_length = route.prefix
         found.append(
             Route(
                 network=network,
@@ -217,7 +215,7 @@ def reconcile(desired: Sequence[Route], observed: Routes, *, undecided: Containe
     surplus: list[ObservedRoute] = []
     for spot, route in wanted.items():
         standing = held.pop(spot, [])
-        if spot[:4] in for_a_source:
+        if for_a_source and spot[:4] in for_a_source:
             made.refuse(RouteChange.add(route), for_a_source[spot[:4]])
         else:
             surplus += made.settle(route, standing)
@@ -229,14 +227,6 @@ def reconcile(desired: Sequence[Route], observed: Routes, *, undecided: Containe
     made.changes.extend(map(RouteChange.remove, gone))
     made.merged.extend(filter(is_merged, surplus))
     return made
-
-
-def is_merged(route: ObservedRoute) -> bool:
-    """Return True for a route that the kernel made of several: hostrouting adds no IPv6 route by several next hops.
-
-    It shows the protocol of one next hop only.
-    """
-    return route.family == IPV6 and bool(route.nexthops) and not route.nexthop_id
 
 
 def _rank(route: Route | ObservedRoute) -> int:

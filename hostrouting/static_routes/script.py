@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import RUNTIME_DIRECTORY, WAITED, BootTemplate
-from hostrouting.net.addresses import IPV4, IPV6, mask_of
+from hostrouting.net.addresses import IPV4, IPV6
 
 if TYPE_CHECKING:
     from hostrouting.boot import BootUnit, Departure
@@ -21,7 +21,7 @@ RUN_FILES: Final = (WAITED, f"{RUNTIME_DIRECTORY}/static-routes.told")
 def render_script(config: HostRoutingConfig) -> bytes:
     """Return the boot script; the same config gives the same bytes. Without routes it removes those of hostrouting."""
     routes = sorted(config.static_routes.routes, key=_kernels_order)
-    ipv4, ipv6 = ("".join(_line(route) for route in routes if route.family == family) for family in (IPV4, IPV6))
+    ipv4, ipv6 = ("".join([_line(route) for route in routes if route.family == family]) for family in (IPV4, IPV6))
     text = _TEMPLATE.read_script("ipv6" if ipv6 else "")
     return text.replace("@ROUTES@", ipv4).replace("@ROUTES6@", ipv6).encode()
 
@@ -33,9 +33,9 @@ def boot_part(config: HostRoutingConfig) -> BootUnit | Departure:
 
 def _kernels_order(route: StaticRoute) -> tuple[int, int, int]:
     """Return the sort key of the kernel's listing of a family, so that the script can compare all routes at once."""
-    network, length = route.prefix
+    family, network, length = route.prefix
     # IPv6 lists a network after all that lies in it.
-    return network if route.family == IPV4 else network | ~mask_of(IPV6, length), -length, route.metric
+    return network if family == IPV4 else route.prefix.last, -length, route.metric
 
 
 def _line(route: StaticRoute) -> str:
@@ -45,8 +45,8 @@ def _line(route: StaticRoute) -> str:
     name: see `hostrouting.net.addresses.check_device_name`.
     """
     metric = f" metric {route.metric}" if route.metric else ""
-    destination = route.destination.removesuffix("/32" if route.family == IPV4 else "/128")
-    gateway = route.gateway or "?"
-    if route.family == IPV4 and ":" in gateway:
+    is_ipv6, gateway = ":" in route.destination, route.gateway or "?"
+    destination = route.destination.removesuffix("/128" if is_ipv6 else "/32")
+    if ":" in gateway and not is_ipv6:
         gateway = f"inet6 {gateway}"
     return f"{destination} via {gateway} dev {route.dev or '?'}{metric}\n"

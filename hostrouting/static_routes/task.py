@@ -122,11 +122,7 @@ class ConfigureStaticRoutes(PairTask):
         routes = self._config.static_routes.routes
         # If all have device and gateway there is nothing to look up; most nodes have many more routes than these.
         is_whole = all(route.dev and route.gateway for route in routes)
-        return (
-            _resolved(routes)
-            if is_whole
-            else resolve(routes, read(self._host.routes, {route.family for route in routes}))
-        )
+        return _resolved(routes) if is_whole else resolve(routes, read(self._host.routes, routes))
 
     def _complete(self, resolution: Resolution, seconds: float) -> tuple[Route, ...]:
         if not resolution.missing:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hostrouting.fib import Fib
+    from hostrouting.fib.tables import Bucket
     from hostrouting.net.addresses import Address
     from hostrouting.net.links import Device
     from hostrouting.net.routes import Extra, ObservedRoute, Route
@@ -70,10 +71,10 @@ def removed(fib: Fib, route: Route | ObservedRoute) -> Fib:
     return with_bucket(fib, key_of(route), tuple(other for other in bucket if other not in gone))
 
 
-def shown(route: ObservedRoute) -> ObservedRoute:
-    """Return a route as a dump shows it, without our mark; one of IPv6 without its siblings."""
+def shown(bucket: Bucket, route: ObservedRoute) -> ObservedRoute:
+    """Return a route of a bucket as a dump shows it, without our mark."""
     if route.family == IPV6:
-        return ipv6.shown((route,), route)
+        return ipv6.shown(bucket, route)
     if route.nexthops:
         return route._replace(nexthops=tuple(hop._replace(extra=_unmarked(hop.extra)) for hop in route.nexthops))
     return route._replace(extra=_unmarked(route.extra)) if route.extra else route

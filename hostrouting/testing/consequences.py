@@ -18,6 +18,7 @@ from hostrouting.net.changes import may_merge
 from hostrouting.net.routes import (
     FLAG_DEAD,
     FLAG_LINKDOWN,
+    KERNEL_PROTOCOL,
     LOCAL_TABLE,
     MAIN_TABLE,
     SCOPE_HOST,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from hostrouting.fib.tables import Bucket, Key
     from hostrouting.net.links import Device, DeviceAddress
 
-_KERNEL: Final = 2
 _LOOPBACKS_FIRST: Final = IPV4, LOCAL_TABLE, 127 << 24, 32
 
 
@@ -46,6 +46,11 @@ def with_device(fib: Fib, device: Device) -> Fib:
 def with_bucket(fib: Fib, key: Key, bucket: Bucket) -> Fib:
     """Return the model with these routes to one destination."""
     return attrs.evolve(fib, tables=fib.tables.with_buckets({key: bucket}))
+
+
+def mapped(fib: Fib, change: Callable[[ObservedRoute, Bucket], ObservedRoute | None]) -> Fib:
+    """Return the model with every route of a bucket replaced by the result of `change`; None removes it."""
+    return attrs.evolve(fib, tables=fib.tables.mapped(change))
 
 
 def device_down(fib: Fib, name: str) -> Fib:
@@ -62,7 +67,7 @@ def device_up(fib: Fib, name: str, *, carrier: bool) -> Fib:
 
 def device_removed(fib: Fib, name: str) -> Fib:
     """Remove a device, with its addresses and every route that has a next hop on it."""
-    fib = _mapped(device_down(fib, name), lambda route: None if name in route.devs else route)
+    fib = mapped(device_down(fib, name), lambda route, _: None if name in route.devs else route)
     # Secondaries go before their primaries.
     for address in sorted(fib.devices[name].addresses, key=lambda address: not address.secondary):
         fib = _forgotten(fib, name, address)
@@ -100,7 +105,7 @@ def own_routes(fib: Fib, device: Device, address: DeviceAddress) -> list[Observe
     primary = address
     if address.secondary:
         primary = next(other for other in device.addresses if not other.secondary and same_subnet(address, other))
-    make = partial(ObservedRoute, dev=device.name, protocol=_KERNEL, source=primary.local)
+    make = partial(ObservedRoute, dev=device.name, protocol=KERNEL_PROTOCOL, source=primary.local)
     routes = [make(address.local, 32, table=LOCAL_TABLE, kind="local", scope=SCOPE_HOST)]
     length = address.prefix_length
     network = address.peer & netmask(length)
@@ -172,7 +177,7 @@ def _forgotten(fib: Fib, name: str, address: DeviceAddress) -> Fib:
         return fib
 
     sends = address.local, MAIN_TABLE
-    return _mapped(fib, lambda route: None if (route.source, route.table) == sends else route)
+    return mapped(fib, lambda route, _: None if (route.source, route.table) == sends else route)
 
 
 def _with_hops(fib: Fib, name: str, *, dead: bool, spare_local: bool = False, spare_ipv6: bool = False) -> Fib:
@@ -189,8 +194,4 @@ def _with_hops(fib: Fib, name: str, *, dead: bool, spare_local: bool = False, sp
         hops = tuple(hop._replace(dead=dead if hop.dev == name else hop.dead) for hop in route.nexthops)
         return route._replace(nexthops=hops, flags=route.flags & ~FLAG_DEAD)
 
-    return attrs.evolve(fib, tables=fib.tables.mapped(change))
-
-
-def _mapped(fib: Fib, change: Callable[[ObservedRoute], ObservedRoute | None]) -> Fib:
-    return attrs.evolve(fib, tables=fib.tables.mapped(lambda route, _: change(route)))
+    return mapped(fib, change)

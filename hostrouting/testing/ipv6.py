@@ -9,14 +9,20 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
-
 from hostrouting.fib.model import resting
 from hostrouting.fib.tables import inserted, key_of
-from hostrouting.net.addresses import IPV6, is_link_local, mask_of
+from hostrouting.net.addresses import IPV6, mask_of
 from hostrouting.net.changes import may_merge
-from hostrouting.net.routes import FLAG_ONLINK, LOCAL_TABLE, MAIN_TABLE, SCOPE_HOST, ObservedRoute, place
-from hostrouting.testing.consequences import together, with_bucket, with_device
+from hostrouting.net.routes import (
+    FLAG_ONLINK,
+    KERNEL_PROTOCOL,
+    LOCAL_TABLE,
+    MAIN_TABLE,
+    SCOPE_HOST,
+    ObservedRoute,
+    place,
+)
+from hostrouting.testing.consequences import mapped, together, with_bucket, with_device
 from hostrouting.testing.faults import Refused
 
 if TYPE_CHECKING:
@@ -25,7 +31,6 @@ if TYPE_CHECKING:
     from hostrouting.net.links import DeviceAddress
     from hostrouting.net.routes import NextHop, Route
 
-_KERNEL: Final = 2
 #: The metric of the kernel's routes to the networks of a device.
 _CONNECTED: Final = 256
 
@@ -117,10 +122,8 @@ def address_removed(fib: Fib, name: str, gone: DeviceAddress) -> Fib:
     if _holds(fib, gone.local):
         return fib
 
-    def change(route: ObservedRoute, _: Bucket) -> ObservedRoute:
-        return route._replace(source=None) if (route.family, route.source) == (IPV6, gone.local) else route
-
-    return attrs.evolve(fib, tables=fib.tables.mapped(change))
+    sends = IPV6, gone.local
+    return mapped(fib, lambda route, _: route._replace(source=None) if (route.family, route.source) == sends else route)
 
 
 def check_hop(fib: Fib, hop: NextHop, table: int, source: int = 0) -> None:
@@ -128,19 +131,14 @@ def check_hop(fib: Fib, hop: NextHop, table: int, source: int = 0) -> None:
     if hop.dev not in fib.devices:
         raise Refused(errno.ENODEV)
     if hop.gateway is not None and (fib.devices[hop.dev].up or not hop.onlink):
-        _check_gateway(fib, hop, hop.gateway.number)
+        if hop.onlink and not hop.gateway.is_link_local:
+            raise ValueError(f"the model does not know on-link gateways of IPv6 that are not link-local, such as {hop}")
+        if _holds(fib, hop.gateway.number, hop.dev if hop.gateway.is_link_local else None):
+            raise Refused(errno.EINVAL, "Gateway can not be a local address")
         if not fib.takes(hop, table, source):
             raise Refused(errno.EHOSTUNREACH)
     if not fib.devices[hop.dev].up:
         raise Refused(errno.ENETDOWN, "Nexthop device is not up")
-
-
-def _check_gateway(fib: Fib, hop: NextHop, gateway: int) -> None:
-    is_near = is_link_local(gateway)
-    if hop.onlink and not is_near:
-        raise ValueError(f"the model does not know on-link gateways of IPv6 that are not link-local, such as {hop}")
-    if _holds(fib, gateway, hop.dev if is_near else None):
-        raise Refused(errno.EINVAL, "Gateway can not be a local address")
 
 
 def _holds(fib: Fib, number: int, dev: str | None = None) -> bool:
@@ -173,4 +171,4 @@ def _network(address: DeviceAddress) -> int:
 
 def _own_route(dev: str, network: int, length: int, **fields: Any) -> ObservedRoute:
     fields = {"metric": 0 if "table" in fields else _CONNECTED, **fields}
-    return parted(ObservedRoute(network, length, dev=dev, protocol=_KERNEL, family=IPV6, **fields))[0]
+    return parted(ObservedRoute(network, length, dev=dev, protocol=KERNEL_PROTOCOL, family=IPV6, **fields))[0]

@@ -78,9 +78,8 @@ class MemoryBackend(Node):
 
     def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         """See `RouteBackend.routes`."""
-        found = map(self.shown, self.fib.tables.routes(family))
         # The next hops of an IPv6 route are shown as one.
-        return list(dict.fromkeys(found) if family == IPV6 else found)
+        return list(dict.fromkeys(map(self.shown, self.fib.tables.routes(family))))
 
     def routes_of(self, protocol: int, family: int = IPV4) -> list[ObservedRoute]:
         """See `RouteBackend.routes_of`."""
@@ -246,7 +245,7 @@ class MemoryBackend(Node):
 
     def shown(self, route: ObservedRoute) -> ObservedRoute:
         """Return a route of the model as a dump shows it."""
-        return ipv6.shown(self.fib.tables.bucket(key_of(route)), route) if route.family == IPV6 else shown(route)
+        return shown(self.fib.tables.bucket(key_of(route)), route)
 
     def _set_policy(self, policy: Iterable[Rule], family: int) -> None:
         self.fib = attrs.evolve(self.fib, policy=Policy(policy), merged=self.fib.merged and family == IPV6)
@@ -286,5 +285,5 @@ def _events_of(verb: str, before: Bucket, after: Bucket) -> Iterator[RouteEvent]
     old, new = (after, before) if verb == "remove" else (before, after)
     for route in new:
         if route not in old:
-            told = verb if place(route) in places else "add"
-            yield RouteEvent(cast("Literal['add', 'prepend', 'append', 'replace', 'remove']", told), shown(route))
+            told = cast("Literal['add', 'prepend', 'append', 'replace', 'remove']", verb)
+            yield RouteEvent(told if place(route) in places else "add", shown((route,), route))

@@ -191,12 +191,12 @@ def configs(*families: int) -> SearchStrategy[HostRoutingConfig]:
     )
 
 
-def _prefixes(families: tuple[int, ...], min_length: int = 0) -> SearchStrategy[Prefix]:
+def _prefixes(families: tuple[int, ...], min_length: int = 0, *, first_byte: int = 0) -> SearchStrategy[Prefix]:
     return st.sampled_from(families or (IPV4, IPV6)).flatmap(
         lambda family: st.builds(
             Prefix,
             st.just(family),
-            st.integers(0, (1 << address_bits(family)) - 1),
+            st.integers(first_byte << address_bits(family) - 8, (1 << address_bits(family)) - 1),
             st.integers(min_length, address_bits(family)),
         )
     )
@@ -204,14 +204,7 @@ def _prefixes(families: tuple[int, ...], min_length: int = 0) -> SearchStrategy[
 
 def _unicast(families: tuple[int, ...]) -> SearchStrategy[Prefix]:
     # Hypothesis prefers small numbers, and neither 0.0.0.0/8 nor ::/127 is a place for a host.
-    octets = st.integers(1, 126) | st.integers(128, 223) | st.integers(240, 254)
-    return st.builds(_begun, _prefixes(families, 1), octets)
-
-
-def _begun(prefix: Prefix, octet: int) -> Prefix:
-    """Return the prefix with another first byte."""
-    shift = address_bits(prefix.family) - 8
-    return prefix._replace(network=octet << shift | prefix.network & (1 << shift) - 1)
+    return _prefixes(families, 1, first_byte=1)
 
 
 def _tuples(members: SearchStrategy[str]) -> SearchStrategy[tuple[str, ...]]:

@@ -127,7 +127,7 @@ def _devices(config: HostRoutingConfig, host: Host) -> set[str]:
     """Return the devices by which the static routes leave."""
     routes = config.static_routes.routes
     without = [each for each in routes if each.dev is None]
-    found = resolve(without, read(host.routes, config.families)).routes if without else ()
+    found = resolve(without, read(host.routes, without)).routes if without else ()
     return {each.dev for each in routes if each.dev} | {each.dev for each in found if each.dev}
 
 

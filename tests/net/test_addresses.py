@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hostrouting.net.addresses import check_device_name, format_cidr, format_ipv4, netmask, parse_cidr, parse_ipv4
+from hostrouting.net.addresses import IPV4, Prefix, check_device_name, format_ipv4, netmask, parse_cidr, parse_ipv4
 
 #: Text near enough to addresses that random changes hit the edges.
 NEARLY_ADDRESSES = st.from_regex(r"[0-9]{1,3}(\.[0-9]{1,3}){2,4}", fullmatch=True) | st.text("0123456789./ +x٣\n")
@@ -70,7 +70,7 @@ def test_masks_and_cidr_text_are_the_standard_librarys(address: int, length: int
     """Masking an address and writing the network gives the text of ipaddress.IPv4Network."""
     network = ipaddress.IPv4Network((address, length), strict=False)
     assert netmask(length) == int(network.netmask)
-    assert format_cidr(address & netmask(length), length) == str(network)
+    assert str(Prefix(IPV4, address, length).masked) == str(network)
 
 
 @pytest.mark.parametrize(

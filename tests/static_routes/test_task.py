@@ -100,10 +100,11 @@ class TestDo:
         assert state(host) == before
         assert host.services.operations.calls == []
 
-    def test_an_image_gets_files_only(self, ctx: Context) -> None:
-        """Without a kernel to ask, script and unit can still be installed, planned and removed."""
+    @pytest.mark.parametrize("destination", ["172.16.8.0/22", "fd00:9::/64"])
+    def test_an_image_gets_files_only(self, destination: str, ctx: Context) -> None:
+        """Without a kernel to ask, script and unit can still be installed, planned and removed, for IPv6 too."""
         host = FakeHost(is_live=False)
-        task = ConfigureStaticRoutes(CONFIG, host=host)
+        task = ConfigureStaticRoutes(config_of([StaticRoute(destination=destination)]), host=host)
         assert f"+ {SCRIPT_PATH}" in map(str, task.plan(ctx))
         task.do(ctx)
         assert host.files.exists(SCRIPT_PATH)

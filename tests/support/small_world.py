@@ -23,7 +23,6 @@ from hostrouting.net.addresses import (
     Prefix,
     address_bits,
     format_address,
-    is_link_local,
     parse_cidr,
     parse_ipv4,
 )
@@ -139,7 +138,7 @@ def routes(draw: st.DrawFn, *, protocols: Sequence[int] = (142,), family: int = 
         source=draw(st.none() | _own_addresses(family)) if shape != "nowhere" else None,
         nexthops=draw(_next_hops(family)) if shape == "multipath" else (),
         # The model knows no other on-link gateways of IPv6.
-        onlink=shape == "gateway" and (not is_ipv6 or is_link_local(gateway.number)) and draw(st.booleans()),
+        onlink=shape == "gateway" and (not is_ipv6 or gateway.is_link_local) and draw(st.booleans()),
         tos=0 if is_ipv6 else draw(st.sampled_from([0, 0, 0, 8])),
         from_prefix=draw(_sources()) if is_ipv6 else None,
         family=family,

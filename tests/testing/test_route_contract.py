@@ -53,7 +53,7 @@ LASTING = "test_verification_finds_a_route_that_did_not_last"
         (applying(verify=False), LASTING, pytest.fail.Exception),
         (applying(verify=True), LASTING, RouteRejectedError),
         (applying(standing=None), "test_known_routes_are_not_read", pytest.fail.Exception),
-        (ShowsEveryProtocol, "test_the_routes_of_a_protocol", AssertionError),
+        (ShowsEveryProtocol, "test_routes_of_one_table_are_ordered", AssertionError),
     ],
 )
 def test_the_contract_notices(broken: type[MemoryBackend], promise: str, failure: type[BaseException]) -> None:

@@ -11,7 +11,6 @@ from hostrouting.exceptions import ConfigError, InvalidConfigError
 from hostrouting.net.addresses import (
     IPV4,
     IPV6,
-    LINK_LOCAL,
     Address,
     Prefix,
     address_bits,
@@ -76,7 +75,7 @@ def _gateway(text: str) -> str:
     _refuse_zone(text)
     address = Address.parse(text)
     # A router advertises itself by such an address.
-    if not LINK_LOCAL.covers(address):
+    if not address.is_link_local:
         _refuse_inside(text, Prefix(*address, address_bits(address.family)), "a gateway is one host's own address")
     return str(address)
 
@@ -87,12 +86,13 @@ def _refuse_zone(text: str) -> None:
 
 
 def _refuse_inside(text: str, prefix: Prefix, consequence: str) -> None:
-    bits = address_bits(prefix.family)
-    known = _NOT_UNICAST.get((prefix.family, prefix.network >> bits - 8))
+    family, network, length = prefix
+    bits = address_bits(family)
+    known = _NOT_UNICAST.get((family, network >> bits - 8))
     if known is None:
         return
     start, count, name = known
-    if prefix.length >= count and prefix.network >> (bits - count) == start:
+    if length >= count and network >> (bits - count) == start:
         raise ValueError(f"{text!r} {'is' if count == 32 else 'lies in'} {name}; {consequence}")
 
 

@@ -13,8 +13,7 @@ from hostrouting.exceptions import LinkNotFoundError
 from hostrouting.fib.model import resting
 from hostrouting.fib.tables import Tables, inserted, key_of
 from hostrouting.host.netlink.commit import Batch, Failure, identity, slot
-from hostrouting.net.addresses import IPV6
-from hostrouting.net.changes import is_deleted_by
+from hostrouting.net.changes import is_deleted_by, is_merged
 from hostrouting.net.links import Neighbour, is_as_shown
 from hostrouting.net.routes import ObservedRoute
 
@@ -77,15 +76,14 @@ def _wrong_removals(
 
 def _as_owned_by(protocol: int, route: ObservedRoute) -> ObservedRoute:
     # The kernel shows the protocol of one next hop, and another program may have merged one of any protocol with it.
-    is_merged = route.family == IPV6 and route.nexthops and not route.nexthop_id
-    return route._replace(protocol=protocol) if is_merged else route
+    return route._replace(protocol=protocol) if is_merged(route) else route
 
 
 def _crowded(changes: Sequence[RouteChange], before: Iterable[AnyRoute]) -> dict[Key, Bucket]:
     """Return the routes to each destination but those where, as usual, one change removes the one route."""
     if all(change.before is None for change in changes):
         return {}
-    keys = [key_of(change.before or change.after) for change in changes]  # type: ignore[arg-type]  # one is there
+    keys = [key_of(change.route) for change in changes]
     counts = Counter(keys)
     near = [route for route in before if key_of(route) in counts]
     tables = Tables.of(route for route in near if isinstance(route, ObservedRoute))

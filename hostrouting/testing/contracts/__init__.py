@@ -23,7 +23,7 @@ from __future__ import annotations
 import pytest
 
 # pytest rewrites the asserts of a module only if it knows of the module before the import.
-pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in ("routes", "route_changes")))
+pytest.register_assert_rewrite(f"{__name__}.routes", f"{__name__}.route_changes")
 
 from hostrouting.testing.contracts.route_changes import RouteBackendContract  # noqa: E402 - as said above
 
