@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from hostrouting.net.addresses import Address, Prefix, address_bits
-from hostrouting.route_overlap.parts import DecidedPart, Node, adjacent, looked_up
+from hostrouting.route_overlap.node import Node
+from hostrouting.route_overlap.parts import DecidedPart, adjacent, looked_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -22,7 +22,8 @@ from hostrouting.findings import NodeFinding
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, format_address, format_ipv4
 from hostrouting.net.default_route import best_default_devs, default_route, default_routes, expected_exit, leads_out_by
 from hostrouting.net.routes import OUR_PROTOCOL, RA_PROTOCOL
-from hostrouting.route_overlap.parts import AllowedDevices, DecidedPart, Node, adjacent, astray, looked_up
+from hostrouting.route_overlap.node import AllowedDevices, Node
+from hostrouting.route_overlap.parts import DecidedPart, adjacent, astray, looked_up
 from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport, joined
 
 if TYPE_CHECKING:

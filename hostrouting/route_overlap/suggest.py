@@ -21,14 +21,15 @@ from hostrouting.fib.model import Fib, source_by
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits
 from hostrouting.net.routes import KERNEL_PROTOCOL, MAIN_TABLE, OUR_PROTOCOL, ObservedRoute, preference
 from hostrouting.route_overlap.announced import is_present
-from hostrouting.route_overlap.parts import is_same
+from hostrouting.route_overlap.node import is_same
 from hostrouting.route_overlap.report import SuggestedRoute
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
     from hostrouting.net.links import Device
-    from hostrouting.route_overlap.parts import AllowedDevices, Answer, DecidedPart, Node
+    from hostrouting.route_overlap.node import AllowedDevices, Answer, Node
+    from hostrouting.route_overlap.parts import DecidedPart
 
 _MENDABLE_KINDS: Final = frozenset({"unicast", "blackhole", "unreachable", "prohibit"})
 
