@@ -119,7 +119,7 @@ class Node:
     @cached_property
     def defaults(self) -> list[ObservedRoute]:
         """The default routes by which packets may leave; see `default_routes`."""
-        return [*default_routes(self.routes)]
+        return default_routes(self.routes)
 
     @cached_property
     def _model(self) -> Fib:

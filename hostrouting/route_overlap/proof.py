@@ -20,7 +20,7 @@ from hostrouting.config import DEFAULT_ALLOWED_DEVS
 from hostrouting.fib import UnknownDecisionError
 from hostrouting.findings import NodeFinding
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, format_address, format_ipv4
-from hostrouting.net.default_route import best_default_devs, default_route, default_routes, expected_exit, leads_out_by
+from hostrouting.net.default_route import best_default_devs, default_route, default_routes, expected_exit
 from hostrouting.net.routes import OUR_PROTOCOL, RA_PROTOCOL
 from hostrouting.route_overlap.node import AllowedDevices, Node
 from hostrouting.route_overlap.parts import DecidedPart, adjacent, astray, looked_up
@@ -80,8 +80,7 @@ def _prove(node: Node, cidrs: Sequence[str], allowed: AllowedDevices) -> Overlap
     looked = [*looked_up(node, cidrs, allowed=allowed if expected_devs else None)]
     bad = [_bad(parts, allowed, node) for parts in looked]
     carriers = allowed.carriers
-    exits = expected_devs or [dev for route in node.defaults for dev in route.devs]
-    has_way = leads_out_by(node.defaults, [dev for dev in expected_devs if allowed.leads_out(dev)])
+    exits = {hop.dev for route in node.defaults for hop in route.hops if not hop.dead}
     if any(bad):
         # Imported late: a node without findings does not need it.
         from hostrouting.route_overlap.suggest import suggestions
@@ -108,8 +107,10 @@ def _prove(node: Node, cidrs: Sequence[str], allowed: AllowedDevices) -> Overlap
         carriers=carriers,
         notes=(*notes, *_notes(links, set(carriers).difference(expected_devs))),
         deciding=tuple(dict.fromkeys(_deciding(node, looked))) if node.family == IPV6 else (),
-        lacks_default=() if leads_out_by(node.defaults, exits) else (node.family,),
-        dead_ends=tuple(dev for dev in expected_devs if dev in allowed.dead_ends and not has_way),
+        lacks_default=() if exits.intersection(expected_devs or exits) else (node.family,),
+        dead_ends=()
+        if any(map(allowed.leads_out, exits))
+        else tuple(filter(allowed.dead_ends.__contains__, expected_devs)),
         absent_devs=tuple(dev for dev in expected_devs if dev not in {link.name for link in links}),
         cidrs=tuple(
             CidrReport(cidr=str(Prefix.parse(cidr).masked), findings=found, suggested_routes=tuple(mending))

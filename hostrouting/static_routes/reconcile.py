@@ -35,7 +35,6 @@ from hostrouting.net.routes import (
     Place,
     Route,
     place,
-    preference,
 )
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
 
     Where no default route completes a route, ours that stands in its place stays if it has what the config names.
     """
-    defaults = sorted(default_routes(observed), key=lambda route: (route.family, route.metric, -preference(route)))
+    defaults = default_routes(observed)
     hops = [(route.family, hop) for route in reversed(defaults) for hop in reversed(route.hops)]
     # The best comes last.
     alive = {family: hop.dev for family, hop in hops if not hop.dead}
