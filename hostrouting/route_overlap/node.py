@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, TypeAlias
 from hostrouting.fib.model import Fib
 from hostrouting.fib.rules import Packet
 from hostrouting.fib.tables import key_of
-from hostrouting.net.addresses import IPV4, IPV6
+from hostrouting.net.addresses import IPV4, IPV6, Prefix
 from hostrouting.net.default_route import default_routes
 from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE, Lookup, ObservedRoute, place, preference, signature
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 
     from hostrouting.fib.model import Decision
     from hostrouting.host.ports import Routing
@@ -178,6 +178,15 @@ class Node:
             ]
             for link in self.links()
         }
+
+    def networks_of(self, sources: Container[tuple[str, int]]) -> Iterator[ObservedRoute]:
+        """Yield the connected networks of these IPv6 addresses, each given after its device."""
+        for link in self.links():
+            for own in link.addresses:
+                if (link.name, own.local) in sources:
+                    network = Prefix(IPV6, own.peer, own.prefix_length).masked
+                    bucket = self._model.tables.bucket((IPV6, MAIN_TABLE, *network[1:]))
+                    yield from (route for route in bucket if link.name in route.devs)
 
     def held_in_main(self, candidates: Collection[ObservedRoute]) -> list[ObservedRoute]:
         """Return those in the main table: before the first rule, the kernel reports local ones as part of it, too."""

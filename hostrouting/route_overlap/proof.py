@@ -11,6 +11,7 @@ addresses are no findings: where they leave by a device that is not allowed, the
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,12 +28,12 @@ from hostrouting.route_overlap.parts import DecidedPart, adjacent, astray, looke
 from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport, joined
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.host import Host
     from hostrouting.host.ports import Routing
     from hostrouting.net.links import Device
-    from hostrouting.net.routes import ObservedRoute
+    from hostrouting.net.routes import Lookup, ObservedRoute
     from hostrouting.route_overlap.announced import Announcement
     from hostrouting.route_overlap.fabric import Fabric
     from hostrouting.route_overlap.parts import Part
@@ -94,8 +95,11 @@ def _prove(node: Node, cidrs: Sequence[str], allowed: AllowedDevices) -> Overlap
             told = [*unknown, *(one.sentence() for one in _findings(wrong, allowed, node))]
             subject = packets or "packets that no rule selects by more than addresses"
             notes += [NodeFinding("policy-rule", subject, reason, "note") for reason in told]
+    deciding: dict[ObservedRoute, None] = {}
     if node.family == IPV6:
-        notes += _warnings(node, looked, allowed)
+        sent = _sent(node, looked, allowed)
+        notes += _warnings(node, sent, allowed)
+        deciding = dict.fromkeys([*_deciding(node, looked), *node.networks_of(sent)])
     links = node.backend.links()
     return OverlapReport(
         fabric_devs=(
@@ -106,7 +110,7 @@ def _prove(node: Node, cidrs: Sequence[str], allowed: AllowedDevices) -> Overlap
         without_exit=() if expected_devs else (node.family,),
         carriers=carriers,
         notes=(*notes, *_notes(links, set(carriers).difference(expected_devs))),
-        deciding=tuple(dict.fromkeys(_deciding(node, looked))) if node.family == IPV6 else (),
+        deciding=tuple(deciding),
         lacks_default=() if exits.intersection(expected_devs or exits) else (node.family,),
         dead_ends=()
         if any(map(allowed.leads_out, exits))
@@ -140,7 +144,22 @@ def _deciding(node: Node, looked: Iterable[Iterable[Part]]) -> Iterator[Observed
                 yield from (route for route in routes if route and route.kind == "unicast")
 
 
-def _warnings(node: Node, looked: Sequence[Sequence[Part]], allowed: AllowedDevices) -> Iterator[NodeFinding]:
+def _sent(node: Node, looked: Iterable[Iterable[Part]], allowed: AllowedDevices) -> dict[tuple[str, int], int]:
+    """Return an expected address for each device and source by which the kernel sends as it should."""
+    plain = [part.plain for parts in looked for part in parts if allowed.answer_is_fine(part.plain)]
+    chosen: Sequence[Lookup] = ()
+    # A model does not know it.
+    with suppress(UnknownDecisionError):
+        chosen = node.lookup([answer.destination for answer in plain], resolve=True)
+    routes = [(answer.route, answer.destination) for answer in chosen]
+    return {
+        (route.dev, route.source): goal
+        for route, goal in routes
+        if route and route.kind == "unicast" and route.dev and route.source
+    }
+
+
+def _warnings(node: Node, sent: Mapping[tuple[str, int], int], allowed: AllowedDevices) -> Iterator[NodeFinding]:
     """Yield what is right with IPv6 only as long as something else stays as it is."""
     best = best_default_devs(node.defaults)
     for route in node.defaults:
@@ -151,30 +170,12 @@ def _warnings(node: Node, looked: Sequence[Sequence[Part]], allowed: AllowedDevi
     for route in node.silent:
         reason = "its gateway does not answer, so the kernel passes over it for now: see the router, and the link to it"
         yield NodeFinding("silent-gateway", str(route), reason, "warning")
-    yield from _foreign_sources(node, looked, allowed)
-
-
-def _foreign_sources(node: Node, looked: Iterable[Iterable[Part]], allowed: AllowedDevices) -> Iterator[NodeFinding]:
-    """Yield a warning for each source that the kernel chooses, though another device than that of the way has it.
-
-    A device by which nothing should leave is to get no address.
-    """
-    plain = [part.plain for parts in looked for part in parts if allowed.answer_is_fine(part.plain)]
-    held = {link.name: {own.local for own in link.addresses if own.family == node.family} for link in node.links()}
-    try:
-        chosen = node.lookup([answer.destination for answer in plain], resolve=True)
-    except UnknownDecisionError:
-        # A model does not know it.
-        return
-    told = {}
-    for answer in chosen:
-        route = answer.route
-        if route and route.kind == "unicast" and route.source and route.source not in held.get(route.dev or "", ()):
-            told[route.dev, route.source] = answer.destination
-    for (dev, source), address in told.items():
-        text, goal = (format_address(node.family, number) for number in (source, address))
-        reason = f"is not of {dev}, by which the node sends from it to {goal}: give {dev} an address of its own"
-        yield NodeFinding("foreign-source", text, reason, "warning")
+    held = {(link.name, own.local) for link in node.links() for own in link.addresses}
+    for (dev, source), address in sent.items():
+        if (dev, source) not in held:
+            text, goal = (format_address(node.family, number) for number in (source, address))
+            reason = f"is not of {dev}, by which the node sends from it to {goal}: give {dev} an address of its own"
+            yield NodeFinding("foreign-source", text, reason, "warning")
 
 
 def _allowed(node: Node, patterns: Sequence[str], expected_devs: Sequence[str] | None) -> AllowedDevices:

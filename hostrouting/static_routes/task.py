@@ -5,10 +5,13 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import attrs
+
 from hostrouting.boot import RUNTIME_DIRECTORY, WAIT_SECONDS, Departure, PairTask, install_around
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
 from hostrouting.findings import is_refused
 from hostrouting.net.addresses import GIVERS
+from hostrouting.net.routes import place
 from hostrouting.static_routes.account import findings_of, read, with_routes
 from hostrouting.static_routes.converge import converge, foresee
 from hostrouting.static_routes.reconcile import resolve
@@ -17,7 +20,7 @@ from hostrouting.static_routes.script import RUN_FILES, boot_part
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hostrouting.config import StaticRoute
+    from hostrouting.config import StaticRoute, StaticRoutesConfig
     from hostrouting.findings import NodeFinding
     from hostrouting.host import Route, RouteChange
     from hostrouting.static_routes.reconcile import Resolution
@@ -74,6 +77,13 @@ class ConfigureStaticRoutes(PairTask):
         changes, outcome = foresee(self._host, resolution)
         lost = {str(route) for route, _ in resolution.missing}
         return outcome.changes, [each for each in changes if is_refused(each.detail) or each.subject in lost]
+
+    def accepted(self) -> StaticRoutesConfig:
+        """Return the routes of the config, but for those that the kernel would refuse for the routes of others."""
+        section = self._config.static_routes
+        outcome = foresee(self._host, self._resolution)[1]
+        refused = {place(change.after) for change in outcome.in_the_way if change.after}
+        return attrs.evolve(section, routes=tuple(route for route in section.routes if route.place not in refused))
 
     def undo_act(self, ctx: Context) -> None:
         """Remove our routes; those that they hid decide again."""
