@@ -5,9 +5,6 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
-from hostrouting.fib.model import Fib
-from hostrouting.fib.rules import Packet
-from hostrouting.fib.tables import key_of
 from hostrouting.net.addresses import IPV4, IPV6, Prefix
 from hostrouting.net.default_route import default_routes
 from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE, Lookup, ObservedRoute, place, preference, signature
@@ -15,7 +12,7 @@ from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE, Lookup, Observe
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 
-    from hostrouting.fib.model import Decision
+    from hostrouting.fib.model import Decision, Fib
     from hostrouting.host.ports import Routing
     from hostrouting.net.links import Device
     from hostrouting.net.rules import Rule
@@ -128,12 +125,17 @@ class Node:
         No table that the kernel tries before the refusing one has a route that forwards the packet, so for IPv4 the
         refusing routes are enough.
         """
+        # Imported late: a node of IPv4 that is right needs no model.
+        from hostrouting.fib.model import Fib
+
         if self.family == IPV6:
             return Fib.of((), self.routes, self.rules)
         # By position, which is faster than by name: this line reads every route of a full table.
         return Fib.of((), (route for route in self.routes if route[7] in DEVICELESS_KINDS), self.rules)
 
     def _decision(self, destination: int, source: int) -> Decision:
+        from hostrouting.fib.rules import Packet
+
         return self._model.decide(Packet(destination, source, family=self.family))
 
     def decider(self, answer: Lookup, source: int) -> ObservedRoute | Rule | None:
@@ -147,6 +149,8 @@ class Node:
         """
         if self.family == IPV4:
             return [answer]
+        from hostrouting.fib.tables import key_of
+
         now, decided = answer.route, self._decision(answer.destination, source).route
         if decided and any(hop.gateway for hop in decided.hops) and not is_same(now, decided):
             self.silent[decided] = None

@@ -9,22 +9,16 @@ from __future__ import annotations
 import errno
 from bisect import bisect_left
 from collections import defaultdict
-from itertools import pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import attrs
-
-from hostrouting.fib.model import Fib, source_by
-from hostrouting.fib.rules import Packet, Policy
-from hostrouting.fib.tables import Tables
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits, mask_of
 from hostrouting.net.routes import Lookup, ObservedRoute
-from hostrouting.net.rules import Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from hostrouting.net.rules import Rule
     from hostrouting.route_overlap.node import AllowedDevices, Answer, Node
     from hostrouting.route_overlap.report import Kind
 
@@ -169,6 +163,8 @@ def _sources(node: Node, plain: Sequence[Lookup]) -> Iterator[Iterable[int]]:
     for answer, chosen in zip(plain, resolved, strict=True):
         found: list[int | None] = [chosen.route.source if chosen.route else None]
         if answer.route is not None and answer.route.nexthops and answer.route.source is None:
+            from hostrouting.fib.model import source_by
+
             alive = [hop for hop in answer.route.nexthops if not hop.dead]
             found = [source_by(hop, answer.route.scope, links) for hop in alive]
         yield dict.fromkeys(source for source in found if source)
@@ -230,68 +226,3 @@ def adjacent(parts: Iterable[DecidedPart], *, same: Callable[[DecidedPart], obje
         common = its_own
     if group:
         yield group
-
-
-# --- packets that rules select by more than addresses
-
-
-def astray(
-    node: Node, cidrs: Sequence[str], allowed: AllowedDevices, found: Collection[int]
-) -> Iterator[tuple[str, Iterable[str], list[DecidedPart]]]:
-    """Yield in words which packets rules select, the reasons why their way is unknown, and the parts where it is wrong.
-
-    A lookup is for packets of root that have no mark and come in by no device. Its port asks by addresses alone, so
-    here the model answers, which decides as the kernel does (`tests/testing/test_kernel_equivalence.py`).
-
-    Whatever a packet is, the first rule that selects it and has a route for it decides. So all rules with the same
-    selectors are followed together, as if they selected every packet, with the rules by addresses alone; those are
-    followed by themselves, too. So nothing depends on a choice of packets: if all these ways are fine at an address,
-    each packet's way is.
-
-    Parts that begin in `found` are left out. Only packets that leave count: a rule that refuses packets, or keeps them
-    on the node, does so on purpose. So does a program that binds its socket to a device.
-    """
-    parts = [
-        Part(first, following - 1, ())
-        for starts, end in cut(node, cidrs)
-        for first, following in pairwise([*starts, end])
-        if first not in found
-    ]
-    # Where there is none of these, each way is fine. By position, as in `cut`.
-    packet = Packet(0, family=node.family)
-    doubtful = Tables.of(route._replace(table=0, from_prefix=None) for route in node.routes if not allowed[route[3]])
-    asked = [
-        part
-        for part in parts
-        if (
-            doubtful.search((0,), part.first)
-            if node.family == IPV4
-            else doubtful.search_ipv6(0, packet._replace(destination=part.first))
-        )
-    ]
-    if not asked:
-        return
-    shift = address_bits(node.family) - 16
-    around = {part.first >> shift for part in asked}
-    near = (route for route in node.routes if route[0] >> shift in around or route[1] < 16)
-    # An announced route follows the others of its metric.
-    fib = Fib.of(node.links(), sorted(near, key=lambda route: route.metric), node.rules)
-    for packets in dict.fromkeys(["", *(rule.packets for rule in node.rules if rule.inverted or not rule.oif)]):
-        followed = (_by_addresses(rule) for rule in node.rules if rule.goto or rule.packets in {"", packets})
-        way = attrs.evolve(fib, policy=Policy(followed))
-        decisions = [(part, way.decide(packet._replace(destination=part.first))) for part in asked]
-        wrong = [
-            DecidedPart(part, Lookup(part.first, route), route)
-            for part, one in decisions
-            if (route := one.route) and route.kind != "local" and allowed.refused(route)
-        ]
-        yield packets, sorted({one.unknown for _, one in decisions} - {""}), wrong
-
-
-def _by_addresses(rule: Rule) -> Rule:
-    """Return a rule that selects all packets that go where this one selects some; an unknown one if that misleads."""
-    if not rule.packets:
-        return rule
-    if rule.goto or rule.l3mdev:
-        return Rule(rule.priority, rule.packets, family=rule.family)
-    return Rule(*rule[:5], destination=(0, 0) if rule.inverted else rule.destination, family=rule.family)

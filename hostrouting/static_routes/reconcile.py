@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import attrs
 
-from hostrouting.fib.model import resting
 from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address
 from hostrouting.net.changes import RouteChange, is_deleted_by
 from hostrouting.net.default_route import default_routes, expected_exit
@@ -35,6 +34,7 @@ from hostrouting.net.routes import (
     Place,
     Route,
     place,
+    resting,
 )
 
 if TYPE_CHECKING:

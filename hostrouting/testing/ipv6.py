@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from hostrouting.fib.model import resting
 from hostrouting.fib.tables import inserted, key_of
 from hostrouting.net.addresses import IPV6, is_link_local, mask_of
 from hostrouting.net.changes import may_merge
-from hostrouting.net.routes import FLAG_ONLINK, LOCAL_TABLE, MAIN_TABLE, SCOPE_HOST, ObservedRoute, place
+from hostrouting.net.routes import FLAG_ONLINK, LOCAL_TABLE, MAIN_TABLE, SCOPE_HOST, ObservedRoute, place, resting
 from hostrouting.testing.consequences import together, with_bucket, with_device
 from hostrouting.testing.faults import Refused
 
