@@ -109,11 +109,9 @@ def check_node(
     boot = Boot(host, gates=config.gates)
     look = _Look(ctx.child(timeout=_LONGEST_LOOK), config, host, boot, overlap.expected_devs, seconds != 0, is_applied)
     findings, step = (*overlap.notes, *look.findings()), None
-    if path and (
-        any(APPLY in each.reason for each in findings) or any(cidr.configured_routes for cidr in overlap.cidrs)
-    ):
-        is_refused_now = any(each.kind == "lost-route" and APPLY not in each.reason for each in findings)
-        step = command_line("plan" if is_refused_now or look.is_worse() else "apply", path, root=root)
+    if path and any(APPLY in each.reason for each in findings):
+        refused = any(each.kind == "lost-route" and APPLY not in each.reason for each in findings)
+        step = command_line("plan" if refused or look.is_worse() else "apply", path, root=root)
         findings = tuple(attrs.evolve(each, reason=each.reason.replace(APPLY, f"run: {step}")) for each in findings)
     return NodeReport(
         overlap=overlap,

@@ -70,7 +70,7 @@ class NodeStatus:
         # A route that waits for a default route has another step first: `check` names it.
         if any(f"; run: {self.report.step}" in reason for reason in told):
             return self.report.step
-        if any(cidr.configured_routes for cidr in overlap.cidrs):
+        if self.report.step and any(cidr.configured_routes for cidr in overlap.cidrs):
             return self.report.step
         return FIX if overlap.suggested_routes else CHECK
 

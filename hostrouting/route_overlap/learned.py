@@ -41,11 +41,9 @@ def deciding_and_warnings(
 
 def _deciding(node: Node, looked: Iterable[Iterable[Part]]) -> Iterator[ObservedRoute]:
     """Yield the IPv6 routes that decide, and their equals, without those of the node itself."""
-    for parts in looked:
-        for part in parts:
-            for answer, source in part.answers:
-                routes = (one.route for one in node.candidates(answer, source))
-                yield from (route for route in routes if route and route.kind == "unicast")
+    for answers in (part.answers for parts in looked for part in parts):
+        routes = (one.route for each in answers for one in node.candidates(*each))
+        yield from (route for route in routes if route and route.kind == "unicast")
 
 
 def _sent(node: Node, looked: Iterable[Iterable[Part]], allowed: AllowedDevices) -> dict[tuple[str, int], int]:

@@ -27,11 +27,6 @@ _SPECIAL_EDGES: Final = {
     IPV4: (1, 224 << 24, 240 << 24, 0xFFFFFFFF),
     IPV6: (1, 2, 0xFE80 << 112, 0xFEC0 << 112, 0xFF << 120),
 }
-#: The numbers of addresses, by prefix length.
-_SIZES: Final = {
-    family: tuple(1 << address_bits(family) - length for length in range(address_bits(family) + 1))
-    for family in (IPV4, IPV6)
-}
 _route_of = itemgetter(1)
 
 
@@ -95,7 +90,9 @@ def suspects(plain: Sequence[Lookup], allowed: AllowedDevices) -> Sequence[int]:
 
 def cut(node: Node, cidrs: Sequence[str]) -> Iterator[tuple[list[int], int]]:
     """Yield the first address of each part of a CIDR, and the first address after the CIDR."""
-    family, sizes = node.family, _SIZES[node.family]
+    family, bits = node.family, address_bits(node.family)
+    # The numbers of addresses, by prefix length.
+    sizes = [1 << bits - length for length in range(bits + 1)]
     masked = [Prefix.parse(cidr).masked for cidr in cidrs]
     ranges = [(prefix.network, prefix.network + sizes[prefix.length] - 1) for prefix in masked]
     common = list(_SPECIAL_EDGES[family])
@@ -103,7 +100,7 @@ def cut(node: Node, cidrs: Sequence[str]) -> Iterator[tuple[list[int], int]]:
         # Sources, too: the node sends from one of its addresses to the same address.
         first = network & mask_of(family, length)
         common += [first, first + sizes[length]]
-    shift = address_bits(family) - 8
+    shift = bits - 8
     octets = {octet for first, last in ranges for octet in range(first >> shift, (last >> shift) + 1)}
     # By position, which is faster than by name: this line reads every route of a full table.
     near = [route for route in node.routes if route[0] >> shift in octets]
