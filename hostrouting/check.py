@@ -14,6 +14,7 @@ from hostrouting.commands import command_line
 from hostrouting.config import OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
 from hostrouting.findings import APPLY, STATES, NodeFinding, is_refused
+from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import KERNEL_PROTOCOL, OUR_PROTOCOL
 from hostrouting.route_overlap import OverlapReport, check_now, silent_routers
 from hostrouting.static_routes import ConfigureStaticRoutes
@@ -145,7 +146,8 @@ class _Look:
             place = ", live or for the next boot" if is_live else " in the image"
             reason = f"nothing of this config is installed{place}; {APPLY}"
             yield NodeFinding("not-applied", "hostRouting", reason, "warning" if is_live else "error")
-        if is_live:
+        # Of IPv4 only the own routes of the kernel stand in the way: the apply tells of them.
+        if is_live and (not waiting or IPV6 in config.families):
             yield from _lasting(self._ask(self._routes), waiting)
         if not waiting:
             yield from self._ask(self._files)

@@ -98,7 +98,7 @@ def _prove(node: Node, cidrs: Sequence[str], allowed: AllowedDevices) -> Overlap
     deciding: tuple[ObservedRoute, ...] = ()
     if node.family == IPV6:
         # Imported late: most nodes expect no IPv6.
-        from hostrouting.route_overlap.learned import deciding_and_warnings
+        from hostrouting.route_overlap.lasting import deciding_and_warnings
 
         deciding, warnings = deciding_and_warnings(node, looked, allowed)
         notes += warnings
