@@ -15,6 +15,7 @@ from hostrouting.commands import command_line
 from hostrouting.config import OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
 from hostrouting.findings import APPLY, STATES, NodeFinding, is_refused
+from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import KERNEL_PROTOCOL, OUR_PROTOCOL
 from hostrouting.route_overlap import OverlapReport, check_now, silent_routers
 from hostrouting.static_routes import ConfigureStaticRoutes
@@ -106,11 +107,16 @@ def check_node(
     # After an apply of a config that expects no addresses there is nothing to prove, and many routes to read.
     is_asked = host.is_live and (config.route_overlap.cidrs or not is_applied)
     overlap = check_now(ctx.child(timeout=seconds), config, host) if is_asked else nothing
+    accepted = config.static_routes if overlap.ok else ConfigureStaticRoutes(config, host=host).accepted()
+    if accepted != config.static_routes:
+        # No section is suggested that an apply would refuse.
+        overlap = check_now(ctx.child(timeout=0), attrs.evolve(config, static_routes=accepted), host)
     boot = Boot(host, gates=config.gates)
     look = _Look(ctx.child(timeout=_LONGEST_LOOK), config, host, boot, overlap.expected_devs, seconds != 0, is_applied)
     findings, step = (*overlap.notes, *look.findings()), None
     if path and any(APPLY in each.reason for each in findings):
-        step = command_line("plan" if look.is_worse() else "apply", path, root=root)
+        refused = any(each.kind == "lost-route" and APPLY not in each.reason for each in findings)
+        step = command_line("plan" if refused or look.is_worse() else "apply", path, root=root)
         findings = tuple(attrs.evolve(each, reason=each.reason.replace(APPLY, f"run: {step}")) for each in findings)
     return NodeReport(
         overlap=overlap,
@@ -144,18 +150,16 @@ class _Look:
             place = ", live or for the next boot" if is_live else " in the image"
             reason = f"nothing of this config is installed{place}; {APPLY}"
             yield NodeFinding("not-applied", "hostRouting", reason, "warning" if is_live else "error")
-        else:
-            if is_live:
-                yield from self._ask(self._routes)
+        # Of IPv4 only the own routes of the kernel stand in the way: the apply tells of them.
+        if is_live and (not waiting or IPV6 in config.families):
+            yield from _lasting(self._ask(self._routes), waiting)
+        if not waiting:
             yield from self._ask(self._files)
-            if has_traces:
-                yield from self._ask(self.boot.findings)
-            if has_traces and is_live:
-                yield from self._ask(self._held, self.boot.down, self._units)
+        if has_traces:
+            yield from self._ask(self.boot.findings, *[self._held, self.boot.down, self._units] * is_live)
         siblings = [*self._ask(self._watch)]
         siblings += self._ask_sibling(self._probes, config.probe_snat, "probe-snat", "IPv6 probes")
-        # The first apply mends the others.
-        yield from (each for each in siblings if not (waiting and APPLY in each.reason))
+        yield from _lasting(siblings, waiting)
         yield from self._ask(self._exposed)
         if not is_live:
             yield from missing_tools(config, self.host.files)
@@ -173,13 +177,16 @@ class _Look:
 
     def is_worse(self) -> bool:
         """Return True if an apply of this config would be refused, since it makes the node worse."""
-        if self.is_applied or not self.config.route_overlap.cidrs:
+        section = self.config.route_overlap
+        is_asked = self.host.is_live and section.cidrs and section.mode is OverlapMode.STRICT
+        if self.is_applied or not is_asked:
             # There is nothing to make worse, and a forecast reads all routes.
             return False
-        from hostrouting.configure import Configure
+        from hostrouting.forecast import Forecaster
 
         with suppress(HostRoutingError, DeadlineExceededError):
-            return Configure(self.config, host=self.host).forecast(self.ctx).is_refused(self.config)
+            planned = ConfigureStaticRoutes(self.config, host=self.host).planned()
+            return Forecaster(self.ctx, self.config, self.host).planned(*planned).is_refused(self.config)
         return False
 
     def _ask_sibling(
@@ -281,6 +288,11 @@ class _Look:
         findings, spared = CleanStaleCNI(self.config, host=self.host).findings(ctx)
         self.spared += [verdict.to_mapping() for verdict in spared]
         return findings
+
+
+def _lasting(found: Iterable[NodeFinding], waiting: bool) -> Iterator[NodeFinding]:
+    """Leave out what the first apply mends, if that is `waiting`."""
+    return (each for each in found if not (waiting and APPLY in each.reason))
 
 
 def _boot_file(change: Change) -> NodeFinding:

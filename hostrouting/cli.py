@@ -42,6 +42,7 @@ _DEFAULT_TIMEOUT: Final = 120.0
 #: What a watch loads only when it wants it.
 _LATE: Final = (
     "hostrouting.host.imds",
+    "hostrouting.host.netlink.batches",
     "hostrouting.host.netlink.events",
     "hostrouting.host.netlink.link_layer",
     "hostrouting.host.netlink.probes",
@@ -49,6 +50,9 @@ _LATE: Final = (
     "hostrouting.host.packets.nft",
     "hostrouting.host.systemd.notify",
     "hostrouting.route_overlap.announced",
+    "hostrouting.route_overlap.lasting",
+    "hostrouting.route_overlap.learned",
+    "hostrouting.route_overlap.policy",
     "hostrouting.route_overlap.suggest",
 )
 #: Each leaves an entry in the journal, and says little without -v.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Final
 
 #: The journal's entries of all runs that may have changed a node: see `hostrouting.history`.
@@ -22,6 +21,9 @@ def command_line(command: str, config: str, *, root: str | None = None) -> str:
     >>> command_line("check", "--odd.json")
     'hostrouting check ./--odd.json'
     """
+    # Imported late: a node that is right names no command.
+    import shlex
+
     options = [] if root is None else [f"--root={root}"]
     # A lone `-` is stdin.
     is_option = config.startswith("-") and config != "-"

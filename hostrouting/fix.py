@@ -9,6 +9,7 @@ import attrs
 from hostrouting.commands import FIX
 from hostrouting.configure import Configure
 from hostrouting.route_overlap import check_now
+from hostrouting.static_routes import ConfigureStaticRoutes
 
 if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig
@@ -26,7 +27,8 @@ def fixed(
     """
     if not host.is_live:
         return f"an image has no routes to be mended; on a node made of it, run: {FIX}"
-    check_now(ctx.child(timeout=seconds), config, host)
+    if not check_now(ctx.child(timeout=seconds), config, host).ok:
+        config = attrs.evolve(config, static_routes=ConfigureStaticRoutes(config, host=host).accepted())
     reason = ""
     # Routes that mend one finding may bring another one to light, but hardly ever twice.
     for _ in range(4):

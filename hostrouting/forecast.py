@@ -114,7 +114,9 @@ class Forecaster:
         self._families = sorted({*self._config.families, *families_of(changes), *gateways})
         self._model = was = self._read()
         model = was.changed(changes)
-        told = [*map(str, stuck), *(str(each) for each in changes if each.after and not model.takes(each.after))]
+        known = {each.subject for each in stuck}
+        new = {each: each.after for each in changes if each.after and str(each.after) not in known}
+        told = [*map(str, stuck), *(str(each) for each, route in new.items() if not model.takes(route))]
         if told:
             return Forecast(undecided=f"routes of the config cannot be added now: {'; '.join(told)}")
         try:

@@ -12,7 +12,7 @@ import attrs
 from hostrouting.boot import INTENT_PATH, NOT_INSTALLED, Boot, Intent, installed_checksum, require_intent
 from hostrouting.boot_files import boot_parts
 from hostrouting.check import check_node
-from hostrouting.commands import CHECK, FIX, SHOW_HISTORY, command_line
+from hostrouting.commands import CHECK, FIX, SHOW_HISTORY
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import ConfigError, HostRoutingError, InvalidConfigError
 from hostrouting.host.units import template_of
@@ -70,8 +70,8 @@ class NodeStatus:
         # A route that waits for a default route has another step first: `check` names it.
         if any(f"; run: {self.report.step}" in reason for reason in told):
             return self.report.step
-        if any(cidr.configured_routes for cidr in overlap.cidrs):
-            return command_line("apply", INTENT_PATH)
+        if self.report.step and any(cidr.configured_routes for cidr in overlap.cidrs):
+            return self.report.step
         return FIX if overlap.suggested_routes else CHECK
 
     def to_mapping(self) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def _absence(ctx: Context, host: Host) -> str:
     planned = boot.drift(ctx, *boot_parts(nothing), Intent(config=nothing))
     left = [change.subject for change in planned if change.action == "-"] or boot.installed_units()
     if host.is_live:
-        left += map(str, host.routes.routes_of(OUR_PROTOCOL))
+        left += [str(route) for family in host.routes.families for route in host.routes.routes_of(OUR_PROTOCOL, family)]
     told = NOT_INSTALLED if host.is_live else f"{NOT_INSTALLED} in the image"
     step = "run: hostrouting reset" if host.is_live else "a reset with --root removes that"
     return f"{told}, but an earlier one has left {_first(left)}; {step}" if left else told

@@ -579,3 +579,29 @@ def test_sections_that_are_off_are_not_looked_into(host: FakeHost) -> None:
     """Check does not read the state of disabled sections, which would need root."""
     host.nftables.may_read = host.ebtables.may_read = False
     assert check(host, config_of()).not_asked == ()
+
+
+def test_what_an_apply_would_refuse_is_not_suggested(host: FakeHost) -> None:
+    """Of IPv6 no route stands beside a foreign one: `check` names the halves alone, which an apply takes.
+
+    The next step is no apply of the config as it is; a plan names the refused route once.
+    """
+    host.routes.add_address("ib0", "fd00:1b::4/64")
+    host.routes.add_route("::/0", gateway="fe80::1", dev="eth0", metric=9)
+    host.routes.add_route("fd00:1b::1:0/112", gateway="fe80::1b", dev="ib0", metric=1, protocol=4)
+    config = config_of(
+        staticRoutes={"enabled": True, "routes": [{"destination": "fd00:1b::1:0/112"}]},
+        routeOverlap={"expectedCidrs": ["fd00:1b::1:0/112"], "mode": "STRICT", "expectedDevs": ["eth0"]},
+    )
+    report = check_node(in_time(), config, host, seconds=0, path="a.json")
+    assert [kind for _, kind, _ in told(report)] == ["not-applied", "lost-route"]
+    assert report.step == "hostrouting plan a.json"
+    mended = report.overlap.mended_routes
+    assert [route.destination for route in mended.routes] == ["fd00:1b::1:0/113", "fd00:1b::1:8000/113"]
+    undecided = Configure(config, host=host).forecast(in_time()).undecided
+    assert undecided.count("+ fd00:1b::1:0/112 ") == 1
+    found = fixed(in_time(), config, host)
+    assert isinstance(found, HostRoutingConfig)
+    assert found.static_routes == mended
+    ConfigureStaticRoutes(found, host=host).act(in_time())
+    assert check_node(in_time(), found, host, seconds=0).overlap.ok

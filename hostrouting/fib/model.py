@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 import attrs
@@ -14,13 +13,13 @@ from hostrouting.fib.tables import Tables, deleted, inserted, key_of
 from hostrouting.net.addresses import IPV4, IPV6, address_bits, netmask
 from hostrouting.net.links import vrf_of
 from hostrouting.net.routes import (
-    FLAG_ONLINK,
     LOCAL_TABLE,
     MAIN_TABLE,
     SCOPE_LINK,
     SCOPE_UNIVERSE,
     Lookup,
     ObservedRoute,
+    resting,
 )
 from hostrouting.net.rules import Rule
 
@@ -47,9 +46,6 @@ _RULE_ERRORS: Final = {"blackhole": errno.EINVAL, "unreachable": errno.ENETUNREA
 _PARTED: Final = (
     "the table local has a route for the address, and main a longer one: the second decides if no rule was ever changed"
 )
-#: The fields that a route keeps from its planning to a dump.
-_KEPT: Final = tuple(name for name in ObservedRoute._fields if name not in {"flags", "nexthops", "expires"})
-_kept: Final = attrgetter(*_KEPT)
 
 
 class UnknownDecisionError(BackendError):
@@ -298,20 +294,6 @@ class Fib:
             extra=hop.extra,
             family=packet.family,
         )
-
-
-#: The flags of a route in a dump while its device is healthy.
-_RESTING: Final = frozenset({0, FLAG_ONLINK})
-
-
-def resting(route: Route | ObservedRoute) -> ObservedRoute:
-    """Return a route as a dump shows it while its devices are healthy."""
-    if isinstance(route, ObservedRoute) and route.flags in _RESTING and not (route.nexthops or route.expires):
-        # As nearly each route of an event.
-        return route
-    hops = tuple(hop._replace(dead=False) for hop in route.nexthops) if route.nexthops else ()
-    fields = dict(zip(_KEPT, _kept(route), strict=True))
-    return ObservedRoute(**fields, nexthops=hops, flags=FLAG_ONLINK if route.onlink else 0)
 
 
 def _is_on_link(route: ObservedRoute | None) -> bool:

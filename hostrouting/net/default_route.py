@@ -10,47 +10,38 @@ from typing import TYPE_CHECKING
 from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, preference
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable
 
     from hostrouting.net.routes import ObservedRoute
 
 
-def default_routes(observed: Iterable[ObservedRoute]) -> Iterator[ObservedRoute]:
-    """Return the default routes of table main that send packets by a device, in the order of `observed`.
+def default_routes(observed: Iterable[ObservedRoute]) -> list[ObservedRoute]:
+    """Return the default routes of table main that send packets by a device, the one that the kernel prefers first.
+
+    The lowest metric decides, then the highest router preference, then the order of `observed`.
 
     Routes owned by hostrouting do not count: routes are completed from these. Nor do routes for a type of service or
-    for packets from one prefix, which decide few packets; nor one that has expired. The kernel's order is by metric.
+    for packets from one prefix, which decide few packets; nor one that has expired.
     """
-    for route in observed:
-        if route[1] == 0 and _is_usual(route):  # by position, because this line meets every route of a full table
-            yield route
+    # By position, because this line meets every route of a full table.
+    return sorted((route for route in observed if route[1] == 0 and _is_usual(route)), key=_rank)
 
 
 def default_route(observed: Iterable[ObservedRoute]) -> ObservedRoute | None:
     """Return the default route that the kernel takes: the first with a next hop that is not dead.
 
-    Of IPv6 routes with one metric it takes the first with the highest router preference.
-
     The kernel marks a next hop without carrier as dead only if `ignore_routes_with_linkdown` is set.
     """
-    alive = (route for route in default_routes(observed) if not all(hop.dead for hop in route.hops))
-    return min(alive, key=rank, default=None)
-
-
-def leads_out_by(observed: Iterable[ObservedRoute], devs: Sequence[str]) -> bool:
-    """Return True if a next hop of a default route by one of these devices is not dead."""
-    return any(hop.dev in devs and not hop.dead for route in default_routes(observed) for hop in route.hops)
+    return next((route for route in default_routes(observed) if not all(hop.dead for hop in route.hops)), None)
 
 
 def best_default_devs(observed: Iterable[ObservedRoute]) -> tuple[str, ...]:
     """Return the devices of the default routes that the kernel prefers, each once, in the order of `observed`.
 
-    Of IPv6 routes with one metric those with the highest router preference count. There are several devices if such a
-    route has several next hops, or several routes are equal.
+    There are several if such a route has several next hops, or several routes are equal.
     """
-    alive = [(rank(route), hop.dev) for route in default_routes(observed) for hop in route.hops if not hop.dead]
-    best = min(alive)[0] if alive else None
-    return tuple(dict.fromkeys(dev for rank, dev in alive if rank == best))
+    alive = [(_rank(route), hop.dev) for route in default_routes(observed) for hop in route.hops if not hop.dead]
+    return tuple(dict.fromkeys(dev for rank, dev in alive if rank == alive[0][0]))
 
 
 def expected_exit(ipv4: Iterable[ObservedRoute], ipv6: Iterable[ObservedRoute]) -> tuple[str, ...]:
@@ -68,6 +59,6 @@ def _is_usual(route: ObservedRoute) -> bool:
     return for_all_packets and route.expires >= 0 and route.kind == "unicast" and route.protocol != OUR_PROTOCOL
 
 
-def rank(route: ObservedRoute) -> tuple[int, int]:
+def _rank(route: ObservedRoute) -> tuple[int, int]:
     """Return the sort key by which the kernel chooses among default routes of a family: the least decides."""
     return route.metric, -preference(route)

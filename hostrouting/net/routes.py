@@ -341,6 +341,23 @@ def preference(route: ObservedRoute) -> int:
     return _PREFERENCES.get(dict(route.extra).get(_PREF, b""), 0)
 
 
+#: The fields that a route keeps from its planning to a dump.
+_KEPT: Final = tuple(name for name in ObservedRoute._fields if name not in {"flags", "nexthops", "expires"})
+_kept: Final = attrgetter(*_KEPT)
+#: The flags of a route in a dump while its device is healthy.
+_RESTING: Final = frozenset({0, FLAG_ONLINK})
+
+
+def resting(route: Route | ObservedRoute) -> ObservedRoute:
+    """Return a route as a dump shows it while its devices are healthy."""
+    if isinstance(route, ObservedRoute) and route.flags in _RESTING and not (route.nexthops or route.expires):
+        # As nearly each route of an event.
+        return route
+    hops = tuple(hop._replace(dead=False) for hop in route.nexthops) if route.nexthops else ()
+    fields = dict(zip(_KEPT, _kept(route), strict=True))
+    return ObservedRoute(**fields, nexthops=hops, flags=FLAG_ONLINK if route.onlink else 0)
+
+
 class Lookup(NamedTuple):
     """The kernel's answer for one address: the route that decides it, or the errno with which it refuses.
 

@@ -6,13 +6,15 @@ On a terminal the range is a bar, with each part in the colour of its device.
 from __future__ import annotations
 
 import os
+from functools import partial
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from hostrouting.net.addresses import Address, Prefix, address_bits
-from hostrouting.route_overlap.parts import DecidedPart, Node, adjacent, looked_up
+from hostrouting.route_overlap.node import Node, is_same
+from hostrouting.route_overlap.parts import DecidedPart, adjacent, looked_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -87,12 +89,24 @@ def _explanations(node: Node, prefix: Prefix) -> Iterator[ExplainedPart]:
     for parts in looked_up(node, [str(prefix)]):
         # A connection gets the first answer: that for the source that it will have, if rules select by source.
         decided = (DecidedPart(part, part.answers[0][0], node.decider(*part.answers[0])) for part in parts)
-        for group in adjacent(decided, same=_same):
-            yield _explained(group, node.family)
+        told = partial(_told, node)
+        for group in adjacent(decided, same=told):
+            first, last = (Address(node.family, end) for end in (group[0].part.first, group[-1].part.last))
+            yield ExplainedPart(first, last, *told(group[0]))
 
 
-def _same(one: DecidedPart) -> tuple[object, ...]:
-    return one.devs, str(one.decider), one.kind, one.answer.errno
+def _told(node: Node, one: DecidedPart) -> tuple[tuple[str, ...], str | None, str | None]:
+    """Return the devices, the deciding routes or the rule, and the reason; of equal routes the kernel may take each."""
+    ways = [other.route for other in node.candidates(*one.part.answers[0])]
+    equal = [way for way in ways if way and is_same(one.answer.route, way)]
+    reasons = {
+        "local": "an address of this node",
+        "no-route": "no route at all",
+        "blocked": f"a route or rule refuses it ({os.strerror(one.answer.errno)})",
+    }
+    deciders = equal or filter(None, [one.decider])
+    devs = dict.fromkeys(dev for way in equal for dev in way.devs)
+    return (*devs,), "; ".join(map(str, deciders)) or None, reasons.get(one.kind)
 
 
 def _as_prefix(text: str) -> Prefix:
@@ -104,18 +118,6 @@ def _as_prefix(text: str) -> Prefix:
         family = "IPv6 CIDR such as 'fd00::/64'" if ":" in text else "IPv4 CIDR such as '172.16.0.0/16'"
         raise ValueError(f"{error}, nor an {family}") from None
     return Prefix(*address, address_bits(address.family))
-
-
-def _explained(group: Sequence[DecidedPart], family: int) -> ExplainedPart:
-    first = group[0]
-    reasons = {
-        "local": "an address of this node",
-        "no-route": "no route at all",
-        "blocked": f"a route or rule refuses it ({os.strerror(first.answer.errno)})",
-    }
-    route = str(first.decider) if first.decider else None
-    bounds = Address(family, first.part.first), Address(family, group[-1].part.last)
-    return ExplainedPart(*bounds, first.devs, route, reasons.get(first.kind))
 
 
 def _painted(text: str, colour: int) -> str:

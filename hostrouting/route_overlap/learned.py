@@ -44,14 +44,20 @@ def _line_of(route: ObservedRoute) -> tuple[object, ...]:
 
 
 def vanishing(files: FileStore, learned: Iterable[ObservedRoute]) -> Iterator[NodeFinding]:
-    """Yield a warning for each route that the kernel learned and deletes when any device is set to forward."""
+    """Yield a warning for each route that the kernel learned and loses when any device is set to forward.
+
+    It deletes the default routes at once. From then on it takes no advertisement, so others that expire do so.
+    """
     for route in learned:
+        if route.prefix_length and not route.expires:
+            continue
         setting = b""
         with suppress(HostFileError):
             setting = files.read(f"/proc/sys/net/ipv6/conf/{route.dev}/accept_ra") or b""
         if setting.strip() not in {b"2", b""}:
             switch = f"net.ipv6.conf.{_in_sysctl(route.dev)}.accept_ra=2"
-            reason = f"the kernel deletes it as soon as a program switches on forwarding, as a CNI does: set {switch}"
+            loss = "no advertisement renews it" if route.prefix_length else "the kernel deletes it"
+            reason = f"{loss} as soon as a program switches on forwarding, as a CNI does: set {switch}"
             yield NodeFinding("will-vanish", str(route), reason, "warning")
 
 

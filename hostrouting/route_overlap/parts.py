@@ -1,4 +1,4 @@
-"""The parts of a CIDR, each with the answers that all its addresses get, and the judgement on the answers.
+"""The parts of a CIDR, each with the answers that all its addresses get.
 
 By longest-prefix match, the deciding route can change only where a route or a selector of a policy rule begins or ends.
 So a CIDR is cut there, and one address of each part is looked up, in bulk. The answer holds for the whole part.
@@ -9,29 +9,17 @@ from __future__ import annotations
 import errno
 from bisect import bisect_left
 from collections import defaultdict
-from functools import cached_property
-from itertools import pairwise
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-import attrs
-
-from hostrouting.fib.model import Fib, source_by
-from hostrouting.fib.rules import Packet, Policy
-from hostrouting.fib.tables import Tables, key_of
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits, mask_of
-from hostrouting.net.default_route import default_routes
-from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE, Lookup, ObservedRoute, place, preference, signature
-from hostrouting.net.rules import Rule
+from hostrouting.net.routes import Lookup, ObservedRoute
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from hostrouting.fib.model import Decision
-    from hostrouting.host.ports import Routing
-    from hostrouting.net.links import Device
-    from hostrouting.route_overlap.announced import Announced
-    from hostrouting.route_overlap.fabric import Fabric
+    from hostrouting.net.rules import Rule
+    from hostrouting.route_overlap.node import AllowedDevices, Answer, Node
     from hostrouting.route_overlap.report import Kind
 
 #: The first addresses of the ranges that the kernel treats specially (multicast, for example), and of the next ones.
@@ -39,16 +27,7 @@ _SPECIAL_EDGES: Final = {
     IPV4: (1, 224 << 24, 240 << 24, 0xFFFFFFFF),
     IPV6: (1, 2, 0xFE80 << 112, 0xFEC0 << 112, 0xFF << 120),
 }
-#: The numbers of addresses, by prefix length.
-_SIZES: Final = {
-    family: tuple(1 << address_bits(family) - length for length in range(address_bits(family) + 1))
-    for family in (IPV4, IPV6)
-}
 _route_of = itemgetter(1)
-
-
-#: An answer of the kernel, and the source that the packet has already; 0 for none.
-Answer: TypeAlias = "tuple[Lookup, int]"
 
 
 class Part(NamedTuple):
@@ -111,7 +90,9 @@ def suspects(plain: Sequence[Lookup], allowed: AllowedDevices) -> Sequence[int]:
 
 def cut(node: Node, cidrs: Sequence[str]) -> Iterator[tuple[list[int], int]]:
     """Yield the first address of each part of a CIDR, and the first address after the CIDR."""
-    family, sizes = node.family, _SIZES[node.family]
+    family, bits = node.family, address_bits(node.family)
+    # The numbers of addresses, by prefix length.
+    sizes = [1 << bits - length for length in range(bits + 1)]
     masked = [Prefix.parse(cidr).masked for cidr in cidrs]
     ranges = [(prefix.network, prefix.network + sizes[prefix.length] - 1) for prefix in masked]
     common = list(_SPECIAL_EDGES[family])
@@ -119,7 +100,7 @@ def cut(node: Node, cidrs: Sequence[str]) -> Iterator[tuple[list[int], int]]:
         # Sources, too: the node sends from one of its addresses to the same address.
         first = network & mask_of(family, length)
         common += [first, first + sizes[length]]
-    shift = address_bits(family) - 8
+    shift = bits - 8
     octets = {octet for first, last in ranges for octet in range(first >> shift, (last >> shift) + 1)}
     # By position, which is faster than by name: this line reads every route of a full table.
     near = [route for route in node.routes if route[0] >> shift in octets]
@@ -179,6 +160,8 @@ def _sources(node: Node, plain: Sequence[Lookup]) -> Iterator[Iterable[int]]:
     for answer, chosen in zip(plain, resolved, strict=True):
         found: list[int | None] = [chosen.route.source if chosen.route else None]
         if answer.route is not None and answer.route.nexthops and answer.route.source is None:
+            from hostrouting.fib.model import source_by
+
             alive = [hop for hop in answer.route.nexthops if not hop.dead]
             found = [source_by(hop, answer.route.scope, links) for hop in alive]
         yield dict.fromkeys(source for source in found if source)
@@ -204,7 +187,7 @@ def _ipv6_sources(node: Node, plain: Sequence[Lookup]) -> Iterator[Iterable[int]
         yield dict.fromkeys(filter(None, own))
 
 
-# --- judgement
+# --- decisions
 
 
 class DecidedPart(NamedTuple):
@@ -240,243 +223,3 @@ def adjacent(parts: Iterable[DecidedPart], *, same: Callable[[DecidedPart], obje
         common = its_own
     if group:
         yield group
-
-
-class AllowedDevices(dict["str | None", bool]):
-    """The devices that may carry expected traffic: expected ones and those that match a pattern; a dict for speed.
-
-    It has the devices about which it was asked. An expected device without carrier may not carry traffic.
-    """
-
-    def __init__(
-        self, expected: Sequence[str], patterns: Iterable[str], *, without_carrier: Collection[str] = ()
-    ) -> None:
-        # A route with several next hops has no device: its next hops need a closer look.
-        super().__init__({None: False})
-        #: The devices by which expected traffic should leave.
-        self.expected: Sequence[str] = expected
-        self._patterns = tuple(patterns)
-        self.dead_ends: frozenset[str] = frozenset(expected).intersection(without_carrier)
-
-    def __missing__(self, dev: str) -> bool:
-        from fnmatch import fnmatchcase
-
-        if dev in self.expected:
-            self[dev] = self.leads_out(dev)
-            return self[dev]
-        # Byte for byte, as bash does in the C locale. No device has a slash in its name: that of an announced one which
-        # is not there yet is unknown.
-        name = dev.encode(errors="surrogateescape").decode("latin-1")
-        self[dev] = "/" not in dev and any(fnmatchcase(name, pattern) for pattern in self._patterns)
-        return self[dev]
-
-    def may_carry(self, dev: str) -> bool:
-        """Return True for a device that is allowed, or will be when it has a carrier, as one of a fabric may get it."""
-        return self[dev] or dev in self.expected
-
-    def leads_out(self, dev: str) -> bool:
-        """Return True for an expected device with a carrier."""
-        return dev in self.expected and dev not in self.dead_ends
-
-    def refused(self, route: ObservedRoute) -> tuple[str, ...]:
-        """Return the devices of a route that are not allowed, without dead ends to which the kernel sends nothing."""
-        passed_over = self.dead_ends.intersection(hop.dev for hop in route.hops if hop.dead)
-        return tuple(dev for dev in route.devs if not self[dev] and dev not in passed_over)
-
-    @property
-    def carriers(self) -> tuple[str, ...]:
-        """The allowed devices about which it was asked: the expected ones, then the others by name."""
-        asked = [dev for dev, is_fine in self.items() if dev and is_fine]
-        return (*(dev for dev in self.expected if dev in asked), *sorted(set(asked).difference(self.expected)))
-
-    def answer_is_fine(self, answer: Lookup) -> bool:
-        """Return True if every next hop is allowed; the node reaches its own addresses without a carrier."""
-        route = answer.route
-        if route is None or not route.devs:
-            return False
-        refused = self.refused(route)
-        return self.dead_ends.issuperset(refused) if route.kind == "local" else not refused
-
-
-# --- packets that rules select by more than addresses
-
-
-def astray(
-    node: Node, cidrs: Sequence[str], allowed: AllowedDevices, found: Collection[int]
-) -> Iterator[tuple[str, Iterable[str], list[DecidedPart]]]:
-    """Yield in words which packets rules select, the reasons why their way is unknown, and the parts where it is wrong.
-
-    A lookup is for packets of root that have no mark and come in by no device. Its port asks by addresses alone, so
-    here the model answers, which decides as the kernel does (`tests/testing/test_kernel_equivalence.py`).
-
-    Whatever a packet is, the first rule that selects it and has a route for it decides. So all rules with the same
-    selectors are followed together, as if they selected every packet, with the rules by addresses alone; those are
-    followed by themselves, too. So nothing depends on a choice of packets: if all these ways are fine at an address,
-    each packet's way is.
-
-    Parts that begin in `found` are left out. Only packets that leave count: a rule that refuses packets, or keeps them
-    on the node, does so on purpose. So does a program that binds its socket to a device.
-    """
-    parts = [
-        Part(first, following - 1, ())
-        for starts, end in cut(node, cidrs)
-        for first, following in pairwise([*starts, end])
-        if first not in found
-    ]
-    # Where there is none of these, each way is fine. By position, as in `cut`.
-    packet = Packet(0, family=node.family)
-    doubtful = Tables.of(route._replace(table=0, from_prefix=None) for route in node.routes if not allowed[route[3]])
-    asked = [
-        part
-        for part in parts
-        if (
-            doubtful.search((0,), part.first)
-            if node.family == IPV4
-            else doubtful.search_ipv6(0, packet._replace(destination=part.first))
-        )
-    ]
-    if not asked:
-        return
-    shift = address_bits(node.family) - 16
-    around = {part.first >> shift for part in asked}
-    near = (route for route in node.routes if route[0] >> shift in around or route[1] < 16)
-    # An announced route follows the others of its metric.
-    fib = Fib.of(node.links(), sorted(near, key=lambda route: route.metric), node.rules)
-    for packets in dict.fromkeys(["", *(rule.packets for rule in node.rules if rule.inverted or not rule.oif)]):
-        followed = (_by_addresses(rule) for rule in node.rules if rule.goto or rule.packets in {"", packets})
-        way = attrs.evolve(fib, policy=Policy(followed))
-        decisions = [(part, way.decide(packet._replace(destination=part.first))) for part in asked]
-        wrong = [
-            DecidedPart(part, Lookup(part.first, route), route)
-            for part, one in decisions
-            if (route := one.route) and route.kind != "local" and allowed.refused(route)
-        ]
-        yield packets, sorted({one.unknown for _, one in decisions} - {""}), wrong
-
-
-def _by_addresses(rule: Rule) -> Rule:
-    """Return a rule that selects all packets that go where this one selects some; an unknown one if that misleads."""
-    if not rule.packets:
-        return rule
-    if rule.goto or rule.l3mdev:
-        return Rule(rule.priority, rule.packets, family=rule.family)
-    return Rule(*rule[:5], destination=(0, 0) if rule.inverted else rule.destination, family=rule.family)
-
-
-class Node:
-    """A snapshot of the routes and rules of a node, of one family, and the backend that answers its lookups."""
-
-    def __init__(self, backend: Routing, family: int = IPV4) -> None:
-        self.backend = backend
-        self.family = family
-        self.announced: Announced | None = None
-        self.routes: list[ObservedRoute] = backend.routes(family)
-        self.rules: list[Rule] = backend.rules(family)
-        #: The IPv6 routes that the kernel passed over; see `candidates`.
-        self.silent: dict[ObservedRoute, None] = {}
-        #: True if an answer may depend on the source.
-        self.by_source: bool = any(rule.source[1] for rule in self.rules) or (
-            family == IPV6 and any(route.from_prefix for route in self.routes)
-        )
-
-    def lookup(
-        self, destinations: Sequence[int], *, sources: Sequence[int | None] | None = None, resolve: bool = False
-    ) -> list[Lookup]:
-        """See `Routing.lookup`."""
-        return self.backend.lookup(destinations, sources=sources, resolve=resolve, family=self.family)
-
-    def expect(self, fabric: Fabric) -> None:
-        """Take the routes of an announced fabric as those of the node, too."""
-        # Imported late: most nodes have no announced fabric.
-        from hostrouting.route_overlap.announced import Announced
-
-        self.announced = Announced(self.backend.links(), self.routes, self.rules, fabric)
-        self.routes += self.announced.routes
-
-    def links(self) -> list[Device]:
-        """Return the devices as they will be under the announced fabric."""
-        return self.announced.links() if self.announced else self.backend.links()
-
-    @cached_property
-    def defaults(self) -> list[ObservedRoute]:
-        """The default routes by which packets may leave; see `default_routes`."""
-        return [*default_routes(self.routes)]
-
-    @cached_property
-    def _model(self) -> Fib:
-        """The routes and rules, to know what decides where the kernel does not say it: its answer may be an errno.
-
-        No table that the kernel tries before the refusing one has a route that forwards the packet, so for IPv4 the
-        refusing routes are enough.
-        """
-        if self.family == IPV6:
-            return Fib.of((), self.routes, self.rules)
-        # By position, which is faster than by name: this line reads every route of a full table.
-        return Fib.of((), (route for route in self.routes if route[7] in DEVICELESS_KINDS), self.rules)
-
-    def _decision(self, destination: int, source: int) -> Decision:
-        return self._model.decide(Packet(destination, source, family=self.family))
-
-    def decider(self, answer: Lookup, source: int) -> ObservedRoute | Rule | None:
-        """Return the route or rule that decides a packet from `source`; None if no route matches it."""
-        return answer.route or self._decision(answer.destination, source).blocker
-
-    def candidates(self, answer: Lookup, source: int) -> list[Lookup]:
-        """Return the answer, and those that the kernel would give if a gateway fell silent, or spoke again.
-
-        Of IPv6 routes that are equal it takes one, and on a host it passes over a gateway that does not answer.
-        """
-        if self.family == IPV4:
-            return [answer]
-        now, decided = answer.route, self._decision(answer.destination, source).route
-        if decided and any(hop.gateway for hop in decided.hops) and not is_same(now, decided):
-            self.silent[decided] = None
-        else:
-            decided = None
-        equal = [
-            other
-            for route in (now, decided)
-            for other in (self._model.tables.bucket(key_of(route)) if route else ())
-            if is_same(route, other) and other.expires >= 0
-        ]
-        return [answer, *(Lookup(answer.destination, other) for other in equal if other != now)]
-
-    def faults(self, answers: Iterable[Answer], allowed: AllowedDevices) -> Iterator[Answer]:
-        """Yield what the kernel answers, or may answer, that is not fine."""
-        for answer, source in answers:
-            for one in self.candidates(answer, source):
-                if not allowed.answer_is_fine(one):
-                    yield one, source
-
-    @cached_property
-    def held(self) -> dict[str, list[int]]:
-        """The IPv6 addresses from which a program may send, by their device."""
-        return {
-            link.name: [
-                own.local
-                for own in link.addresses
-                if own.family == IPV6 and own.scope == 0 and own.usable and not own.deprecated
-            ]
-            for link in self.links()
-        }
-
-    def held_in_main(self, candidates: Collection[ObservedRoute]) -> list[ObservedRoute]:
-        """Return those in the main table: before the first rule, the kernel reports local ones as part of it, too."""
-        networks = {candidate.network for candidate in candidates}
-        held = {
-            (route.network, signature(route))
-            for route in self.routes
-            if route[0] in networks and route.table == MAIN_TABLE
-        }
-        return [candidate for candidate in candidates if (candidate.network, signature(candidate)) in held]
-
-
-def is_same(one: ObservedRoute | Rule | None, other: ObservedRoute) -> bool:
-    """Return True for a route, or for one of IPv6 that is equal: the kernel may take any of these."""
-    is_equal = isinstance(one, ObservedRoute) and other.family == IPV6 and _rank(one) == _rank(other)
-    return one == other or is_equal
-
-
-def _rank(route: ObservedRoute) -> tuple[object, ...]:
-    """Return what equal IPv6 routes have in common."""
-    return place(route), preference(route), route.kind

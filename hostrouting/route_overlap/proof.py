@@ -6,7 +6,7 @@ first answer. Both answers must be fine: the second one decides for a connected 
 from an unconnected socket.
 
 An address that an announced fabric may take is a finding, too: see `announced`. Packets that rules select by more than
-addresses are no findings: where they leave by a device that is not allowed, they get a note (see `parts.astray`).
+addresses are no findings: where they leave by a device that is not allowed, they get a note (see `policy.astray`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 import attrs
 
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
-from hostrouting.fib import UnknownDecisionError
 from hostrouting.findings import NodeFinding
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, format_address, format_ipv4
-from hostrouting.net.default_route import best_default_devs, default_route, default_routes, expected_exit, leads_out_by
-from hostrouting.net.routes import OUR_PROTOCOL, RA_PROTOCOL
-from hostrouting.route_overlap.parts import AllowedDevices, DecidedPart, Node, adjacent, astray, looked_up
+from hostrouting.net.default_route import best_default_devs, default_route, default_routes, expected_exit
+from hostrouting.net.routes import OUR_PROTOCOL
+from hostrouting.route_overlap.node import AllowedDevices, Node
+from hostrouting.route_overlap.parts import DecidedPart, adjacent, looked_up
 from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport, joined
 
 if TYPE_CHECKING:
@@ -79,8 +79,7 @@ def _prove(node: Node, cidrs: Sequence[str], allowed: AllowedDevices) -> Overlap
     looked = [*looked_up(node, cidrs, allowed=allowed if expected_devs else None)]
     bad = [_bad(parts, allowed, node) for parts in looked]
     carriers = allowed.carriers
-    exits = expected_devs or [dev for route in node.defaults for dev in route.devs]
-    has_way = leads_out_by(node.defaults, [dev for dev in expected_devs if allowed.leads_out(dev)])
+    exits = {hop.dev for route in node.defaults for hop in route.hops if not hop.dead}
     if any(bad):
         # Imported late: a node without findings does not need it.
         from hostrouting.route_overlap.suggest import suggestions
@@ -89,13 +88,20 @@ def _prove(node: Node, cidrs: Sequence[str], allowed: AllowedDevices) -> Overlap
     findings = [_findings(parts, allowed, node) for parts in bad]
     notes: list[NodeFinding] = []
     if expected_devs and any(rule.packets for rule in node.rules):
+        from hostrouting.route_overlap.policy import astray
+
         found = {one.part.first for parts in bad for one in parts}
         for packets, unknown, wrong in astray(node, cidrs, allowed, found):
             told = [*unknown, *(one.sentence() for one in _findings(wrong, allowed, node))]
             subject = packets or "packets that no rule selects by more than addresses"
             notes += [NodeFinding("policy-rule", subject, reason, "note") for reason in told]
+    deciding: tuple[ObservedRoute, ...] = ()
     if node.family == IPV6:
-        notes += _warnings(node, looked, allowed)
+        # Imported late: most nodes expect no IPv6.
+        from hostrouting.route_overlap.lasting import deciding_and_warnings
+
+        deciding, warnings = deciding_and_warnings(node, looked, allowed)
+        notes += warnings
     links = node.backend.links()
     return OverlapReport(
         fabric_devs=(
@@ -106,9 +112,11 @@ def _prove(node: Node, cidrs: Sequence[str], allowed: AllowedDevices) -> Overlap
         without_exit=() if expected_devs else (node.family,),
         carriers=carriers,
         notes=(*notes, *_notes(links, set(carriers).difference(expected_devs))),
-        deciding=tuple(dict.fromkeys(_deciding(node, looked))) if node.family == IPV6 else (),
-        lacks_default=() if leads_out_by(node.defaults, exits) else (node.family,),
-        dead_ends=tuple(dev for dev in expected_devs if dev in allowed.dead_ends and not has_way),
+        deciding=deciding,
+        lacks_default=() if exits.intersection(expected_devs or exits) else (node.family,),
+        dead_ends=()
+        if any(map(allowed.leads_out, exits))
+        else tuple(filter(allowed.dead_ends.__contains__, expected_devs)),
         absent_devs=tuple(dev for dev in expected_devs if dev not in {link.name for link in links}),
         cidrs=tuple(
             CidrReport(cidr=str(Prefix.parse(cidr).masked), findings=found, suggested_routes=tuple(mending))
@@ -127,52 +135,6 @@ def _notes(links: Sequence[Device], allowed: Container[str]) -> Iterator[NodeFin
         if link.name in allowed and trouble:
             reason = f"carries expected addresses, as it is allowed to, but {trouble}"
             yield NodeFinding("idle-device", link.name, reason, "note")
-
-
-def _deciding(node: Node, looked: Iterable[Iterable[Part]]) -> Iterator[ObservedRoute]:
-    """Yield the IPv6 routes that decide, and their equals, without those of the node itself."""
-    for parts in looked:
-        for part in parts:
-            for answer, source in part.answers:
-                routes = (one.route for one in node.candidates(answer, source))
-                yield from (route for route in routes if route and route.kind == "unicast")
-
-
-def _warnings(node: Node, looked: Sequence[Sequence[Part]], allowed: AllowedDevices) -> Iterator[NodeFinding]:
-    """Yield what is right with IPv6 only as long as something else stays as it is."""
-    best = best_default_devs(node.defaults)
-    for route in node.defaults:
-        is_better = set(best).issuperset(route.devs) or not allowed.expected
-        if route.protocol == RA_PROTOCOL and not is_better and allowed.refused(route):
-            reason = "decides as soon as the better gateway fails: end it at its owner, or give it a router preference"
-            yield NodeFinding("fallback-by-fabric", str(route), "is learned, and " + reason, "warning")
-    for route in node.silent:
-        reason = "its gateway does not answer, so the kernel passes over it for now: see the router, and the link to it"
-        yield NodeFinding("silent-gateway", str(route), reason, "warning")
-    yield from _foreign_sources(node, looked, allowed)
-
-
-def _foreign_sources(node: Node, looked: Iterable[Iterable[Part]], allowed: AllowedDevices) -> Iterator[NodeFinding]:
-    """Yield a warning for each source that the kernel chooses, though another device than that of the way has it.
-
-    A device by which nothing should leave is to get no address.
-    """
-    plain = [part.plain for parts in looked for part in parts if allowed.answer_is_fine(part.plain)]
-    held = {link.name: {own.local for own in link.addresses if own.family == node.family} for link in node.links()}
-    try:
-        chosen = node.lookup([answer.destination for answer in plain], resolve=True)
-    except UnknownDecisionError:
-        # A model does not know it.
-        return
-    told = {}
-    for answer in chosen:
-        route = answer.route
-        if route and route.kind == "unicast" and route.source and route.source not in held.get(route.dev or "", ()):
-            told[route.dev, route.source] = answer.destination
-    for (dev, source), address in told.items():
-        text, goal = (format_address(node.family, number) for number in (source, address))
-        reason = f"is not of {dev}, by which the node sends from it to {goal}: give {dev} an address of its own"
-        yield NodeFinding("foreign-source", text, reason, "warning")
 
 
 def _allowed(node: Node, patterns: Sequence[str], expected_devs: Sequence[str] | None) -> AllowedDevices:

@@ -11,7 +11,6 @@ import attrs
 from hostrouting.config import HostRoutingConfig, RouteOverlapConfig, StaticRoute, StaticRoutesConfig
 from hostrouting.net.addresses import FAMILY_NAMES, GIVERS, IPV4, IPV6, Address, Prefix, check_device_name, mask_of
 from hostrouting.net.routes import RA_PROTOCOL
-from hostrouting.route_overlap.learned import endings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -359,7 +358,11 @@ def _ways_out(report: OverlapReport) -> Iterator[str]:
 
 def _other_steps(report: OverlapReport) -> Iterator[str]:
     defaults = [one for one in report.deciding if one[1] == 0 and one.protocol == RA_PROTOCOL]
-    yield from endings(defaults, report.learned, report.wrong_devs)
+    if defaults:
+        # Imported late, as most nodes have none.
+        from hostrouting.route_overlap.learned import endings
+
+        yield from endings(defaults, report.learned, report.wrong_devs)
     kinds = {finding.kind for _, finding in report.findings}
     unknown = {*report.lacks_default, *report.without_exit}
     unmended = [cidr.cidr for cidr in report.cidrs if cidr.needs_another_route and cidr.family not in unknown]

@@ -19,17 +19,17 @@ import attrs
 from hostrouting.config.rules import destination
 from hostrouting.fib.model import Fib, source_by
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits
-from hostrouting.net.default_route import rank
 from hostrouting.net.routes import KERNEL_PROTOCOL, MAIN_TABLE, OUR_PROTOCOL, ObservedRoute
 from hostrouting.route_overlap.announced import is_present
-from hostrouting.route_overlap.parts import is_same
+from hostrouting.route_overlap.node import is_same
 from hostrouting.route_overlap.report import SuggestedRoute
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
     from hostrouting.net.links import Device
-    from hostrouting.route_overlap.parts import AllowedDevices, Answer, DecidedPart, Node
+    from hostrouting.route_overlap.node import AllowedDevices, Answer, Node
+    from hostrouting.route_overlap.parts import DecidedPart
 
 _MENDABLE_KINDS: Final = frozenset({"unicast", "blackhole", "unreachable", "prohibit"})
 
@@ -70,8 +70,7 @@ def suggestions(
 
 def _find_way(node: Node, allowed: AllowedDevices, links: Sequence[Device]) -> _Way | None:
     """Return the first next hop of a default route whose gateway is on the link of an expected device."""
-    defaults = sorted(node.defaults, key=rank)
-    hops = [(route.scope, hop) for route in defaults for hop in route.hops if allowed.leads_out(hop.dev)]
+    hops = [(route.scope, hop) for route in node.defaults for hop in route.hops if allowed.leads_out(hop.dev)]
     routes = list(node.routes)
     if node.family == IPV4 and any(hop.gateway and hop.gateway.family == IPV6 for _, hop in hops):
         routes += node.backend.routes(IPV6)

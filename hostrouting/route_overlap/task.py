@@ -18,7 +18,6 @@ from hostrouting.exceptions import HostFileError, RouteOverlapError
 from hostrouting.findings import NodeFinding
 from hostrouting.net.addresses import FAMILY_NAMES
 from hostrouting.route_overlap.fabric import POOL, Fabric, read_fabric
-from hostrouting.route_overlap.learned import learned_by_kernel, vanishing
 from hostrouting.route_overlap.proof import prove_egress
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK, MARKERS, TOLD, boot_part
 from phases import Change, DeadlineExceededError
@@ -172,10 +171,16 @@ def prove_now(config: HostRoutingConfig, fabric: Fabric, host: Host) -> OverlapR
     report = prove_config(config, fabric, host.routes)
     severity: Severity = "warning" if fabric.awaited and _has_infiniband(host) else "note"
     notes = tuple(NodeFinding("fabric", "routeOverlap", note, severity) for note in fabric.notes)
+    report = attrs.evolve(report, notes=(*notes, *report.notes))
+    if not report.deciding:
+        return report
+    # Imported late: most nodes expect no IPv6.
+    from hostrouting.route_overlap.learned import learned_by_kernel, vanishing
+
     learned = tuple(learned_by_kernel(host.files, report.deciding))
     # A default that is to end should not be told to stay.
     kept = [route for route in learned if route.dev not in report.wrong_devs]
-    return attrs.evolve(report, learned=learned, notes=(*notes, *vanishing(host.files, kept), *report.notes))
+    return attrs.evolve(report, learned=learned, notes=(*vanishing(host.files, kept), *report.notes))
 
 
 def prove_config(config: HostRoutingConfig, fabric: Fabric, routing: Routing) -> OverlapReport:

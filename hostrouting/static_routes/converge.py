@@ -46,13 +46,11 @@ _CONFLICTS: Final = frozenset({errno.EEXIST, errno.ESRCH, errno.ENOENT})
 _READINGS: Final = 24
 
 
-def foresee(host: Host, resolution: Resolution) -> tuple[list[Change], Reconciliation]:
+def foresee(host: Host, resolution: Resolution, observed: Routes) -> tuple[list[Change], Reconciliation]:
     """Return the changes of a convergence, once every missing value can be looked up, in words and as they are."""
-    wanted: list[Route | StaticRoute] = [*resolution.routes, *(route for route, _ in resolution.missing)]
-    observed, links = read(host.routes, wanted), host.routes.links()
     undecided = {route.place for route, _ in resolution.missing}
     outcome = reconcile(resolution.routes, observed, undecided=undecided)
-    return forecast(outcome, resolution.missing, links, observed), outcome
+    return forecast(outcome, resolution.missing, host.routes.links(), observed), outcome
 
 
 def converge(

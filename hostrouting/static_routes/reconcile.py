@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import attrs
 
-from hostrouting.fib.model import resting
 from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address
 from hostrouting.net.changes import RouteChange, is_deleted_by, is_merged
-from hostrouting.net.default_route import default_routes, expected_exit, rank
+from hostrouting.net.default_route import default_routes, expected_exit
 from hostrouting.net.routes import (
     FLAG_ONLINK,
     KERNEL_PROTOCOL,
@@ -35,6 +34,7 @@ from hostrouting.net.routes import (
     Place,
     Route,
     place,
+    resting,
 )
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
 
     Where no default route completes a route, ours that stands in its place stays if it has what the config names.
     """
-    defaults = sorted(default_routes(observed), key=rank)
+    defaults = default_routes(observed)
     hops = [(route.family, hop) for route in reversed(defaults) for hop in reversed(route.hops)]
     # The best comes last.
     alive = {family: hop.dev for family, hop in hops if not hop.dead}

@@ -5,22 +5,25 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import attrs
+
 from hostrouting.boot import RUNTIME_DIRECTORY, WAIT_SECONDS, Departure, PairTask, install_around
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
 from hostrouting.findings import is_refused
 from hostrouting.net.addresses import GIVERS
+from hostrouting.net.routes import place
 from hostrouting.static_routes.account import findings_of, read, with_routes
 from hostrouting.static_routes.converge import converge, foresee
 from hostrouting.static_routes.reconcile import resolve
 from hostrouting.static_routes.script import RUN_FILES, boot_part
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from hostrouting.config import StaticRoute
+    from hostrouting.config import StaticRoute, StaticRoutesConfig
     from hostrouting.findings import NodeFinding
     from hostrouting.host import Route, RouteChange
-    from hostrouting.static_routes.reconcile import Resolution
+    from hostrouting.static_routes.reconcile import Reconciliation, Resolution, Routes
     from phases import Change, Context
 
 
@@ -60,20 +63,25 @@ class ConfigureStaticRoutes(PairTask):
     def plan_act(self, ctx: Context) -> list[Change]:
         """Return the changes that `act` would make now."""
         ctx.check()
-        return foresee(self._host, self._resolution)[0] if self._host.is_live else []
+        return self._foreseen()[1] if self._host.is_live else []
 
     def findings(self, ctx: Context) -> list[NodeFinding]:
         """Return the findings of `check` about the live routes."""
         ctx.check()
-        changes, outcome = foresee(self._host, self._resolution)
+        _, changes, outcome = self._foreseen()
         return list(findings_of(changes, outcome.connected))
 
     def planned(self) -> tuple[list[RouteChange], list[Change]]:
         """Return the route changes of `act`, and those that are refused, or lack values that only a lease brings."""
-        resolution = self._resolution
-        changes, outcome = foresee(self._host, resolution)
+        resolution, changes, outcome = self._foreseen()
         lost = {str(route) for route, _ in resolution.missing}
         return outcome.changes, [each for each in changes if is_refused(each.detail) or each.subject in lost]
+
+    def accepted(self) -> StaticRoutesConfig:
+        """Return the routes of the config, but for those that the kernel would refuse for the routes of others."""
+        section = self._config.static_routes
+        refused = {place(change.after) for change in self._foreseen()[2].in_the_way if change.after}
+        return attrs.evolve(section, routes=tuple(route for route in section.routes if route.place not in refused))
 
     def undo_act(self, ctx: Context) -> None:
         """Remove our routes; those that they hid decide again."""
@@ -99,7 +107,7 @@ class ConfigureStaticRoutes(PairTask):
         until = ctx.clock.monotonic() + seconds
         told = False
         while True:
-            resolution = self._resolution
+            resolution = self._resolution(self._read)
             try:
                 self._converge(ctx, self._complete(resolution, seconds))
             except BackendError as error:
@@ -116,13 +124,21 @@ class ConfigureStaticRoutes(PairTask):
             # No longer: the rest of the caller's time is for other tasks.
             ctx.sleep(min(1, until - ctx.clock.monotonic()))
 
-    @property
-    def _resolution(self) -> Resolution:
-        """The routes of the config, completed from the present default routes as far as possible."""
+    def _read(self) -> Routes:
+        return read(self._host.routes, self._config.static_routes.routes)
+
+    def _resolution(self, reading: Callable[[], Routes]) -> Resolution:
+        """Return the routes of the config, completed from the present default routes as far as possible."""
         routes = self._config.static_routes.routes
         # If all have device and gateway there is nothing to look up; most nodes have many more routes than these.
         is_whole = all(route.dev and route.gateway for route in routes)
-        return _resolved(routes) if is_whole else resolve(routes, read(self._host.routes, routes))
+        return _resolved(routes) if is_whole else resolve(routes, reading())
+
+    def _foreseen(self) -> tuple[Resolution, list[Change], Reconciliation]:
+        """Return the routes of the config and the changes that they need, by one reading."""
+        observed = self._read()
+        resolution = self._resolution(lambda: observed)
+        return resolution, *foresee(self._host, resolution, observed)
 
     def _complete(self, resolution: Resolution, seconds: float) -> tuple[Route, ...]:
         if not resolution.missing:

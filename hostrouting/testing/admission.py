@@ -6,13 +6,22 @@ import errno
 import struct
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.fib.model import Decision, resting
+from hostrouting.fib.model import Decision
 from hostrouting.fib.rules import Packet
 from hostrouting.fib.tables import inserted, key_of
 from hostrouting.host.netlink.frames import attribute, attributes
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.changes import is_deleted_by
-from hostrouting.net.routes import DEVICELESS_KINDS, LOCAL_TABLE, MAIN_TABLE, SCOPE_HOST, SCOPE_LINK, NextHop, signature
+from hostrouting.net.routes import (
+    DEVICELESS_KINDS,
+    LOCAL_TABLE,
+    MAIN_TABLE,
+    SCOPE_HOST,
+    SCOPE_LINK,
+    NextHop,
+    resting,
+    signature,
+)
 from hostrouting.net.rules import Rule
 from hostrouting.testing import ipv6
 from hostrouting.testing.consequences import together, with_bucket, with_state

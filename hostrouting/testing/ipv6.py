@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Any, Final
 
-from hostrouting.fib.model import resting
 from hostrouting.fib.tables import inserted, key_of
 from hostrouting.net.addresses import IPV6, mask_of
 from hostrouting.net.changes import may_merge
@@ -21,6 +20,7 @@ from hostrouting.net.routes import (
     SCOPE_HOST,
     ObservedRoute,
     place,
+    resting,
 )
 from hostrouting.testing.consequences import mapped, together, with_bucket, with_device
 from hostrouting.testing.faults import Refused

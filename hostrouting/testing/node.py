@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from hostrouting.exceptions import BackendError
-from hostrouting.fib.model import resting
 from hostrouting.net.addresses import IPV4, IPV6
-from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE, Route
+from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE, Route, resting
 from phases import CommandFailedError, Context, run_command
 
 if TYPE_CHECKING:

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 import attrs
 
 from hostrouting.exceptions import BackendError
-from hostrouting.fib.model import resting
 from hostrouting.net.addresses import IPV4, IPV6
-from hostrouting.net.routes import OUR_PROTOCOL, place
+from hostrouting.net.routes import OUR_PROTOCOL, place, resting
 from hostrouting.static_routes.reconcile import held_in
 
 if TYPE_CHECKING:

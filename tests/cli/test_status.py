@@ -98,6 +98,14 @@ def test_a_node_that_is_right(on_stdin: Callable[..., Result]) -> None:
     ]
 
 
+def test_routes_of_both_families_are_left(host: FakeHost) -> None:
+    """Without a config, `status` counts the routes of IPv6 that an earlier one has left, too."""
+    for network, gateway in ("172.16.8.0/22", "10.224.0.1"), ("fd00:9::/64", "fe80::1"):
+        host.routes.add_route(network, gateway=gateway, dev="eth0", metric=1, protocol=OUR_PROTOCOL)
+    told = run_here("status")
+    assert "has left 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142 metric 1 and 1 more" in told.stderr
+
+
 @pytest.mark.parametrize(
     ("trouble", "status", "sentence"),
     [

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.kernel import needs_kernel
-from support.routers import ROUTER, SECOND_ROUTER, RouteInformation, WiredNode
+from support.routers import ROUTER, SECOND_ROUTER, Prefix, RouteInformation, WiredNode
 
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import RouteRejectedError
@@ -129,6 +129,17 @@ def test_a_gateway_of_ipv6_mends_ipv4(node: WiredNode) -> None:
     assert "allow these devices" in report.allowance
 
 
+def test_equal_defaults_are_explained_together(node: WiredNode) -> None:
+    """The kernel may take each of them, so `explain` names the devices and routes of all, and of no worse one."""
+    with node.router("e0") as first, node.router("e1") as second, node.router("e2") as third:
+        first.advertise()
+        second.advertise()
+        third.advertise(preference="low")
+    [explanation] = explain(NetlinkBackend(netns=node.name), ["fd00:5::1"])
+    [part] = explanation.parts
+    assert (part.by, str(part.route).count(f"default via {ROUTER} dev e")) == ("e0+e1", 2)
+
+
 def test_both_families_are_one_report(node: WiredNode) -> None:
     """Findings, verdict and CIDRs are in the order of the question."""
     cidrs = ("fd00:6::/48", "10.9.0.0/16", CIDR, "10.8.0.0/16")
@@ -172,10 +183,17 @@ def test_a_foreign_source_is_told(node: WiredNode) -> None:
 
 
 def test_what_the_kernel_learned_will_vanish(node: WiredNode, tmp_path: Path) -> None:
-    """Only routes of advertisements that the kernel itself follows have its mark; forwarding deletes them."""
+    """Only routes of advertisements that the kernel itself follows have its mark; forwarding ends them.
+
+    Defaults are deleted, others expire, since no advertisement is taken any more; one that never expires stays. The
+    network of the source is among them.
+    """
     node.switch(e0__accept_ra_rt_info_max_plen=64)
     with node.router("e0") as router:
-        router.advertise(options=[RouteInformation("fd00:5::/64")])
+        endless = RouteInformation("fd00:5:0:2::/64", lifetime=0xFFFFFFFF)
+        router.advertise(options=[RouteInformation("fd00:5::/64"), endless, Prefix("2001:db8:7::/64")])
+    node.ip("-6", "address", "del", "2001:db8:1::1/64", "dev", "e0")
+    node.wait_for_addresses()
     report = proven(node, IPV4_WAY, f"-6 route add fd00:5:0:1::/64 via {ROUTER} dev e0 proto ra metric 9")
     for path in "/proc/net/ipv6_route", "/proc/sys/net/ipv6/conf/e0/accept_ra":
         (tmp_path / path[1:]).parent.mkdir(parents=True)
@@ -183,10 +201,13 @@ def test_what_the_kernel_learned_will_vanish(node: WiredNode, tmp_path: Path) ->
     files = RootedFiles(str(tmp_path))
     learned = learned_by_kernel(files, report.deciding)
     assert sorted(str(route) for route in learned) == [
+        "2001:db8:7::/64 dev e0 proto kernel metric 256",
         f"default via {ROUTER} dev e0 proto ra metric 1024",
+        f"fd00:5:0:2::/64 via {ROUTER} dev e0 proto ra metric 1024",
         f"fd00:5::/64 via {ROUTER} dev e0 proto ra metric 1024",
     ]
     told = [*vanishing(files, learned)]
+    assert {one.subject for one in told} == {str(route) for route in learned if not route.network & 2 << 64}
     assert {(one.kind, one.severity) for one in told} == {("will-vanish", "warning")}
     assert all("net.ipv6.conf.e0.accept_ra=2" in one.reason for one in told)
     (tmp_path / path[1:]).write_text("2\n")

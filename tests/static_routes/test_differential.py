@@ -20,7 +20,6 @@ from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejecte
 from hostrouting.host import Host, ObservedRoute
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import IPV6
-from hostrouting.net.changes import is_merged
 from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.testing import FakeHost, KernelNode

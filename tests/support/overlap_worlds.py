@@ -19,7 +19,8 @@ from hostrouting.net.addresses import Address, netmask, parse_cidr, parse_ipv4
 from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, NextHop, Route
 from hostrouting.net.rules import Rule
 from hostrouting.route_overlap import OverlapReport, render_script
-from hostrouting.route_overlap.parts import Node, Part, looked_up
+from hostrouting.route_overlap.node import Node
+from hostrouting.route_overlap.parts import Part, looked_up
 from hostrouting.testing import KernelNode, MemoryBackend
 
 #: Small enough to ask about every address, in the places where the small world's routes, rules and addresses meet.

@@ -16,7 +16,6 @@ from support.small_world import packets, places, selecting_rules
 
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
 from hostrouting.fib import Packet
-from hostrouting.fib.model import resting
 from hostrouting.fib.tables import Bucket, key_of
 from hostrouting.host import NetworkEvents
 from hostrouting.host.netlink import NetlinkBackend
@@ -24,7 +23,7 @@ from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.net.addresses import IPV4, IPV6, format_address, format_ipv4, mask_of
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.events import AddressEvent, DeviceEvent, NetworkEvent, RouteEvent, RuleEvent
-from hostrouting.net.routes import LOCAL_TABLE, Lookup, ObservedRoute, Place, Route, place
+from hostrouting.net.routes import LOCAL_TABLE, Lookup, ObservedRoute, Place, Route, place, resting
 from hostrouting.net.rules import Rule
 from hostrouting.testing import KernelNode, MemoryBackend
 from hostrouting.testing.consequences import together, with_bucket, with_device

@@ -15,10 +15,9 @@ from support.watched_nodes import Running, kernel_host, running
 
 from hostrouting import HostRoutingConfig
 from hostrouting.exceptions import BackendError
-from hostrouting.fib.model import resting
 from hostrouting.host import IPV6, OUR_PROTOCOL, RouteEvent
 from hostrouting.net.addresses import Address
-from hostrouting.net.routes import Route, place
+from hostrouting.net.routes import Route, place, resting
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.watch.known import KnownRoutes

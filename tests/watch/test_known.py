@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostrouting.exceptions import BackendError
-from hostrouting.fib.model import resting
 from hostrouting.host import OUR_PROTOCOL, Listener, ObservedRoute, Route, RouteChange, RouteEvent
 from hostrouting.net.addresses import IPV4, IPV6, Address
-from hostrouting.net.routes import Place, place
+from hostrouting.net.routes import Place, place, resting
 from hostrouting.testing import MemoryBackend
 from hostrouting.watch.known import KnownRoutes, NearRoutes, WholeRoutes
 from phases import Context

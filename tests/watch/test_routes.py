@@ -19,7 +19,6 @@ from support.kept_routes import (
     standing,
 )
 
-from hostrouting.fib.model import resting
 from hostrouting.host import (
     OUR_PROTOCOL,
     AddressEvent,
@@ -32,7 +31,7 @@ from hostrouting.host import (
 )
 from hostrouting.net.addresses import Address
 from hostrouting.net.links import Device, DeviceAddress
-from hostrouting.net.routes import place
+from hostrouting.net.routes import place, resting
 from hostrouting.testing import MemoryBackend
 from phases import Context
 from phases.testing import ManualClock

@@ -11,8 +11,8 @@ from support.kept_routes import CountedNode, Kept, standing
 from support.needs import needs
 from support.watched_nodes import CONFIG, OURS, Watched, arrange, kernel_host, watching
 
-from hostrouting.fib.model import resting
 from hostrouting.host import NetworkEvent, Route, RouteEvent
+from hostrouting.net.routes import resting
 from hostrouting.testing import KernelNode
 from phases import Context
 

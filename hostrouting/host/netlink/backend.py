@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.collector import collector_paused
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import device_codec, rule_codec
-from hostrouting.host.netlink.batches import commit_routes
 from hostrouting.host.netlink.commit import AnswersLostError, AnyRoute, Transport, missing_after
 from hostrouting.host.netlink.conversation import BATCH, Adapter
 from hostrouting.host.netlink.frames import UNREADABLE
@@ -113,6 +112,9 @@ class NetlinkBackend(Adapter):
         standing: Sequence[ObservedRoute] | None = None,
     ) -> None:
         """Make all the changes, in their order, or none of them."""
+        # Imported late: most commands only read.
+        from hostrouting.host.netlink.batches import commit_routes
+
         with self._open() as kernel, collector_paused():
             indexes = kernel.indexes()
             transport = _KernelTransport(kernel, indexes, families_of(changes))

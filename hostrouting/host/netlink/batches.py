@@ -10,12 +10,11 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from hostrouting.exceptions import LinkNotFoundError
-from hostrouting.fib.model import resting
 from hostrouting.fib.tables import Tables, inserted, key_of
 from hostrouting.host.netlink.commit import Batch, Failure, identity, slot
 from hostrouting.net.changes import is_deleted_by, is_merged
 from hostrouting.net.links import Neighbour, is_as_shown
-from hostrouting.net.routes import ObservedRoute
+from hostrouting.net.routes import ObservedRoute, resting
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence

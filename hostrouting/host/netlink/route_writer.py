@@ -14,7 +14,6 @@ from functools import cache
 from socket import htonl
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.fib.model import resting
 from hostrouting.host.netlink.conversation import BATCH
 from hostrouting.host.netlink.frames import CHANGE_FLAGS, HEADER_LENGTH, REQUEST, Request, attribute, message, word
 from hostrouting.host.netlink.route_codec import (
@@ -31,7 +30,7 @@ from hostrouting.host.netlink.route_codec import (
     rtmsg,
 )
 from hostrouting.net.addresses import IPV4, IPV6, address_bits
-from hostrouting.net.routes import signature
+from hostrouting.net.routes import resting, signature
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

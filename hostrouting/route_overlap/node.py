@@ -1,0 +1,214 @@
+"""A node as the proof sees it: its routes and rules of one family, their answers, and which devices are right."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
+
+from hostrouting.net.addresses import IPV4, IPV6, Prefix
+from hostrouting.net.default_route import default_routes
+from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE, Lookup, ObservedRoute, place, preference, signature
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+
+    from hostrouting.fib.model import Decision, Fib
+    from hostrouting.host.ports import Routing
+    from hostrouting.net.links import Device
+    from hostrouting.net.rules import Rule
+    from hostrouting.route_overlap.announced import Announced
+    from hostrouting.route_overlap.fabric import Fabric
+
+#: An answer of the kernel, and the source that the packet has already; 0 for none.
+Answer: TypeAlias = "tuple[Lookup, int]"
+
+
+class AllowedDevices(dict["str | None", bool]):
+    """The devices that may carry expected traffic: expected ones and those that match a pattern; a dict for speed.
+
+    It has the devices about which it was asked. An expected device without carrier may not carry traffic.
+    """
+
+    def __init__(
+        self, expected: Sequence[str], patterns: Iterable[str], *, without_carrier: Collection[str] = ()
+    ) -> None:
+        # A route with several next hops has no device: its next hops need a closer look.
+        super().__init__({None: False})
+        #: The devices by which expected traffic should leave.
+        self.expected: Sequence[str] = expected
+        self._patterns = tuple(patterns)
+        self.dead_ends: frozenset[str] = frozenset(expected).intersection(without_carrier)
+
+    def __missing__(self, dev: str) -> bool:
+        from fnmatch import fnmatchcase
+
+        if dev in self.expected:
+            self[dev] = self.leads_out(dev)
+            return self[dev]
+        # Byte for byte, as bash does in the C locale. No device has a slash in its name: that of an announced one which
+        # is not there yet is unknown.
+        name = dev.encode(errors="surrogateescape").decode("latin-1")
+        self[dev] = "/" not in dev and any(fnmatchcase(name, pattern) for pattern in self._patterns)
+        return self[dev]
+
+    def may_carry(self, dev: str) -> bool:
+        """Return True for a device that is allowed, or will be when it has a carrier, as one of a fabric may get it."""
+        return self[dev] or dev in self.expected
+
+    def leads_out(self, dev: str) -> bool:
+        """Return True for an expected device with a carrier."""
+        return dev in self.expected and dev not in self.dead_ends
+
+    def refused(self, route: ObservedRoute) -> tuple[str, ...]:
+        """Return the devices of a route that are not allowed, without dead ends to which the kernel sends nothing."""
+        passed_over = self.dead_ends.intersection(hop.dev for hop in route.hops if hop.dead)
+        return tuple(dev for dev in route.devs if not self[dev] and dev not in passed_over)
+
+    @property
+    def carriers(self) -> tuple[str, ...]:
+        """The allowed devices about which it was asked: the expected ones, then the others by name."""
+        asked = [dev for dev, is_fine in self.items() if dev and is_fine]
+        return (*(dev for dev in self.expected if dev in asked), *sorted(set(asked).difference(self.expected)))
+
+    def answer_is_fine(self, answer: Lookup) -> bool:
+        """Return True if every next hop is allowed; the node reaches its own addresses without a carrier."""
+        route = answer.route
+        if route is None or not route.devs:
+            return False
+        refused = self.refused(route)
+        return self.dead_ends.issuperset(refused) if route.kind == "local" else not refused
+
+
+class Node:
+    """A snapshot of the routes and rules of a node, of one family, and the backend that answers its lookups."""
+
+    def __init__(self, backend: Routing, family: int = IPV4) -> None:
+        self.backend = backend
+        self.family = family
+        self.announced: Announced | None = None
+        self.routes: list[ObservedRoute] = backend.routes(family)
+        self.rules: list[Rule] = backend.rules(family)
+        #: The IPv6 routes that the kernel passed over; see `candidates`.
+        self.silent: dict[ObservedRoute, None] = {}
+        #: True if an answer may depend on the source.
+        self.by_source: bool = any(rule.source[1] for rule in self.rules) or (
+            family == IPV6 and any(route.from_prefix for route in self.routes)
+        )
+
+    def lookup(
+        self, destinations: Sequence[int], *, sources: Sequence[int | None] | None = None, resolve: bool = False
+    ) -> list[Lookup]:
+        """See `Routing.lookup`."""
+        return self.backend.lookup(destinations, sources=sources, resolve=resolve, family=self.family)
+
+    def expect(self, fabric: Fabric) -> None:
+        """Take the routes of an announced fabric as those of the node, too."""
+        # Imported late: most nodes have no announced fabric.
+        from hostrouting.route_overlap.announced import Announced
+
+        self.announced = Announced(self.backend.links(), self.routes, self.rules, fabric)
+        self.routes += self.announced.routes
+
+    def links(self) -> list[Device]:
+        """Return the devices as they will be under the announced fabric."""
+        return self.announced.links() if self.announced else self.backend.links()
+
+    @cached_property
+    def defaults(self) -> list[ObservedRoute]:
+        """The default routes by which packets may leave; see `default_routes`."""
+        return default_routes(self.routes)
+
+    @cached_property
+    def _model(self) -> Fib:
+        """The routes and rules, to know what decides where the kernel does not say it: its answer may be an errno.
+
+        No table that the kernel tries before the refusing one has a route that forwards the packet, so for IPv4 the
+        refusing routes are enough.
+        """
+        # Imported late: a node of IPv4 that is right needs no model.
+        from hostrouting.fib.model import Fib
+
+        if self.family == IPV6:
+            return Fib.of((), self.routes, self.rules)
+        # By position, which is faster than by name: this line reads every route of a full table.
+        return Fib.of((), (route for route in self.routes if route[7] in DEVICELESS_KINDS), self.rules)
+
+    def _decision(self, destination: int, source: int) -> Decision:
+        from hostrouting.fib.rules import Packet
+
+        return self._model.decide(Packet(destination, source, family=self.family))
+
+    def decider(self, answer: Lookup, source: int) -> ObservedRoute | Rule | None:
+        """Return the route or rule that decides a packet from `source`; None if no route matches it."""
+        return answer.route or self._decision(answer.destination, source).blocker
+
+    def candidates(self, answer: Lookup, source: int) -> list[Lookup]:
+        """Return the answer, and those that the kernel would give if a gateway fell silent, or spoke again.
+
+        Of IPv6 routes that are equal it takes one, and on a host it passes over a gateway that does not answer.
+        """
+        if self.family == IPV4:
+            return [answer]
+        from hostrouting.fib.tables import key_of
+
+        now, decided = answer.route, self._decision(answer.destination, source).route
+        if decided and any(hop.gateway for hop in decided.hops) and not is_same(now, decided):
+            self.silent[decided] = None
+        else:
+            decided = None
+        equal = [
+            other
+            for route in (now, decided)
+            for other in (self._model.tables.bucket(key_of(route)) if route else ())
+            if is_same(route, other) and other.expires >= 0
+        ]
+        return [answer, *(Lookup(answer.destination, other) for other in equal if other != now)]
+
+    def faults(self, answers: Iterable[Answer], allowed: AllowedDevices) -> Iterator[Answer]:
+        """Yield what the kernel answers, or may answer, that is not fine."""
+        for answer, source in answers:
+            for one in self.candidates(answer, source):
+                if not allowed.answer_is_fine(one):
+                    yield one, source
+
+    @cached_property
+    def held(self) -> dict[str, list[int]]:
+        """The IPv6 addresses from which a program may send, by their device."""
+        return {
+            link.name: [
+                own.local
+                for own in link.addresses
+                if own.family == IPV6 and own.scope == 0 and own.usable and not own.deprecated
+            ]
+            for link in self.links()
+        }
+
+    def networks_of(self, sources: Container[tuple[str, int]]) -> Iterator[ObservedRoute]:
+        """Yield the connected networks of these IPv6 addresses, each given after its device."""
+        for link in self.links():
+            for own in link.addresses:
+                if (link.name, own.local) in sources:
+                    network = Prefix(IPV6, own.peer, own.prefix_length).masked
+                    bucket = self._model.tables.bucket((IPV6, MAIN_TABLE, *network[1:]))
+                    yield from (route for route in bucket if link.name in route.devs)
+
+    def held_in_main(self, candidates: Collection[ObservedRoute]) -> list[ObservedRoute]:
+        """Return those in the main table: before the first rule, the kernel reports local ones as part of it, too."""
+        networks = {candidate.network for candidate in candidates}
+        held = {
+            (route.network, signature(route))
+            for route in self.routes
+            if route[0] in networks and route.table == MAIN_TABLE
+        }
+        return [candidate for candidate in candidates if (candidate.network, signature(candidate)) in held]
+
+
+def is_same(one: ObservedRoute | Rule | None, other: ObservedRoute) -> bool:
+    """Return True for a route, or for one of IPv6 that is equal: the kernel may take any of these."""
+    is_equal = isinstance(one, ObservedRoute) and other.family == IPV6 and _rank(one) == _rank(other)
+    return one == other or is_equal
+
+
+def _rank(route: ObservedRoute) -> tuple[object, ...]:
+    """Return what equal IPv6 routes have in common."""
+    return place(route), preference(route), route.kind
