@@ -79,7 +79,7 @@ class PairTask(NodeTask, ABC):
         super().__init__(config, host=host, logger=logger)
         routes, cidrs = config.static_routes.routes, config.route_overlap.cidrs
         ipv6 = [text for text in (*(route.destination for route in routes), *cidrs) if ":" in text]
-        if ipv6 and IPV6 not in self._host.routes.families:
+        if ipv6 and self._host.is_live and IPV6 not in self._host.routes.families:
             backend = type(self._host.routes).__name__
             step = f"use another one, or remove {', '.join(ipv6)} from the config"
             raise BackendError(f"the backend {backend} knows no IPv6: see its 'families'; {step}")
