@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 from support.ebtables_backends import BACKENDS
-from support.stale_cni_nodes import LIVE, SOON, World
+from support.stale_cni_nodes import LIVE, SHORT, World
 
 
 @pytest.fixture(params=BACKENDS)
 def world(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    # Readings follow each other fast.
-    monkeypatch.setattr("hostrouting.stale_cni.task.SECONDS_BETWEEN_READINGS", SOON)
+    for name, value in SHORT.items():
+        monkeypatch.setattr(f"hostrouting.{name}", value)
     (tmp_path / "proc/sys/kernel/random").mkdir(parents=True)
     (tmp_path / "proc/sys/kernel/random/boot_id").write_text("boot-1\n")
     (tmp_path / "var/lib").mkdir(parents=True)

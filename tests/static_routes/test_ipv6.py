@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from random import Random
 from typing import cast
 
@@ -202,6 +203,13 @@ def test_a_backend_that_knows_ipv4_alone() -> None:
     with pytest.raises(BackendError, match=r"the backend Old knows no IPv6.*remove fd00:9::/48 from the config"):
         task(FakeHost(Old()), ROUTE)
     apply(FakeHost(Old()))
+
+
+def test_an_image_knows_both(tmp_path: Path) -> None:
+    """A config with IPv6 is installed where there is no backend to ask which families it knows."""
+    host = Host.offline(tmp_path)
+    task(host, ROUTE).do(Context())
+    assert PLACE.encode() in (host.files.read("/etc/aks-flex-node/static-routes.sh") or b"")
 
 
 # --- histories

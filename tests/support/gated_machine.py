@@ -124,6 +124,7 @@ class GatedMachine(SystemdBox):
         arrange: Callable[[Host], object] | None = None,
         prepare: str = "",
         overlap: bool = False,
+        tree: Path = BOX_ROOT,
     ) -> None:
         image = folder / "image"
         write_machines(image)
@@ -131,7 +132,7 @@ class GatedMachine(SystemdBox):
             Boot(Host.offline(image), gates=GATES).install(Context(timeout=300), unit)
         if arrange is not None:
             arrange(Host.offline(image))
-        super().__init__(image=image, prepare=("touch /etc/overlap\n" if overlap else "") + prepare)
+        super().__init__(image=image, prepare=("touch /etc/overlap\n" if overlap else "") + prepare, tree=tree)
 
     def __enter__(self: Machine) -> Machine:
         super().__enter__()

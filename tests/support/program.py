@@ -51,8 +51,11 @@ def copy_program(image: Path) -> None:
     shutil.copy2(SCRIPT, target)
 
 
-def install_command(image: Path, *, python: Path = PYTHON) -> None:
-    """Give an image the command: the copy of the tested code, or the program of the package that its tree has."""
+def install_command(image: Path, *, python: Path = PYTHON) -> Path:
+    """Give an image the command: the copy of the tested code, or the program of the package that its tree has.
+
+    Return where it is in the machine.
+    """
     path, text = _COMMAND, _COMMAND_TEXT.replace("@PYTHON@", str(python)).encode()
     if _IS_THIS_SYSTEM:
         copy_program(image)
@@ -64,3 +67,4 @@ def install_command(image: Path, *, python: Path = PYTHON) -> None:
     command.parent.mkdir(parents=True, exist_ok=True)
     command.write_bytes(text)
     command.chmod(0o755)
+    return path

@@ -31,6 +31,13 @@ REUSED, DEAD_MAC = "10.240.0.9", "aa:bb:cc:00:00:09"
 DEAD6 = "fd00:10:240::9"
 PORT = 7
 SOON = 0.2
+#: Waits of the product, shorter: readings follow each other fast, and the pods of a test answer at once.
+SHORT = {
+    "stale_cni.task.SECONDS_BETWEEN_READINGS": SOON,
+    "host.netlink.probes._PATIENCE": (0.1, 0.4),
+    "watch.stale_objects._SECONDS_BETWEEN_LOOKS": SOON,
+    "watch.stale_objects._SECONDS_BETWEEN_SIGNS": SOON,
+}
 ARRANGEMENT = (
     *NODE_RULES[1:],
     arp_reply(REUSED, DEAD_MAC),

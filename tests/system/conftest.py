@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from support.advertised_machines import tree_with_network_manager
 
 #: File and test; of test_matrix.py some rows are slow all the same.
 STORIES: Final = frozenset(
@@ -52,3 +53,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _name(item: pytest.Item) -> str:
     return f"{item.path.name}::{getattr(item, 'originalname', item.name)}"
+
+
+@pytest.fixture(scope="session")
+def with_network_manager(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a tree with NetworkManager."""
+    return tree_with_network_manager(tmp_path_factory.mktemp("other"))

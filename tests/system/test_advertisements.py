@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from support.advertised_machines import DEVICES, NETWORK_MANAGER, NETWORKD, Default, Routers
+from support.advertised_machines import DEVICES, NETWORK_MANAGER, NETWORKD, Default, Routers, defaults_of
 from support.ipv6_events import IPV6_ROUTE_EVENTS, kinds_of_events
-from support.needs import require
 from support.patience import wait_until
 from support.routers import Prefix
-from support.systemd_box import BOX_ROOT, SystemdBox, require_systemd_box
-from support.trees import make_tree
+from support.systemd_box import SystemdBox, require_systemd_box
 
 from hostrouting.host.netlink.conversation import in_namespace, open_here
 
@@ -26,8 +24,6 @@ networkctl reload
 networkctl reconfigure rdma0
 """
 NEVER_DEFAULT: Final = "nmcli connection modify rdma0 ipv6.never-default yes; nmcli device reapply rdma0"
-#: Of a tree with NetworkManager; libpam-systemd is what its polkit needs.
-_PACKAGES: Final = ("systemd", "systemd-sysv", "dbus", "iproute2", "procps", "libpam-systemd", "network-manager")
 
 
 @pytest.fixture(autouse=True)
@@ -39,14 +35,6 @@ def _possible() -> None:
 def networkd() -> Iterator[Routers]:
     with SystemdBox(prepare=NETWORKD) as machine, Routers(machine) as routers:
         yield routers
-
-
-def defaults_of(version: int, preference: str) -> list[Default]:
-    """Return what networkd makes of an advertisement on eth0, and one with this preference on rdma0."""
-    if version < 257:
-        return [(["eth0", "rdma0"], 1024)]
-    metric = {"high": 512, "medium": 1024, "low": 2048}[preference]
-    return sorted([(["eth0"], 1024), (["rdma0"], metric)], key=lambda one: one[1])
 
 
 def renewed_in_silence(routers: Routers, wanted: list[Default], renewed: int) -> None:
@@ -67,7 +55,7 @@ def test_two_links(preference: str) -> None:
     """
     with networkd() as routers:
         machine = routers.machine
-        routers.advertise_until(defaults_of(machine.version, preference), preference=preference)
+        routers.advertise_until(defaults_of("networkd", machine.version, preference), preference=preference)
         assert {route["protocol"] for route in routers.shown()} == {"ra"}
         assert not routers.are_learned_by_the_kernel()
         assert all("nhid" in route for route in routers.shown()) == (machine.version >= 257)
@@ -78,7 +66,7 @@ def test_two_links(preference: str) -> None:
 def test_forwarding_takes_none_away() -> None:
     """They stay when a CNI switches forwarding on, and are renewed."""
     with networkd() as routers:
-        wanted = defaults_of(routers.machine.version, "medium")
+        wanted = defaults_of("networkd", routers.machine.version, "medium")
         routers.advertise_until(wanted, lifetime=100)
         routers.machine.run("sysctl", "-qw", "net.ipv6.conf.all.forwarding=1")
         assert routers.defaults() == wanted
@@ -89,7 +77,7 @@ def test_forwarding_takes_none_away() -> None:
 def test_a_renewal_is_silent() -> None:
     """To the kernel the same route is another time of expiry, which it announces to nobody."""
     with networkd() as routers:
-        wanted = defaults_of(routers.machine.version, "medium")
+        wanted = defaults_of("networkd", routers.machine.version, "medium")
         routers.advertise_until(wanted, lifetime=1000)
         renewed_in_silence(routers, wanted, 1800)
 
@@ -97,7 +85,7 @@ def test_a_renewal_is_silent() -> None:
 def test_expiry() -> None:
     """A router that says no more loses its route, and so does one that takes it back."""
     with networkd() as routers:
-        wanted = defaults_of(routers.machine.version, "medium")
+        wanted = defaults_of("networkd", routers.machine.version, "medium")
         routers.advertise_until(wanted, lifetime=3)
         routers.until_there_are([])
         routers.advertise_until(wanted)
@@ -113,7 +101,7 @@ def test_the_advice_ends_the_default_by_the_fabric(options: list[Prefix]) -> Non
     """
     with networkd() as routers:
         machine = routers.machine
-        routers.advertise_until(defaults_of(machine.version, "high"), preference="high", options=options)
+        routers.advertise_until(defaults_of("networkd", machine.version, "high"), preference="high", options=options)
         cursor = machine.cursor()
         machine.run("bash", "-ec", NO_GATEWAY)
         routers.until_there_are([(["eth0"], 1024)])
@@ -129,15 +117,6 @@ def test_the_advice_ends_the_default_by_the_fabric(options: list[Prefix]) -> Non
         assert routers.defaults() == [(["eth0"], 1024)]
         state = machine.run("networkctl", "--no-legend", "list", "rdma0").stdout.split()[-1]
         assert state == ("configured" if machine.version < 257 or options else "configuring")
-
-
-@pytest.fixture(scope="module")
-def with_network_manager(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a tree with NetworkManager: that of the machines, if it is there, or a fresh one of Debian 12."""
-    if (BOX_ROOT / "usr/sbin/NetworkManager").exists():
-        return BOX_ROOT
-    require("debootstrap")
-    return make_tree("bookworm", tmp_path_factory.mktemp("other") / "bookworm", *_PACKAGES)
 
 
 @pytest.mark.soak
@@ -159,12 +138,7 @@ class TestNetworkManager:
 
     def activate(self, routers: Routers, **settings: object) -> None:
         """Let the first router advertise itself before the second one."""
-
-        def is_told() -> bool:
-            routers.by_device["eth0"].advertise(options=[Prefix("fd01::/64")])
-            return routers.defaults() == [(["eth0"], 100)]
-
-        wait_until(is_told, "the first default route")
+        routers.advertise_until([(["eth0"], 100)], "eth0")
         routers.advertise_until([(["eth0"], 100), (["rdma0"], 101)], **settings)
 
     def test_forwarding_renewal_and_loss(self, routers: Routers) -> None:

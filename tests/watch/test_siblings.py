@@ -11,7 +11,7 @@ import attrs
 import pytest
 from support.needs import needs
 from support.probe_nodes import made_host
-from support.stale_cni_nodes import LIVE, REUSED, SOON, World, add_link
+from support.stale_cni_nodes import LIVE, REUSED, SHORT, SOON, World, add_link
 from support.stale_cni_sweeps import CONFLIST
 from support.stale_cni_worlds import POD_CIDRS, arp_reply, config_of, dnat
 from support.watched_nodes import SECONDS, running
@@ -210,7 +210,8 @@ class TestStory:
 
     @pytest.fixture
     def world(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Story]:
-        monkeypatch.setattr("hostrouting.stale_cni.task.SECONDS_BETWEEN_READINGS", SOON)
+        for name, value in SHORT.items():
+            monkeypatch.setattr(f"hostrouting.{name}", value)
         for folder in "proc/sys/kernel/random", "var/lib", "etc/cni/net.d":
             (tmp_path / folder).mkdir(parents=True)
         (tmp_path / "proc/sys/kernel/random/boot_id").write_text("boot-1\n")

@@ -1,0 +1,174 @@
+"""A dual-stack node under STRICT with two links on which routers advertise themselves, from its boot to its units.
+
+The installed scripts hold the units where the fabric's default route decides, and the printed advice, followed to the
+letter, starts them. Watch tells what routers take away. The kernel, networkd or NetworkManager listens to them.
+"""
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+from support.advertised_machines import KERNEL, NETWORK_MANAGER, NETWORKD, Routers, defaults_of
+from support.gated_machine import EARLY, GATES, KUBE, KUBELET, GatedMachine, require_nspawn
+from support.program import PYTHON, install_command, require_program
+from support.systemd_box import BOX_ROOT
+
+from hostrouting.config import HostRoutingConfig
+from hostrouting.configure import Configure
+from hostrouting.host import Host
+from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
+from phases import Context
+
+WATCH: Final = "hostrouting-watch.service"
+SECTIONS: Final = {
+    "staticRoutes": {"enabled": True, "routes": [{"destination": "172.20.0.0/16"}, {"destination": "fd00:9::/64"}]},
+    "routeOverlap": {"expectedCidrs": ["172.16.8.0/22", "fd00:8::/48"], "mode": "STRICT"},
+    "gates": list(GATES),
+}
+PREPARED: Final = {"kernel": KERNEL, "networkd": NETWORKD, "NetworkManager": NETWORK_MANAGER}
+each_owner: Final = pytest.mark.parametrize(
+    "owner", ["kernel", "networkd", pytest.param("NetworkManager", marks=pytest.mark.soak)]
+)
+
+
+@pytest.fixture
+def tree(owner: str, request: pytest.FixtureRequest) -> Path:
+    """Return the tree of a machine with this owner of the default routes."""
+    require_nspawn()
+    require_program()
+    found: Path = request.getfixturevalue("with_network_manager") if owner == "NetworkManager" else BOX_ROOT
+    return found
+
+
+class Node(GatedMachine):
+    """A machine whose image was made by an apply."""
+
+    #: A cursor of the journal, from which news count.
+    since: str
+
+    def __init__(self, folder: Path, owner: str, tree: Path, *, late: str = "", **changes: object) -> None:
+        def arrange(host: Host) -> None:
+            python = PYTHON if tree == BOX_ROOT else Path("/usr/bin/python3")
+            self._command = install_command(folder / "image", python=python)
+            Configure(HostRoutingConfig.from_mapping(SECTIONS | changes), host=host).do(Context(timeout=60))
+
+        prepare = f"late={late}\n{PREPARED[owner]}{EARLY}"
+        super().__init__(folder, units=(), arrange=arrange, prepare=prepare, tree=tree)
+
+    def check(self) -> str:
+        """Return what the command prints."""
+        return self.run(str(self._command), "check", check=False).stdout
+
+    def said(self) -> str:
+        """Return what watch has said since then."""
+        # Not `--unit`: with it, journalctl 252 skips the first line after the cursor.
+        return "\n".join(self.journal(f"--after-cursor={self.since}"))
+
+    def news(self) -> list[str]:
+        """Return the kind of each finding that watch has told, and `again` for the end of an alarm."""
+        news = "^(?:fd00:8::/48: |the expected addresses leave as they should )([a-z-]+)"
+        return re.findall(news, self.said(), re.MULTILINE)
+
+
+def steps_of(owner: str, told: str) -> str:
+    """Return, as bash, the steps that the printed advice has for an owner."""
+    if owner == "kernel":
+        return "\n".join(re.findall("^  ((?:sysctl|ip) .+)", told, re.MULTILINE))
+    [steps] = re.findall(f"^  {owner}.*?: (.+)", told, re.MULTILINE)
+    if owner == "NetworkManager":
+        return str(steps).replace("CONNECTION", "rdma0")
+    place = re.fullmatch(r"\[(\w+)\] (\w+=\w+) in a drop-in of the \.network file of (\w+), then (.+)", steps)
+    assert place
+    section, setting, dev, commands = place.groups()
+    folder = f"/etc/systemd/network/10-{dev}.network.d"
+    return f"mkdir {folder}; printf '[%s]\\n%s\\n' {section} {setting} > {folder}/50-advice.conf; {commands}"
+
+
+@each_owner
+@pytest.mark.parametrize("preference", ["high", "medium", "low"])
+def test_from_the_boot_to_the_start(tmp_path: Path, owner: str, tree: Path, preference: str) -> None:
+    """A default route by the fabric holds the units if it decides, or decides as well, until the advice is followed.
+
+    One that may decide later is a warning. networkd 252 makes one route of both, and NetworkManager prefers the device
+    that it activates first, whatever the preference.
+    """
+    fine = "high" if owner == "NetworkManager" else "low"
+    late = "eth0" if owner == "NetworkManager" and preference != fine else ""
+    with Node(tmp_path, owner, tree, late=late) as machine, Routers(machine) as routers:
+        wanted = defaults_of(owner, machine.version, preference, first="rdma0" if late else "eth0")
+        is_held = preference != fine or len(wanted) == 1
+        dev = "rdma0" if is_held else "eth0"
+        alone = [one for one in wanted if dev in one[0]] if len(wanted) > 1 else [([dev], 1024)]
+        routers.advertise_until(alone, dev, preference=preference)
+        if late:
+            machine.run("nmcli", "--wait", "0", "connection", "up", late)
+        routers.advertise_until(wanted, preference=preference)
+        if is_held:
+            machine.wait_for_failure("check-route-overlap.service")
+            assert (machine.pids(), machine.payloads()) == ((0, 0), [])
+            assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
+            told = machine.check()
+            assert re.search("fd00:8:: to .*: overlap, leaves by rdma0", told)
+            assert "172.16.8.0/22" not in told
+            machine.run("bash", "-ec", steps_of(owner, told))
+        for unit in (KUBE, KUBELET):
+            machine.wait_until_up(unit)
+        told = machine.check()
+        assert ("fallback-by-fabric" in told) == (not is_held)
+        assert ("will-vanish" in told) == (owner == "kernel")
+        # A CNI that comes takes no default route, if this advice is followed, too.
+        machine.run("sysctl", "-qw", *re.findall(r": set (net\.ipv6\.\S+)", told), "net.ipv6.conf.all.forwarding=1")
+        routers.advertise(preference=preference)
+        assert machine.systemctl("restart", KUBELET) == 0
+        assert machine.systemctl("start", "systemd-nspawn@late.service") == 0
+        assert machine.files.exists(MARKER_OK)
+        ours = machine.run("ip", "-6", "route", "show", "proto", "142").stdout
+        assert ours.startswith("fd00:9::/64 via fe80::a dev eth0 ")
+
+
+@each_owner
+def test_watch(tmp_path: Path, owner: str, tree: Path) -> None:
+    """A loss is one alarm, however it comes, and what comes back is told; a renewal is nothing.
+
+    Forwarding takes the kernel's routes, and none of a daemon. A default route by the fabric is an alarm if it decides.
+    """
+    watch = {"enabled": True, "mode": "service", "interval": "2s"}
+    with Node(tmp_path, owner, tree, watch=watch) as machine, Routers(machine) as routers:
+        both = defaults_of(owner, machine.version, "high")
+        right = [(["eth0"], both[0][1] if owner == "NetworkManager" else 1024)]
+
+        def give(**settings: int) -> None:
+            routers.advertise_until(right, "eth0", **settings)
+            machine.until(f"[[ -e {MARKER_OK} && ! -e {MARKER_DETECTED} ]]")
+
+        def until_alarm() -> None:
+            machine.until(f"[[ -e {MARKER_DETECTED} && ! -e {MARKER_OK} ]]")
+
+        give()
+        machine.run("systemctl", "restart", WATCH)
+        machine.since = machine.cursor()
+        ctx = Context()
+        for _ in range(6):
+            give(lifetime=3)
+            assert not ctx.wait(lambda: bool(machine.news()), until=ctx.clock.monotonic() + 1)
+        until_alarm()
+        give()
+        routers.by_device["eth0"].advertise(lifetime=0)
+        until_alarm()
+        give()
+        wanted = ["no-route", "again"] * 2
+        routers.advertise_until(both, preference="high")
+        if owner != "NetworkManager":
+            until_alarm()
+            assert steps_of(owner, machine.said())
+            wanted += ["overlap", "again"]
+        routers.by_device["rdma0"].advertise(lifetime=0)
+        give()
+        machine.run("sysctl", "-qw", "net.ipv6.conf.rdma0.forwarding=1")
+        if owner == "kernel":
+            until_alarm()
+            give()
+            wanted += ["no-route", "again"]
+        assert routers.defaults() == right
+        assert machine.news() == wanted
