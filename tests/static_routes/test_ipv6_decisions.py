@@ -1,5 +1,7 @@
 """Decisions about IPv6 routes that no namespace shows often: a mutation of each survived the other tests."""
 
+from typing import Any
+
 import pytest
 
 from hostrouting.host import Device, DeviceAddress, ObservedRoute, Route
@@ -13,7 +15,7 @@ PLACE = "fd00:9::/48"
 ROUTER = "fe80::1"
 
 
-def held(destination: str = PLACE, dev: str = "eth0", gateway: str | None = "fd00:1::7", **more: int) -> ObservedRoute:
+def held(destination: str = PLACE, dev: str = "eth0", gateway: str | None = "fd00:1::7", **more: Any) -> ObservedRoute:
     return ObservedRoute.parse(destination, dev, gateway, **{"metric": 1, "protocol": OUR_PROTOCOL, **more})
 
 
@@ -95,7 +97,7 @@ DEFAULTS = [held("::/0", dev, ROUTER, metric=1024, protocol=9) for dev in ("ib0"
 @pytest.mark.parametrize(
     "change", [{"from_prefix": Prefix.parse("fd00:7::/64")}, {"expires": -1}], ids=["from", "gone"]
 )
-def test_defaults_that_do_not_count(change: dict[str, object]) -> None:
+def test_defaults_that_do_not_count(change: dict[str, Any]) -> None:
     """A default for packets from one prefix is none of the node; one that has expired stays in dumps for 30 s."""
     routes = [DEFAULTS[0]._replace(**change), DEFAULTS[1]]
     assert default_route(routes) == DEFAULTS[1]
