@@ -166,7 +166,8 @@ tools-focal tools-bullseye tools-jammy tools-bookworm tools-noble tools-trixie: 
 	PATH="$(CURDIR)/.tools/$*/bin:$$PATH" HYPOTHESIS_PROFILE=fresh HOSTROUTING_NO_SKIP=1 $(PYTEST) -m 'not slow' $(TOOLS_TESTS)
 
 # The tools that tests/fleet needs to try examples/fleet: 60 MB, half a minute. Without them these tests are skipped.
-fleet-tools:
+fleet-tools: .tools/fleet/complete
+.tools/fleet/complete: .ci/fleet-tools tests/fleet/requirements.lock
 	.ci/fleet-tools .tools/fleet $(PYTHON)
 
 format: $(VENV)/ready

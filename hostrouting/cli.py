@@ -302,7 +302,8 @@ def _check(arguments: argparse.Namespace) -> int:
             from hostrouting.fleet.metrics import exposition
 
             text = exposition(report, config, now=ctx.clock.time())
-            if arguments.out is None:
+            # A name of stdout is no file to be replaced.
+            if arguments.out in {None, "-", "/dev/stdout"}:
                 lines = text.splitlines()
             else:
                 host.files.write(os.path.abspath(arguments.out), text.encode(), mode=0o644)  # noqa: PTH100 (slow)

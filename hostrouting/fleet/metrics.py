@@ -32,7 +32,9 @@ def exposition(report: NodeReport, config: HostRoutingConfig, *, now: float) -> 
     routes = {("in_force",): wanted - lost, ("lost",): lost, ("not_of_this_config",): report.left_routes}
     gates = {(unit, state): 1 for unit, (state, _) in report.gates(config).items()}
     lines = [
-        *_family("findings", "Findings of hostrouting check; cidr is of the proof", found, "cidr", "kind", "severity"),
+        *_family(
+            "findings", "Findings of hostrouting check; a cidr is of the proof", found, "cidr", "kind", "severity"
+        ),
         *_family("routes", "Static routes by their state", routes, "state"),
         *_family("gate", "1 for the state of each unit with a gate", gates, "unit", "state"),
         *_family("checked_timestamp_seconds", "Time of this check", {(): now}),

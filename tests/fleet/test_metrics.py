@@ -101,6 +101,7 @@ def test_the_command_writes_a_file_or_stdout(host: FakeHost, config: Path, monke
     words = ("check", config, "--format", "prometheus")
     told = run_here(*words)
     assert (told.returncode, told.stdout.startswith("# HELP hostrouting_findings ")) == (1, True)
+    assert [run_here(*words, "--out", name).stdout[:19] for name in ("-", "/dev/stdout")] == ["# HELP hostrouting_"] * 2
     monkeypatch.chdir(config.parent)
     written = run_here(*words, "--out", "routing.prom")
     assert (written.returncode, written.stdout) == (1, run_here("check", config).stdout)
