@@ -162,6 +162,9 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
         help="exit with 1 for findings of this severity or a worse one; the default is error",
     )
     added.switch("--fix", "write CONFIG with the routes that mend this node, to apply it")
+    text = "the answer as metrics of this node, for the textfile collector of node_exporter"
+    added.add_argument("--format", choices=["prometheus"], help=text)
+    added.add_argument("--out", metavar="FILE", help="write the metrics to FILE, which is replaced as a whole")
     added = command("explain", _explain, "show which route and device decide each part, and why")
     added.add_argument("asked", nargs="+", metavar="ADDRESS|CIDR")
     added = command("render", _render, "show the files that apply would install", config="")
@@ -281,6 +284,9 @@ def _check(arguments: argparse.Namespace) -> int:
     from hostrouting.boot import INTENT_PATH
     from hostrouting.check import check_node
 
+    if (arguments.root or arguments.fix or arguments.json) if arguments.format else arguments.out is not None:
+        problem = "--format prometheus goes with none of --root, --fix and --json, and --out goes with it alone"
+        return _refuse(arguments, problem, USAGE)
     config, host = _config(arguments), _host(arguments)
     # The given time is for the default route: its absence is an answer.
     with _context(None) as ctx:
@@ -295,7 +301,17 @@ def _check(arguments: argparse.Namespace) -> int:
             return FINE
         path = arguments.config or INTENT_PATH
         report = check_node(ctx, config, host, seconds=arguments.timeout, path=path, root=arguments.root)
-    _answer(arguments, report.to_mapping(), report.lines(verbose=arguments.verbose))
+        lines = report.lines(verbose=arguments.verbose)
+        if arguments.format:
+            from hostrouting.fleet.metrics import exposition
+
+            text = exposition(report, config, now=ctx.clock.time())
+            # A name of stdout is no file to be replaced.
+            if arguments.out in {None, "-", "/dev/stdout"}:
+                lines = text.splitlines()
+            else:
+                host.files.write(os.path.abspath(arguments.out), text.encode(), mode=0o644)  # noqa: PTH100 (slow)
+    _answer(arguments, report.to_mapping(), lines)
     return FINE if report.severities.isdisjoint({"error", arguments.fail_on}) else BAD
 
 

@@ -1,0 +1,4 @@
+"""Many nodes: their verdicts where a fleet looks.
+
+metrics    the report of `check` for Prometheus
+"""
