@@ -37,6 +37,18 @@ def print_document(document: Mapping[str, object]) -> None:
     print_lines([json.dumps(document, indent=2)])
 
 
+def json_line(document: Mapping[str, object]) -> str:
+    """Return one of many answers as a line of JSON."""
+    import json
+
+    return json.dumps({"version": _VERSION, **document})
+
+
+def printable(text: str) -> str:
+    """Return a text of another node with its control characters escaped."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
 def print_lines(lines: Iterable[str]) -> None:
     """Write lines to stdout; a reader that closes the pipe early does not change the exit status."""
     try:

@@ -84,11 +84,11 @@ def route_from_mapping(mapping: Mapping[str, Any]) -> ObservedRoute:
         kind=typed(mapping["kind"], str),
         source=None if source is None else source.number,
         nexthops=tuple(map(_hop, mapping["nexthops"])),
-        extra=_extra(mapping["extra"]),
-        encapsulation=_encapsulation(mapping["encapsulation"]),
+        extra=extra(mapping["extra"]),
+        encapsulation=encapsulation(mapping["encapsulation"]),
         family=prefix.family,
         from_prefix=None if origin is None else Prefix.parse(origin),
-        **{name: _number(name, mapping[name], bits) for name, bits in _NUMBERS.items()},
+        **{name: number(name, mapping[name], bits) for name, bits in _NUMBERS.items()},
     )
     # It checks the rest.
     route.to_route()
@@ -102,8 +102,8 @@ def neighbour_from_mapping(mapping: Mapping[str, Any]) -> Neighbour:
         dev=typed(mapping["dev"], str),
         mac=bytes.fromhex(typed(mapping["mac"], str).replace(":", "")).hex(":"),
         permanent=typed(mapping["permanent"], bool),
-        flags=_number("flags", mapping["flags"], 32),
-        protocol=_number("protocol", mapping["protocol"], 8),
+        flags=number("flags", mapping["flags"], 32),
+        protocol=number("protocol", mapping["protocol"], 8),
     )
 
 
@@ -132,7 +132,8 @@ def typed_or_null(value: object, kind: type[T], name: str) -> T:
     return kind() if value is None else typed(value, kind, name)
 
 
-def _number(name: str, value: object, bits: int) -> Any:
+def number(name: str, value: object, bits: int) -> Any:
+    """Return a whole number of a JSON document that has at most so many bits."""
     if not 0 <= typed(value, int) < 1 << bits:
         raise ValueError(f"{name} {value} is not from 0 to {(1 << bits) - 1}")
     return value
@@ -146,10 +147,10 @@ def _hop(mapping: Mapping[str, Any]) -> NextHop:
     return NextHop(
         _address(mapping["gateway"]),
         typed(mapping["dev"], str),
-        1 + _number("weight - 1 =", mapping["weight"] - 1, 8),
+        1 + number("weight - 1 =", mapping["weight"] - 1, 8),
         typed(mapping["onlink"], bool),
-        _extra(mapping["extra"]),
-        _encapsulation(mapping["encapsulation"]),
+        extra(mapping["extra"]),
+        encapsulation(mapping["encapsulation"]),
     )
 
 
@@ -157,17 +158,19 @@ def _encapsulation_to_json(encapsulation: Encapsulation | None) -> list[int | st
     return None if encapsulation is None else [encapsulation.kind, encapsulation.payload.hex()]
 
 
-def _encapsulation(value: tuple[int, str] | None) -> Encapsulation | None:
-    return None if value is None else Encapsulation(_number("encapsulation", value[0], 16), bytes.fromhex(value[1]))
+def encapsulation(value: tuple[int, str] | None) -> Encapsulation | None:
+    """Read a tunnel header."""
+    return None if value is None else Encapsulation(number("encapsulation", value[0], 16), bytes.fromhex(value[1]))
 
 
 def _extra_to_json(extra: Extra) -> list[list[int | str]]:
     return [[number, payload.hex()] for number, payload in extra]
 
 
-def _extra(extra: list[tuple[int, str]]) -> Extra:
+def extra(pairs: list[tuple[int, str]]) -> Extra:
+    """Read attributes that are carried without being understood."""
     # The upper two bits of an attribute's number are flags, and four of its bytes are its head.
-    pairs = tuple((_number("attribute", number, 14), bytes.fromhex(payload)) for number, payload in extra)
-    for number, payload in pairs:
-        _number(f"length of attribute {number}", len(payload) + 4, 16)
-    return pairs
+    found = tuple((number("attribute", key, 14), bytes.fromhex(payload)) for key, payload in pairs)
+    for key, payload in found:
+        number(f"length of attribute {key}", len(payload) + 4, 16)
+    return found

@@ -1,0 +1,13 @@
+"""A fleet: nodes as lines of JSON, proven anywhere.
+
+record      Record: a node, taken on it and read elsewhere
+verdict     prove_record: the proof of a recorded node, under any config
+stream      lines of files in, verdicts and their summary out; in several processes if asked for
+"""
+
+from __future__ import annotations
+
+from hostrouting.fleet.record import Record, take_record
+from hostrouting.fleet.verdict import Reason, Verdict, prove_record
+
+__all__ = ["Reason", "Record", "Verdict", "prove_record", "take_record"]
