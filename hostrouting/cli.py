@@ -347,7 +347,11 @@ def _fleet(arguments: argparse.Namespace) -> int:
             for found in verdicts(read_lines(arguments.records), judge, arguments.jobs or 1):
                 ctx.check()
                 if summary.add(found) or arguments.verbose or arguments.json:
-                    yield json_line(found.to_mapping()) if arguments.json else printable(str(found))
+                    yield (
+                        json_line(found.to_mapping())
+                        if arguments.json
+                        else printable(f"{found.hostname}: {'; '.join(found.lines()) or 'right'}")
+                    )
                 if sys.stderr.isatty() and not summary.counts["nodes"] % _PROGRESS:
                     sys.stderr.write(f"\r{summary.counts['nodes']:,} nodes, {summary.counts['bad']:,} bad\r")
         if arguments.json:

@@ -156,11 +156,8 @@ def foreseen(
     told = [*map(str, stuck), *(str(each) for each in changes if each.after and not model.takes(each.after))]
     if told:
         return Forecast(undecided=f"routes of the config cannot be added now: {'; '.join(told)}")
-    try:
-        report = prove_config(config, fabric, model)
-        return Forecast(report, tuple(_worse(before, report, was, model, changes)))
-    except UnknownDecisionError as error:
-        return Forecast(undecided=str(error))
+    report = prove_config(config, fabric, model)
+    return Forecast(report, tuple(_worse(before, report, was, model, changes)))
 
 
 def dropped(earlier: HostRoutingConfig, config: HostRoutingConfig) -> Iterator[str]:

@@ -8,6 +8,6 @@ stream      lines of files in, verdicts and their summary out; in several proces
 from __future__ import annotations
 
 from hostrouting.fleet.record import Record, take_record
-from hostrouting.fleet.verdict import Reason, Verdict, prove_record
+from hostrouting.fleet.verdict import Verdict, prove_record
 
-__all__ = ["Reason", "Record", "Verdict", "prove_record", "take_record"]
+__all__ = ["Record", "Verdict", "prove_record", "take_record"]

@@ -18,8 +18,7 @@ from hostrouting.fib import Fib
 from hostrouting.host import Host
 from hostrouting.host.offline import absent
 from hostrouting.net.addresses import IPV6, LINK_LOCAL, Prefix
-from hostrouting.net.forms import Form
-from hostrouting.net.mappings import typed
+from hostrouting.net.mappings import Form, typed
 from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE
 from hostrouting.route_overlap.fabric import Fabric, FabricAddress
 from hostrouting.route_overlap.learned import evidence
@@ -92,7 +91,8 @@ class Record:
 
     def to_line(self) -> bytes:
         """Return the record as a line of JSON, in ASCII, without its end."""
-        return json.dumps({"version": _VERSION, **_RECORD.brief(self)}, separators=(",", ":")).encode()
+        document = {"version": _VERSION, **_RECORD.brief(self)}
+        return json.dumps(document, separators=(",", ":"), default=HostRoutingConfig.to_mapping).encode()
 
     @property
     def fib(self) -> Fib:
@@ -158,7 +158,7 @@ def _parsed(config: str) -> HostRoutingConfig:
 
 
 def _read_texts(value: Any) -> dict[str, str]:
-    for content in typed(value, dict, "it").values():
+    for content in typed(value, dict).values():
         typed(content, str, "each").encode(errors="surrogateescape")
     return value  # type: ignore[no-any-return]
 

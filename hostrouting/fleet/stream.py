@@ -89,27 +89,25 @@ class Summary:
     #: By CIDR, kind and device: the number of nodes, and the first ones.
     groups: dict[tuple[str, str, str], tuple[int, tuple[str, ...]]] = attrs.field(factory=dict)
 
-    def add(self, found: Verdict) -> bool:
+    def add(self, verdict: Verdict) -> bool:
         """Count a verdict; return True if it is to be told."""
-        is_bad = not found.severities.isdisjoint({"error", self.fail_on})
-        keys = {(one.cidr, one.kind, re.sub(r"\d+", "*", one.dev)) for one in found.reasons if one.severity != "note"}
-        if found.undecided:
-            keys.add(("", "unknown" if found.is_record else "no record", ""))
-        self.counts.update(
-            nodes=found.is_record,
-            lines=not found.is_record,
-            bad=is_bad,
-            unknown=found.is_record and bool(found.undecided),
-            overlap_now=found.overlaps_now,
-            overlap=any(one.cidr for one in found.reasons),
-        )
-        for key in sorted(keys):
+        found: set[tuple[str, str, str]]
+        if report := verdict.report:
+            found = {(cidr, one.kind, re.sub(r"\d+", "*", one.dev or "")) for cidr, one in report.overlap.findings}
+            self.counts["overlap"] += bool(found)
+            found |= {("", one.kind, "") for one in report.findings if one.severity != "note"}
+            state = "right" if report.severities.isdisjoint({"error", self.fail_on}) else "bad"
+        else:
+            state = "unknown" if verdict.is_record else "lines"
+            found = {("", state, "")}
+        self.counts.update({state: 1, "nodes": verdict.is_record, "overlap_now": verdict.overlaps_now})
+        for key in sorted(found):
             number, names = self.groups.get(key, (0, ()))
             if number or len(self.groups) < _MOST_GROUPS:
-                self.groups[key] = number + 1, (*names, found.hostname)[:_EXAMPLES]
+                self.groups[key] = number + 1, (*names, verdict.hostname)[:_EXAMPLES]
             else:
                 self.counts["ungrouped"] += 1
-        return is_bad or bool(found.undecided)
+        return state != "right"
 
     @property
     def status(self) -> int:
