@@ -6,6 +6,7 @@ They refuse what no kernel can have shown, with the path of the part.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import attrs
@@ -76,24 +77,30 @@ def _text(value: Any) -> str:
 
 def _number(among: Container[int]) -> Reader:
     def read(value: Any) -> int:
-        if typed(value, int) not in among:
-            raise ValueError(f"{value} is not in {among}")
-        return value  # type: ignore[no-any-return]
+        if type(value) is not int or value not in among:
+            raise ValueError(f"{typed(value, int)} is not in {among}")
+        return value
 
     return read
 
 
-def _at(step: str, read: Reader, value: Any) -> Any:
-    """Read a part; raise ValueError with its path for what is wrong."""
-    try:
-        return read(value)
-    except (LookupError, TypeError, ValueError) as error:
-        reason = str(error)
-        raise ValueError(f"{step}{'' if reason[:1] in {'.', '['} else ': '}{reason}") from None
+def _under(step: str, error: Exception) -> ValueError:
+    """Return the error of a part, after its path."""
+    reason = f"{error} is not known" if isinstance(error, KeyError) else str(error)
+    return ValueError(f"{step}{'' if reason[:1] in {'.', '['} else ': '}{reason}")
 
 
 def _several(read: Reader) -> Reader:
-    return lambda value: tuple(_at(f"[{place}]", read, each) for place, each in enumerate(typed(value, list)))
+    def read_all(value: Any) -> tuple[Any, ...]:
+        found: list[Any] = []
+        try:
+            for each in typed(value, list):
+                found.append(read(each))  # noqa: PERF401 (its length tells the place of an error)
+        except (LookupError, TypeError, ValueError) as error:
+            raise _under(f"[{len(found)}]", error) from None
+        return tuple(found)
+
+    return read_all
 
 
 def _attribute(value: Any) -> tuple[int, bytes]:
@@ -102,16 +109,14 @@ def _attribute(value: Any) -> tuple[int, bytes]:
     return _number(range(1 << 14))(key), bytes.fromhex(_text(payload))
 
 
-def _unknown(_value: object) -> None:
-    raise ValueError("is no field of this version")
-
-
+# Most addresses of a fleet come again and again.
+_address: Final = lru_cache(1 << 14)(Address.parse)
 #: By the names of types; forms are added when they are made.
 _READERS: Final[dict[str, Reader]] = {
     "str": _text,
     "bool": lambda value: typed(value, bool),
     "bytes": lambda value: bytes.fromhex(_text(value)),
-    "Address": lambda value: Address.parse(_text(value)),
+    "Address": lambda value: _address(_text(value)),
     "Prefix": lambda value: Prefix.parse(_text(value)),
     "Extra": _several(_attribute),
 }
@@ -167,11 +172,14 @@ class Form(Generic[T]):
 
     def read(self, value: Any) -> T:
         """Read an object; raise ValueError for a part that is wrong, unknown or not there, after its path."""
-        values = {
-            name: _at(f".{name}", self._readers.get(name, _unknown), each)
-            for name, each in typed(value, dict).items()
-            if each is not None or name not in self._optional
-        }
+        values: dict[str, Any] = self._optional.copy()
+        name = ""
+        try:
+            for name, each in typed(value, dict).items():
+                if each is not None or name not in values:
+                    values[name] = self._readers[name](each)
+        except (LookupError, TypeError, ValueError) as error:
+            raise _under(f".{name}" if name else "", error) from None
         family = values.get("family", IPV4)
         for name in _OWN.intersection(values):
             part = values[name]
@@ -179,7 +187,7 @@ class Form(Generic[T]):
                 if part.family != family:
                     raise ValueError(f".{name}: is of another family")
                 values[name] = part.number if isinstance(part, Address) else part[1:]
-        made = self._kind(**{**self._optional, **values})
+        made = self._kind(**values)
         self._check(made)
         return made
 

@@ -33,7 +33,7 @@ HOPS = st.fixed_dictionaries(
 @given(
     st.fixed_dictionaries(
         {
-            "network": st.sampled_from(["10.0.0.0", "0.0.0.0", "fd00::", "10.0.0.1", "x"]),
+            "network": st.sampled_from(["10.0.0.0", "240.0.0.0", "fd00::", "10.0.0.1", "x"]),
             "prefix_length": st.sampled_from([0, 8, 64, 129]),
             "family": st.sampled_from([IPV4, IPV6, 7]),
             "gateway": TEXTS,
