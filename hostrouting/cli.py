@@ -18,11 +18,13 @@ from hostrouting import __version__
 from hostrouting.exceptions import HostFileError, InvalidConfigError, RouteOverlapError
 from hostrouting.output import (
     end_log,
+    json_line,
     log_to_stderr,
     prepare_streams,
     print_document,
     print_json,
     print_lines,
+    printable,
 )
 
 if TYPE_CHECKING:
@@ -57,6 +59,9 @@ _LATE: Final = (
 )
 #: Each leaves an entry in the journal, and says little without -v.
 _CHANGING: Final = frozenset({"apply", "reset", "sweep"})
+#: Of --jobs; and after how many nodes the progress is told.
+_MOST_JOBS: Final = 256
+_PROGRESS: Final = 100
 #: For the verdict after a run.
 _SECONDS_TO_LOOK: Final = 10.0
 _NO_SYSTEMD: Final = "systemd does not run here, so its files are read instead; an apply needs it, or --root DIR"
@@ -151,6 +156,7 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     added = command("plan", _plan, text, config=installed, has_root=True)
     added.switch("--exit-code", f"exit with {DIFFERS} if there is something to change")
     added.switch("--diff", "show the changed files as a unified diff")
+    _from_records(added)
     added = command("apply", _apply, "correct this node now and for every boot", config="", has_root=True)
     added.switch("--force", "go on even if addresses that leave right would leave wrong")
     text = "prove every expected CIDR, and compare all else; changes nothing, needs no root"
@@ -161,10 +167,12 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
         default="error",
         help="exit with 1 for findings of this severity or a worse one; the default is error",
     )
+    _from_records(added)
     added.switch("--fix", "write CONFIG with the routes that mend this node, to apply it")
     text = "the answer as metrics of this node, for the textfile collector of node_exporter"
     added.add_argument("--format", choices=["prometheus"], help=text)
     added.add_argument("--out", metavar="FILE", help="write the metrics to FILE, which is replaced as a whole")
+    command("record", _record, "print this node as a line of JSON, for --from; needs no root")
     added = command("explain", _explain, "show which route and device decide each part, and why")
     added.add_argument("asked", nargs="+", metavar="ADDRESS|CIDR")
     added = command("render", _render, "show the files that apply would install", config="")
@@ -183,11 +191,24 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     return root
 
 
+def _from_records(added: argparse.ArgumentParser) -> None:
+    text = "of recorded nodes instead, in files with a line for each, or - for stdin"
+    added.add_argument("--from", dest="records", nargs="+", metavar="FILE", help=text)
+    added.add_argument("--jobs", type=_jobs, metavar="N", help="with --from: the number of processes; the default is 1")
+    added.set_defaults(fail_on="error", fix=False, diff=False, exit_code=False, format=None, out=None)
+
+
 def _seconds(text: str) -> float:
     with suppress(ValueError):
         if 0 < (seconds := float(text)) < float("inf"):
             return seconds
     raise argparse.ArgumentTypeError(f"{text!r} is no time to wait; give seconds, such as 60")
+
+
+def _jobs(text: str) -> int:
+    if text.isdecimal() and 0 < int(text) <= _MOST_JOBS:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is no number of processes from 1 to {_MOST_JOBS}")
 
 
 def _folder(text: str) -> str:
@@ -209,6 +230,8 @@ def _plan(arguments: argparse.Namespace) -> int:
     from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl, is_there
     from phases import plan
 
+    if arguments.records:
+        return _fleet(arguments)
     config, host = _config(arguments), _host(arguments)
     lacks_systemd = isinstance(host.services, Systemctl) and not is_there()
     if lacks_systemd:
@@ -284,6 +307,8 @@ def _check(arguments: argparse.Namespace) -> int:
     from hostrouting.boot import INTENT_PATH
     from hostrouting.check import check_node
 
+    if arguments.records:
+        return _fleet(arguments)
     if (arguments.root or arguments.fix or arguments.json) if arguments.format else arguments.out is not None:
         problem = "--format prometheus goes with none of --root, --fix and --json, and --out goes with it alone"
         return _refuse(arguments, problem, USAGE)
@@ -313,6 +338,51 @@ def _check(arguments: argparse.Namespace) -> int:
                 host.files.write(os.path.abspath(arguments.out), text.encode(), mode=0o644)  # noqa: PTH100 (slow)
     _answer(arguments, report.to_mapping(), lines)
     return FINE if report.severities.isdisjoint({"error", arguments.fail_on}) else BAD
+
+
+def _record(arguments: argparse.Namespace) -> int:
+    from hostrouting.fleet import take_record
+
+    with _context(arguments.timeout) as ctx:
+        print_lines([take_record(ctx, _host(arguments)).to_line().decode()])
+    return FINE
+
+
+def _fleet(arguments: argparse.Namespace) -> int:
+    """Prove recorded nodes: a line for each that is to be told, and what they have in common."""
+    from hostrouting.fleet.stream import Summary, read_lines, verdict_on, verdicts
+
+    planned, summary = arguments.command == "plan", Summary(arguments.fail_on)
+    useless = [
+        name for name in ("root", "fix", "diff", "exit_code", "timeout", "format", "out") if getattr(arguments, name)
+    ]
+    if useless:
+        return _refuse(arguments, f"--{useless[0].replace('_', '-')} means nothing with --from", USAGE)
+    if planned and not arguments.config:
+        return _refuse(arguments, "plan --from needs a CONFIG", USAGE)
+    if [arguments.config, *arguments.records].count("-") > 1:
+        return _refuse(arguments, "stdin can be read once, as CONFIG or with --from", USAGE)
+    judge = partial(verdict_on, config=_config(arguments) if arguments.config else None, planned=planned)
+
+    def told() -> Iterator[str]:
+        with _context(None) as ctx:
+            for found in verdicts(read_lines(arguments.records), judge, arguments.jobs or 1):
+                ctx.check()
+                if summary.add(found) or arguments.verbose or arguments.json:
+                    yield (
+                        json_line(found.to_mapping())
+                        if arguments.json
+                        else printable(f"{found.hostname}: {'; '.join(found.lines()) or 'right'}")
+                    )
+                if sys.stderr.isatty() and not summary.counts["nodes"] % _PROGRESS:
+                    sys.stderr.write(f"\r{summary.counts['nodes']:,} nodes, {summary.counts['bad']:,} bad\r")
+        if arguments.json:
+            yield json_line({"summary": summary.to_mapping()})
+        else:
+            yield from map(printable, summary.lines(planned=planned))
+
+    print_lines(told())
+    return summary.status
 
 
 def _status(arguments: argparse.Namespace) -> int:

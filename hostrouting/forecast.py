@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hostrouting.host.ports import Routing
     from hostrouting.net.routes import ObservedRoute
     from hostrouting.route_overlap import OverlapReport
+    from hostrouting.route_overlap.fabric import Fabric
     from hostrouting.route_overlap.report import Finding
     from phases import Change, Context
 
@@ -113,15 +114,8 @@ class Forecaster:
         gateways = [each.after.gateway.family for each in changes if each.after and each.after.gateway]
         self._families = sorted({*self._config.families, *families_of(changes), *gateways})
         self._model = was = self._read()
-        model = was.changed(changes)
-        known = {each.subject for each in stuck}
-        new = {each: each.after for each in changes if each.after and str(each.after) not in known}
-        told = [*map(str, stuck), *(str(each) for each, route in new.items() if not model.takes(route))]
-        if told:
-            return Forecast(undecided=f"routes of the config cannot be added now: {'; '.join(told)}")
         try:
-            report = self._prove(model)
-            return Forecast(report, tuple(_worse(self._prove(was), report, was, model, changes)))
+            return foreseen(self._config, self._fabric, was, changes, stuck, before=self._prove(was))
         except UnknownDecisionError as error:
             return Forecast(undecided=str(error))
 
@@ -146,6 +140,26 @@ class Forecaster:
             # Then the kernel's own proof before counts, wherever the run has changed a route around the address.
             caused = (line for line in _worse(self._before, report, routing, routing, account.made) if _BY in line)
             return Forecast(report, tuple(caused), undecided=str(error))
+
+
+def foreseen(
+    config: HostRoutingConfig,
+    fabric: Fabric,
+    was: Fib,
+    changes: Sequence[RouteChange],
+    stuck: Sequence[Change],
+    *,
+    before: OverlapReport,
+) -> Forecast:
+    """Return the proof of a model with these changes, unless some are `stuck`; `before` is that without them."""
+    model = was.changed(changes)
+    known = {each.subject for each in stuck}
+    new = {each: each.after for each in changes if each.after and str(each.after) not in known}
+    told = [*map(str, stuck), *(str(each) for each, route in new.items() if not model.takes(route))]
+    if told:
+        return Forecast(undecided=f"routes of the config cannot be added now: {'; '.join(told)}")
+    report = prove_config(config, fabric, model)
+    return Forecast(report, tuple(_worse(before, report, was, model, changes)))
 
 
 def dropped(earlier: HostRoutingConfig, config: HostRoutingConfig) -> Iterator[str]:

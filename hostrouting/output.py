@@ -46,6 +46,13 @@ def print_document(document: Mapping[str, object]) -> None:
     print_lines([json.dumps(document, indent=2)])
 
 
+def json_line(document: Mapping[str, object]) -> str:
+    """Return one of many answers as a line of JSON."""
+    import json
+
+    return json.dumps({"version": _VERSION, **document})
+
+
 def print_lines(lines: Iterable[str]) -> None:
     """Write lines to stdout; a reader that closes the pipe early does not change the exit status."""
     try:

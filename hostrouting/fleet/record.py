@@ -1,0 +1,168 @@
+"""A node as one line of JSON: all that the proof reads of it, and the config in force."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from hostrouting import __version__
+from hostrouting.boot import installed_checksum, read_intent
+from hostrouting.config import HostRoutingConfig
+from hostrouting.exceptions import InvalidConfigError
+from hostrouting.fib import Fib
+from hostrouting.host import Host
+from hostrouting.host.offline import absent
+from hostrouting.net.addresses import IPV6, LINK_LOCAL, Prefix
+from hostrouting.net.mappings import Form, typed
+from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE
+from hostrouting.route_overlap.fabric import Fabric, FabricAddress
+from hostrouting.route_overlap.learned import evidence
+from hostrouting.route_overlap.task import announced_fabric
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hostrouting.net.links import Device
+    from hostrouting.net.routes import ObservedRoute
+    from hostrouting.net.rules import Rule
+    from phases import Context
+
+#: Bytes of a line. A node with 64,000 routes has fewer.
+LONGEST: Final = 16 << 20
+#: Of the format; another one for another meaning of a field, or for one more.
+_VERSION: Final = 1
+_HOSTNAME: Final = "/proc/sys/kernel/hostname"
+#: Each device has these, and no static route and no expected CIDR is there.
+_OF_A_LINK: Final = (LINK_LOCAL, Prefix(IPV6, 0xFF << 120, 8))
+
+
+@attrs.frozen(kw_only=True)
+class Record:
+    """The routing of a node at one time, and the config in force.
+
+    >>> from hostrouting.testing import FakeHost
+    >>> from phases import Context
+    >>> record = take_record(Context(), FakeHost())
+    >>> Record.parse(record.to_line()) == record
+    True
+    """
+
+    hostname: str = ""
+    #: UTC.
+    time: str = ""
+    #: The version of hostrouting.
+    tool: str = ""
+    #: None if none is installed, or if `checksum` is that of a damaged one.
+    config: HostRoutingConfig | None = None
+    checksum: str = ""
+    devices: tuple[Device, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    #: Without IPv6 routes to link-local and multicast addresses.
+    routes: tuple[ObservedRoute, ...] = ()
+    #: See `Fib.merged`, which the kernel told.
+    merged: bool | None = None
+    #: What `fabric: auto` stands for.
+    fabric: Fabric = attrs.field(factory=Fabric)
+    #: What the proof reads of files, by their paths.
+    texts: Mapping[str, str] = attrs.field(factory=dict)
+
+    @classmethod
+    def parse(cls, line: bytes) -> Record:
+        """Read a line; raise ValueError, which names the field, for anything that `to_line` does not write."""
+        if len(line) > LONGEST:
+            raise ValueError(f"it has more than {LONGEST >> 20} MiB")
+        try:
+            document = typed(json.loads(line.decode()), dict, "the record")
+        except json.JSONDecodeError as error:
+            raise ValueError(f"column {error.colno}: {error.msg}") from None
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
+        if (version := document.pop("version", None)) != _VERSION:
+            raise ValueError(f"it has the version {version!r:.9}, and hostrouting {__version__} reads {_VERSION}")
+        try:
+            return _RECORD.read(document)
+        except ValueError as error:
+            raise ValueError(str(error).removeprefix(".")) from None
+
+    def to_line(self) -> bytes:
+        """Return the record as a line of JSON, in ASCII, without its end."""
+        document = {"version": _VERSION, **_RECORD.brief(self)}
+        return json.dumps(document, separators=(",", ":"), default=HostRoutingConfig.to_mapping).encode()
+
+    @property
+    def fib(self) -> Fib:
+        """The model of the node."""
+        fib = Fib.of(self.devices, self.routes, self.rules)
+        # The kernel parts the tables with the first change of a rule.
+        return attrs.evolve(fib, merged=fib.merged is None and self.merged)
+
+    def host_of(self, model: Any) -> Host:
+        """Return the node with the routing of a model, to be asked what the proof asks."""
+        files: Any = _Texts(self.texts)
+        return Host(routes=model, files=files, services=absent("services"), lock=absent("lock"))
+
+
+class _Texts(dict[str, str]):
+    """The readers of `FileStore` that the proof needs."""
+
+    def read(self, path: str) -> bytes | None:
+        return self[path].encode(errors="surrogateescape") if path in self else None
+
+    def names(self, folder: str) -> list[str]:
+        # A fabric is awaited only where there is hardware for it.
+        return [folder]
+
+
+def take_record(ctx: Context, host: Host) -> Record:
+    """Return the record of a live node; it needs no privilege."""
+    routing, families = host.routes, host.routes.families
+    routes = tuple(
+        route
+        for family in families
+        for route in routing.routes(family)
+        if not any(known.covers(Prefix(family, *route[:2])) for known in _OF_A_LINK)
+    )
+    own = [route.network for route in routes if (route.table, route.kind) == (LOCAL_TABLE, "local")][:1]
+    is_main = [answer.route.table == MAIN_TABLE for answer in routing.lookup(own) if answer.route]
+    config = None
+    with suppress(InvalidConfigError):
+        config = read_intent(host.files)
+    return Record(
+        hostname=(host.files.read(_HOSTNAME) or b"").decode(errors="surrogateescape").strip(),
+        time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ctx.clock.time())),
+        tool=__version__,
+        config=config,
+        checksum=installed_checksum(host.files),
+        devices=tuple(device._replace(neighbours=()) for device in routing.links()),
+        rules=tuple(rule for family in families for rule in routing.rules(family)),
+        routes=routes,
+        # While they are one, both tables have its name.
+        merged=all(is_main),
+        fabric=announced_fabric(ctx, "auto", host),
+        texts=evidence(host.files),
+    )
+
+
+# --- the JSON form
+
+
+# Most nodes of a fleet have the same.
+@lru_cache(maxsize=64)
+def _parsed(config: str) -> HostRoutingConfig:
+    return HostRoutingConfig.from_json(config)
+
+
+def _read_texts(value: Any) -> dict[str, str]:
+    for content in typed(value, dict).values():
+        typed(content, str, "each").encode(errors="surrogateescape")
+    return value  # type: ignore[no-any-return]
+
+
+Form(FabricAddress)
+Form(Fabric)
+_RECORD: Final = Form(Record, config=lambda value: _parsed(json.dumps(value)), texts=_read_texts)

@@ -1,0 +1,147 @@
+"""Recorded nodes as they come, line by line: their verdicts in the same order, and what these have in common."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter, deque
+from contextlib import nullcontext
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import attrs
+
+from hostrouting.exceptions import HostFileError
+from hostrouting.fleet.record import LONGEST, Record
+from hostrouting.fleet.verdict import Verdict, prove_record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from hostrouting.config import HostRoutingConfig
+
+#: Lines that a process gets at once.
+_CHUNK: Final = 64
+#: Those that are held, and those that are shown.
+_MOST_GROUPS: Final = 1000
+_SHOWN: Final = 50
+_EXAMPLES: Final = 3
+#: Characters of the reason why a line is refused.
+_TOLD: Final = 300
+
+
+#: Its place, and its content.
+_Line: TypeAlias = tuple[str, bytes]
+
+
+def read_lines(names: Iterable[str]) -> Iterator[_Line]:
+    """Yield the lines of files, of which `-` is stdin, after their places; of one that is too long the beginning."""
+    for name in names:
+        try:
+            with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file:
+                for number, line in enumerate(iter(partial(file.readline, LONGEST + 1), b""), 1):
+                    end = line
+                    while len(line) > LONGEST and end and not end.endswith(b"\n"):
+                        end = file.readline(1 << 16)
+                    yield f"{name}:{number}", line
+        except OSError as error:
+            raise HostFileError(f"cannot read the records in {name!r}: {error.strerror}") from error
+
+
+def verdict_on(line: _Line, config: HostRoutingConfig | None = None, *, planned: bool = False) -> Verdict:
+    """Return the verdict on a line, as that on its record; for one that is none, the reason by its place."""
+    try:
+        return prove_record(Record.parse(line[1]), config, planned=planned)
+    except ValueError as error:
+        return Verdict(hostname=line[0], undecided=str(error)[:_TOLD], is_record=False)
+
+
+def verdicts(lines: Iterator[_Line], judge: Callable[[_Line], Verdict], jobs: int = 1) -> Iterator[Verdict]:
+    """Yield the verdicts in the order of the lines; with several `jobs`, as many processes make them."""
+    if jobs == 1:
+        yield from map(judge, lines)
+        return
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    # A fork needs no file of the program, which may be one in an archive.
+    with ProcessPoolExecutor(jobs, get_context("fork")) as pool:
+        window: deque[Any] = deque()
+        while (chunk := [*islice(lines, _CHUNK)]) or window:
+            if chunk:
+                window.append(pool.submit(_each, judge, chunk))
+            if not chunk or len(window) > 2 * jobs:
+                yield from window.popleft().result()
+
+
+def _each(judge: Callable[[_Line], Verdict], lines: Iterable[_Line]) -> list[Verdict]:
+    return [*map(judge, lines)]
+
+
+@attrs.define
+class Summary:
+    """The verdicts in numbers, and in groups of nodes with the same reason, whatever the digits of its device."""
+
+    fail_on: str = "error"
+    counts: Counter[str] = attrs.field(factory=lambda: Counter(nodes=0, bad=0, unknown=0, lines=0))
+    #: By CIDR, kind and device: the number of nodes, and the first ones.
+    groups: dict[tuple[str, str, str], tuple[int, tuple[str, ...]]] = attrs.field(factory=dict)
+
+    def add(self, verdict: Verdict) -> bool:
+        """Count a verdict; return True if it is to be told."""
+        found: set[tuple[str, str, str]]
+        if report := verdict.report:
+            found = {(cidr, one.kind, re.sub(r"\d+", "*", one.dev or "")) for cidr, one in report.overlap.findings}
+            self.counts["overlap"] += bool(found)
+            found |= {("", one.kind, "") for one in report.findings if one.severity != "note"}
+            state = "right" if report.severities.isdisjoint({"error", self.fail_on}) else "bad"
+        else:
+            state = "unknown" if verdict.is_record else "lines"
+            found = {("", state, "")}
+        self.counts.update({state: 1, "nodes": verdict.is_record, "overlap_now": verdict.overlaps_now})
+        for key in sorted(found):
+            number, names = self.groups.get(key, (0, ()))
+            if number or len(self.groups) < _MOST_GROUPS:
+                self.groups[key] = number + 1, (*names, verdict.hostname)[:_EXAMPLES]
+            else:
+                self.counts["ungrouped"] += 1
+        return state != "right"
+
+    @property
+    def status(self) -> int:
+        """The exit status: 1 if a node is bad, 3 if something is unknown, else 0."""
+        return 1 if self.counts["bad"] else 3 * bool(self.counts["unknown"] + self.counts["lines"])
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the summary for JSON, with the largest groups."""
+        groups = sorted((-number, *key, names) for key, (number, names) in self.groups.items())
+        shown = [
+            {"nodes": -number, "cidr": cidr, "kind": kind, "dev": dev, "examples": names}
+            for number, cidr, kind, dev, names in groups[:_SHOWN]
+        ]
+        return {**self.counts, "groups": shown, "more_groups": len(groups) - len(shown)}
+
+    def lines(self, *, planned: bool) -> Iterator[str]:
+        """Yield the summary as text lines."""
+        told = self.to_mapping()
+        for group in told["groups"]:
+            about = " ".join(filter(None, (group["cidr"], group["kind"], group["dev"])))
+            yield f"{group['nodes']:,} x {about}: {_some(group['nodes'], group['examples'])}"
+        if told["more_groups"]:
+            yield f"and {told['more_groups']} more reasons"
+        counts = self.counts
+        if not planned:
+            yield f"of {counts['nodes']:,} nodes {counts['bad']:,} are bad"
+            return
+        after = f"{counts['overlap']:,} would" if counts["overlap"] or counts["unknown"] else "all are right"
+        unknown = f", of {counts['unknown']:,} it is unknown" if counts["unknown"] else ""
+        worse = self.groups.get(("", "worse", ""))
+        loss = f"; these {worse[0]:,} lose an address that leaves right today: {_some(*worse)}" if worse else ""
+        now = f"of {counts['nodes']:,} nodes {counts['overlap_now']:,} overlap now"
+        yield f"{now}; with this config {after}{unknown}{loss}"
+
+
+def _some(number: int, names: Iterable[str]) -> str:
+    return ", ".join(names) + " ..." * (number > _EXAMPLES)
