@@ -161,17 +161,7 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     added.switch("--force", "go on even if addresses that leave right would leave wrong")
     text = "prove every expected CIDR, and compare all else; changes nothing, needs no root"
     added = command("check", _check, text, config=installed, has_root=True)
-    added.add_argument(
-        "--fail-on",
-        choices=["error", "warning"],
-        default="error",
-        help="exit with 1 for findings of this severity or a worse one; the default is error",
-    )
-    _from_records(added)
-    added.switch("--fix", "write CONFIG with the routes that mend this node, to apply it")
-    text = "the answer as metrics of this node, for the textfile collector of node_exporter"
-    added.add_argument("--format", choices=["prometheus"], help=text)
-    added.add_argument("--out", metavar="FILE", help="write the metrics to FILE, which is replaced as a whole")
+    _check_options(added)
     command("record", _record, "print this node as a line of JSON, for --from; needs no root")
     added = command("explain", _explain, "show which route and device decide each part, and why")
     added.add_argument("asked", nargs="+", metavar="ADDRESS|CIDR")
@@ -189,6 +179,22 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     command("watch", _watch, "keep the routing of an applied config right, until SIGTERM or SIGINT", config=installed)
     command("schema", _schema, "print the JSON Schema of CONFIG, for editors and for programs that write one")
     return root
+
+
+def _check_options(added: argparse.ArgumentParser) -> None:
+    added.add_argument(
+        "--fail-on",
+        choices=["error", "warning"],
+        default="error",
+        help="exit with 1 for findings of this severity or a worse one; the default is error",
+    )
+    _from_records(added)
+    added.add_argument(
+        "--fix", action="store_true", help="write CONFIG with the routes that mend this node, to apply it"
+    )
+    text = "the answer as metrics of this node, for the textfile collector of node_exporter"
+    added.add_argument("--format", choices=["prometheus"], help=text)
+    added.add_argument("--out", metavar="FILE", help="write the metrics to FILE, which is replaced as a whole")
 
 
 def _from_records(added: argparse.ArgumentParser) -> None:

@@ -17,7 +17,7 @@ from hostrouting.exceptions import InvalidConfigError
 from hostrouting.fib import Fib
 from hostrouting.host import Host
 from hostrouting.host.offline import absent
-from hostrouting.net.addresses import IPV6, LINK_LOCAL, Prefix
+from hostrouting.net.addresses import IPV6, Prefix
 from hostrouting.net.mappings import Form, typed
 from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE
 from hostrouting.route_overlap.fabric import Fabric, FabricAddress
@@ -38,7 +38,7 @@ LONGEST: Final = 16 << 20
 _VERSION: Final = 1
 _HOSTNAME: Final = "/proc/sys/kernel/hostname"
 #: Each device has these, and no static route and no expected CIDR is there.
-_OF_A_LINK: Final = (LINK_LOCAL, Prefix(IPV6, 0xFF << 120, 8))
+_OF_A_LINK: Final = (Prefix(IPV6, 0xFE80 << 112, 10), Prefix(IPV6, 0xFF << 120, 8))
 
 
 @attrs.frozen(kw_only=True)
