@@ -275,7 +275,6 @@ read_tables() {
     && list+=$'\nroute show table local exact 127.0.0.0\nlink show type vrf\nlink show\naddr show'
   # @end@
   look "$questions$list" || cannot_prove
-  split "$answer"
   for line in "${lines[@]}"; do
     # @if ipv6@
     ((family == 6)) && read_row "$line" && continue

@@ -61,7 +61,6 @@ keep() { # unknown part
   local -A first=() stands=()
   local line name text
   look "route show table main proto $protocol" || cannot
-  split "$answer"
   for line in "${lines[@]}"; do
     parse_route "$line"
     [[ ! $elsewhere && ! ${first["$destination $metric"]-} ]] || continue
@@ -94,7 +93,6 @@ resolve() {
   wanted=$routes missing=''
   [[ $routes == *\?* ]] || return 0
   look 'route show table main exact default' || cannot
-  split "$answer"
   # @if ipv6@
   [[ $family == 6 ]] && sort_routes "${lines[@]}"
   # @end@
@@ -117,7 +115,6 @@ resolve() {
     # A router in the fabric may advertise a better default route: by it, the check would find ours.
     defaults=("${lines[@]}")
     family=4 look 'route show table main exact default' || cannot
-    split "$answer"
     ipv4_defaults=("${lines[@]}")
     find_exit_of_ipv6 && [[ ${by_dev["/${expected[0]}"]+set} ]] && first_dev=${expected[0]}
   fi
@@ -245,7 +242,6 @@ survey() {
   # Each of these commands reads the whole table.
   ((count > 16)) && questions=$'\nroute show table main'
   look "${questions:1}" || cannot
-  split "$answer"
   for line in "${lines[@]}"; do
     # Of a full table few matter. Blackholes and their like begin with a letter.
     [[ ${near["${line%% *}"]-} || $line == [a-z]* ]] || continue
