@@ -548,13 +548,6 @@ find_taken() {
 }
 
 # @end@
-# @if auto@
-has_infiniband() {
-  compgen -G '/sys/class/infiniband/*' >/dev/null && return
-  look 'link show' && [[ $answer == *' link/infiniband '* ]]
-}
-# @end@
-
 # --- the check
 
 # Cut the CIDRs of the family: a part has its first address in starts, the one after its last in ends and the number of
@@ -588,7 +581,10 @@ cut_cidrs() {
 
 # @if auto@
 read_fabric
-[[ $fabric_awaited ]] && { has_infiniband || fabric_awaited=''; }
+# Without InfiniBand no address will come.
+if [[ $fabric_awaited ]] && ! compgen -G '/sys/class/infiniband/*' >/dev/null; then
+  look 'link show' && [[ $answer == *' link/infiniband '* ]] || fabric_awaited=''
+fi
 [[ $fabric_awaited ]] && fabric_notes=("warning: ${fabric_notes[0]}")
 [[ $fabric_on ]] || fabric_notes=()
 # @end@
@@ -672,23 +668,17 @@ printf -v notes '\n%s' "${fabric_notes[@]}"
 # At all, after a wait.
 look_again() { exec "$BASH" -p "$0" "$seconds" {never}<&-; }
 
-# @if auto@
-# While addresses may come into the pool, no routes are a proof. Only the files are read meanwhile: large tables take
-# long, and systemd ends a check that takes too long.
-await_pool() {
-  fabric_pause=0
-  while wait_a_second "RDMA is switched on, but $fabric_pool has no addresses for InfiniBand yet"; do
-    read_fabric
-    [[ $fabric_awaited ]] || look_again
-  done
-}
-
-# @end@
 pass() {
   local dev carriers=() others=() verb=leave
   local -i i
   # @if auto@
-  [[ $fabric_awaited ]] && await_pool
+  # While addresses may come into the pool, no routes are a proof. Only the files are read meanwhile: large tables take
+  # long, and systemd ends a check that takes too long.
+  fabric_pause=0
+  while [[ $fabric_awaited ]] && wait_a_second "RDMA is switched on, but $fabric_pool has no addresses for InfiniBand yet"; do
+    read_fabric
+    [[ $fabric_awaited ]] || look_again
+  done
   # @end@
   # The devices that carry: the expected ones first, then the others by name.
   devices_of "$default"
