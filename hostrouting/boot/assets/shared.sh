@@ -96,7 +96,6 @@ tell_verdict() { # file with the last verdict, priority, lines
   fi
   tell "$2" "$3"
   [[ ${JOURNAL_STREAM-} ]] && { printf %s "$3" >"$1"; } 2>/dev/null
-  return 0
 }
 
 last_told() { # file with the last verdict -> last
