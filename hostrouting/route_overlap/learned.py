@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import HostFileError
 from hostrouting.findings import NodeFinding
-from hostrouting.net.addresses import check_device_name
 from hostrouting.net.routes import KERNEL_PROTOCOL, RA_PROTOCOL
+from hostrouting.route_overlap.report import may_be_configured
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
@@ -20,6 +20,18 @@ if TYPE_CHECKING:
     from hostrouting.net.routes import ObservedRoute
 
 _ROUTES: Final = "/proc/net/ipv6_route"
+#: How to end a default route of advertisements, if the kernel follows these, and if a program does.
+_OF_KERNEL: Final = """\
+The kernel follows the router advertisements on {dev}. To end that, and what it brought:
+  sysctl -w net.ipv6.conf.{name}.accept_ra_defrtr=0    # and in a file of /etc/sysctl.d
+  ip -6 route del {route}
+"""
+_OF_DAEMON: Final = """\
+A program keeps the default route of advertisements on {dev}. To end it, one of these:
+  networkd, netplan: [IPv6AcceptRA] UseGateway=no in a drop-in of the .network file of {dev}, then \
+networkctl reload; networkctl reconfigure {dev}
+  NetworkManager: nmcli connection modify CONNECTION ipv6.never-default yes; nmcli device reapply {dev}
+"""
 #: RTF_ADDRCONF.
 _BY_KERNEL: Final = 0x40000
 #: The fields of a line: destination, length, ..., gateway, metric, ..., flags, device.
@@ -62,39 +74,20 @@ def vanishing(files: FileStore, learned: Iterable[ObservedRoute]) -> Iterator[No
 
 
 def endings(
-    defaults: Sequence[ObservedRoute], learned: Sequence[ObservedRoute], wrong: Container[str | None]
+    defaults: Iterable[ObservedRoute], learned: Sequence[ObservedRoute], wrong: Container[str | None]
 ) -> Iterable[str]:
     """Return the lines that end learned default routes at their owners; none for a name that no shell should meet.
 
     Only the devices that are wrong lose theirs: networkd merges that of the right device with theirs.
     """
-    # A device may have several of them, and one that was renewed meanwhile was read twice.
-    return dict.fromkeys(_endings(defaults, learned, wrong))
-
-
-def _endings(
-    defaults: Sequence[ObservedRoute], learned: Sequence[ObservedRoute], wrong: Container[str | None]
-) -> Iterator[str]:
-    for route in defaults:
-        for dev in filter(wrong.__contains__, route.devs):
-            with suppress(ValueError):
-                check_device_name(dev)
-                yield from _by_kernel(route, dev) if route in learned else _by_daemon(dev)
-
-
-def _by_kernel(route: ObservedRoute, dev: str) -> Iterator[str]:
-    yield f"The kernel follows the router advertisements on {dev}. To end that, and what it brought:"
-    yield f"  sysctl -w net.ipv6.conf.{_in_sysctl(dev)}.accept_ra_defrtr=0    # and in a file of /etc/sysctl.d"
-    yield f"  ip -6 route del {route.to_route()}"
-
-
-def _by_daemon(dev: str) -> Iterator[str]:
-    yield f"A program keeps the default route of advertisements on {dev}. To end it, one of these:"
-    yield (
-        f"  networkd, netplan: [IPv6AcceptRA] UseGateway=no in a drop-in of the .network file of {dev}, then "
-        f"networkctl reload; networkctl reconfigure {dev}"
+    texts = (
+        (_OF_KERNEL if route in learned else _OF_DAEMON).format(dev=dev, name=_in_sysctl(dev), route=route.to_route())
+        for route in defaults
+        for dev in route.devs
+        if dev in wrong and may_be_configured(dev)
     )
-    yield f"  NetworkManager: nmcli connection modify CONNECTION ipv6.never-default yes; nmcli device reapply {dev}"
+    # A device may have several of them, and one that was renewed meanwhile was read twice.
+    return dict.fromkeys(line for text in texts for line in text.splitlines())
 
 
 def _in_sysctl(dev: str | None) -> str:

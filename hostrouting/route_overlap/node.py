@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from hostrouting.net.addresses import IPV4, IPV6, Prefix
@@ -85,6 +85,8 @@ class Node:
     def __init__(self, backend: Routing, family: int = IPV4) -> None:
         self.backend = backend
         self.family = family
+        #: See `Routing.lookup`.
+        self.lookup = partial(backend.lookup, family=family)
         self.announced: Announced | None = None
         self.routes: list[ObservedRoute] = backend.routes(family)
         self.rules: list[Rule] = backend.rules(family)
@@ -94,12 +96,6 @@ class Node:
         self.by_source: bool = any(rule.source[1] for rule in self.rules) or (
             family == IPV6 and any(route.from_prefix for route in self.routes)
         )
-
-    def lookup(
-        self, destinations: Sequence[int], *, sources: Sequence[int | None] | None = None, resolve: bool = False
-    ) -> list[Lookup]:
-        """See `Routing.lookup`."""
-        return self.backend.lookup(destinations, sources=sources, resolve=resolve, family=self.family)
 
     def expect(self, fabric: Fabric) -> None:
         """Take the routes of an announced fabric as those of the node, too."""

@@ -97,7 +97,7 @@ class SuggestedRoute:
 
     def to_config(self) -> StaticRoute:
         """Return the route for a config; without `dev` if no config may have the name of the device."""
-        dev = self.dev if _may_be_configured(self.dev) else None
+        dev = self.dev if may_be_configured(self.dev) else None
         return StaticRoute(destination=self.destination, gateway=self.gateway, dev=dev)
 
     def needless_with(self, routes: Mapping[Prefix, Sequence[StaticRoute]]) -> Iterator[str]:
@@ -258,7 +258,7 @@ class OverlapReport:
         """The step that silences findings: to allow their devices; never those of a fabric. May be empty."""
         found = dict.fromkeys(one.dev for _, one in self.findings if one.kind in {"overlap", "local"})
         # Of a name that a config takes, each ASCII character stands for itself in a pattern.
-        named = (dev for dev in found if dev and dev.isascii() and _may_be_configured(dev))
+        named = (dev for dev in found if dev and dev.isascii() and may_be_configured(dev))
         patterns = [dev for dev in named if dev not in self.fabric_devs]
         if not patterns:
             return ""
@@ -387,7 +387,8 @@ def _section(name: str, section: RouteOverlapConfig | StaticRoutesConfig) -> str
     return f'  "{name}": {json.dumps(section.to_mapping())}'
 
 
-def _may_be_configured(dev: str) -> bool:
+def may_be_configured(dev: str) -> bool:
+    """Return True for a name of a device that a config, and a shell, may have."""
     try:
         check_device_name(dev)
     except ValueError:
