@@ -19,7 +19,7 @@ from hostrouting.host import DeviceEvent, NeighbourEvent
 from hostrouting.probe_snat import NotWanted, repair, to_repair
 from hostrouting.watch.duty import Duty, Rounds, keep
 from hostrouting.watch.stale_objects import StaleObjectKeeper
-from hostrouting.watch.trouble import TASK, Trouble
+from hostrouting.watch.trouble import TASK
 from phases import Context
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from hostrouting.host import Host, NetworkEvent
-    from hostrouting.watch.duty import Keeper
     from hostrouting.watch.installed import InstalledConfig
     from phases import Change
 
@@ -149,12 +148,12 @@ class Siblings:
 
     #: Passes events on to them.
     relay: Relay
-    _keepers: Sequence[_Tolerated]
+    _duties: Sequence[Duty]
 
     @property
     def trouble(self) -> str:
         """Their failures; empty if there are none."""
-        return "; ".join(filter(None, [str(keeper.trouble) for keeper in self._keepers]))
+        return "; ".join(filter(None, [duty.trouble for duty in self._duties]))
 
 
 @contextmanager
@@ -171,19 +170,18 @@ def siblings(
     # No child of the caller's context: each event of a route would wake this thread, too.
     ctx = Context(clock=surrounding.clock)
     relay = Relay(ctx.notify)
-    keepers = tuple(
-        _Tolerated(keeper, seconds, installed, surrounding.notify, Trouble(logger, keeper.failure))
+    duties = [
+        _SiblingDuty(keeper, logger, seconds, installed, surrounding.notify)
         for keeper, seconds in (
             (ProbeKeeper(host, logger, installed), 10.0),
             (StaleObjectKeeper(host, logger, installed), 60.0),
         )
-    )
-    duties = [Duty(keeper, logger) for keeper in keepers]
+    ]
     arguments = (ctx, duties, relay, Rounds())
     thread = threading.Thread(target=keep, args=arguments, name="hostrouting-siblings", daemon=True)
     thread.start()
     try:
-        yield Siblings(relay, keepers)
+        yield Siblings(relay, duties)
     finally:
         # It ends the programs that the thread runs.
         ctx.cancel("the watch ends")
@@ -191,41 +189,25 @@ def siblings(
 
 
 @attrs.define(eq=False)
-class _Tolerated:
-    """A keeper whose failure, of whatever kind, is one line in the log; it acts again after the interval."""
+class _SiblingDuty(Duty):
+    """A duty of which a failure, of whatever kind, is one line in the log; its keeper acts again after the interval."""
 
-    _keeper: Keeper
     #: The longest time of one `act`.
     _seconds: float
     _installed: InstalledConfig
-    #: Called when the trouble may have changed.
+    #: Called when the trouble has changed.
     _notify: Callable[[], None]
-    trouble: Trouble
 
-    @property
-    def failure(self) -> str:
-        """See `Keeper`."""
-        return self._keeper.failure
-
-    def hear(self, events: Sequence[NetworkEvent]) -> float:
-        """See `Keeper`."""
-        return self._keeper.hear(events)
-
-    def lose(self) -> None:
-        """See `Keeper`."""
-        self._keeper.lose()
-
-    def act(self, ctx: Context) -> float:
-        """See `Keeper`."""
+    def _attempt(self, ctx: Context) -> float:
+        before = self.trouble
         try:
             seconds = self._keeper.act(ctx.child(timeout=self._seconds))
+            self._trouble.end()
         except Exception as error:  # noqa: BLE001 (a mistake in a sibling must not end the watch of the routes)
             if ctx.over:
                 return inf
-            self.trouble.tell(str(error) or repr(error))
-            self._notify()
-            return self._installed.config.watch.interval
-        if str(self.trouble):
-            self.trouble.end()
+            self._trouble.tell(str(error) or repr(error))
+            seconds = self._installed.config.watch.interval
+        if self.trouble != before:
             self._notify()
         return seconds
