@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from hostrouting.net.addresses import IPV4, IPV6, Prefix
 from hostrouting.net.default_route import default_routes
-from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE, Lookup, ObservedRoute, place, preference, signature
+from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE, Lookup, ObservedRoute, place, preference
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Iterator, Sequence
@@ -187,16 +187,6 @@ class Node:
                     network = Prefix(IPV6, own.peer, own.prefix_length).masked
                     bucket = self._model.tables.bucket((IPV6, MAIN_TABLE, *network[1:]))
                     yield from (route for route in bucket if link.name in route.devs)
-
-    def held_in_main(self, candidates: Collection[ObservedRoute]) -> list[ObservedRoute]:
-        """Return those in the main table: before the first rule, the kernel reports local ones as part of it, too."""
-        networks = {candidate.network for candidate in candidates}
-        held = {
-            (route.network, signature(route))
-            for route in self.routes
-            if route[0] in networks and route.table == MAIN_TABLE
-        }
-        return [candidate for candidate in candidates if (candidate.network, signature(candidate)) in held]
 
 
 def is_same(one: ObservedRoute | Rule | None, other: ObservedRoute) -> bool:

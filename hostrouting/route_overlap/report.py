@@ -321,8 +321,6 @@ class OverlapReport:
 
 def joined(reports: Sequence[OverlapReport], cidrs: Iterable[str]) -> OverlapReport:
     """Return one report of the proofs of each family; `cidrs` gives the order."""
-    if len(reports) == 1:
-        return reports[0]
     by_cidr = {one.cidr: one for report in reports for one in report.cidrs}
     every: dict[str, Any] = {
         name: tuple(dict.fromkeys(chain.from_iterable(getattr(report, name) for report in reports)))
@@ -360,7 +358,7 @@ def _other_steps(report: OverlapReport) -> Iterator[str]:
     defaults = [one for one in report.deciding if one[1] == 0 and one.protocol == RA_PROTOCOL]
     if defaults:
         # Imported late, as most nodes have none.
-        from hostrouting.route_overlap.learned import endings
+        from hostrouting.route_overlap.lasting import endings
 
         yield from endings(defaults, report.learned, report.wrong_devs)
     kinds = {finding.kind for _, finding in report.findings}
