@@ -42,14 +42,14 @@ class AllowedDevices(dict["str | None", bool]):
     def __missing__(self, dev: str) -> bool:
         from fnmatch import fnmatchcase
 
-        if dev in self.expected:
-            self[dev] = self.leads_out(dev)
-            return self[dev]
-        # Byte for byte, as bash does in the C locale. No device has a slash in its name: that of an announced one which
-        # is not there yet is unknown.
-        name = dev.encode(errors="surrogateescape").decode("latin-1")
-        self[dev] = "/" not in dev and any(fnmatchcase(name, pattern) for pattern in self._patterns)
-        return self[dev]
+        is_fine = self.leads_out(dev)
+        if dev not in self.expected:
+            # Byte for byte, as bash does in the C locale. No device has a slash in its name: that of an announced one
+            # which is not there yet is unknown.
+            name = dev.encode(errors="surrogateescape").decode("latin-1")
+            is_fine = "/" not in dev and any(fnmatchcase(name, pattern) for pattern in self._patterns)
+        self[dev] = is_fine
+        return is_fine
 
     def may_carry(self, dev: str) -> bool:
         """Return True for a device that is allowed, or will be when it has a carrier, as one of a fabric may get it."""

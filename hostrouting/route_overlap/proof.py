@@ -210,10 +210,8 @@ def silent_routers(ctx: Context, host: Host, devs: Sequence[str]) -> Iterable[No
     routers = dict.fromkeys((hop.dev, hop.gateway) for hop in hops if hop.gateway and hop.gateway.family == IPV4)
     known = {(link.name, number) for link in host.routes.links() for number in link.neighbours}
     asked = [(dev, str(gateway)) for dev, gateway in routers if (dev, gateway.number) not in known]
-    if not asked:
-        # On most nodes: then the link layer need not be loaded.
-        return []
-    silent = host.link_layer.silent(ctx, asked)
+    # On most nodes there is none: then the link layer need not be loaded.
+    silent = host.link_layer.silent(ctx, asked) if asked else ()
     reason = "does not answer, though the kernel has asked again just now: see the router, and the link to it"
     return [
         NodeFinding("silent-gateway", f"{address} dev {dev}", reason, "warning")

@@ -20,7 +20,7 @@ from hostrouting.probe_snat import NotWanted, repair, to_repair
 from hostrouting.watch.duty import Duty, Rounds, keep
 from hostrouting.watch.stale_objects import StaleObjectKeeper
 from hostrouting.watch.trouble import TASK
-from phases import Context
+from phases import Change, Context
 
 if TYPE_CHECKING:
     import logging
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from hostrouting.host import Host, NetworkEvent
     from hostrouting.watch.installed import InstalledConfig
-    from phases import Change
 
 #: The kinds that concern a sibling. Routes can change by the hundred thousand, and would only wake it.
 _KINDS: Final = (DeviceEvent, NeighbourEvent)
@@ -115,9 +114,9 @@ class ProbeKeeper:
             return config.watch.interval
         # Without the lock: nft may hang, and an apply beside it would wait.
         change = to_repair(ctx, config.probe_snat, self._host)
-        if change is not None and not isinstance(change, NotWanted):
+        if isinstance(change, Change):
             change = self._repair(ctx)
-        if change is not None and not isinstance(change, NotWanted):
+        if isinstance(change, Change):
             self._logger.warning("repaired: %s", change, extra={"task": TASK, "change": str(change)})
         self._tell_left(change)
         return config.watch.interval
@@ -142,27 +141,14 @@ class ProbeKeeper:
 _SECONDS_TO_END: Final = 0.5
 
 
-@attrs.frozen
-class Siblings:
-    """The siblings, as the thread of the routes sees them."""
-
-    #: Passes events on to them.
-    relay: Relay
-    _duties: Sequence[Duty]
-
-    @property
-    def trouble(self) -> str:
-        """Their failures; empty if there are none."""
-        return "; ".join(filter(None, [duty.trouble for duty in self._duties]))
-
-
 @contextmanager
 def siblings(
     surrounding: Context, host: Host, logger: logging.Logger, installed: InstalledConfig
-) -> Iterator[Siblings]:
+) -> Iterator[tuple[Relay, Sequence[Duty]]]:
     """Keep the siblings of the installed config while the block runs; `surrounding` is notified of their troubles.
 
-    `host` has the lock that all threads of the watch share.
+    It gets the relay that passes events on to them, and their duties. `host` has the lock that all threads of the watch
+    share.
 
     The end of the block does not wait long for a program that hangs, or for a sweep that restores objects: the thread
     goes on without an owner, and ends with the process at the latest. A sweep that is cut off is in its record.
@@ -181,7 +167,7 @@ def siblings(
     thread = threading.Thread(target=keep, args=arguments, name="hostrouting-siblings", daemon=True)
     thread.start()
     try:
-        yield Siblings(relay, duties)
+        yield relay, duties
     finally:
         # It ends the programs that the thread runs.
         ctx.cancel("the watch ends")
