@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.exceptions import HostFileError
 from hostrouting.fib import UnknownDecisionError
 from hostrouting.findings import NodeFinding
-from hostrouting.net.addresses import format_address
+from hostrouting.net.addresses import format_address, is_device_name
 from hostrouting.net.default_route import best_default_devs
 from hostrouting.net.routes import KERNEL_PROTOCOL, RA_PROTOCOL
-from hostrouting.route_overlap.report import may_be_configured
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -141,7 +140,7 @@ def endings(
         (_OF_KERNEL if route in learned else _OF_DAEMON).format(dev=dev, name=_in_sysctl(dev), route=route.to_route())
         for route in defaults
         for dev in route.devs
-        if dev in wrong and may_be_configured(dev)
+        if dev in wrong and is_device_name(dev)
     )
     # A device may have several of them, and one that was renewed meanwhile was read twice.
     return dict.fromkeys(line for text in texts for line in text.splitlines())

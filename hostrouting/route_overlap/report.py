@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from hostrouting.config import HostRoutingConfig, RouteOverlapConfig, StaticRoute, StaticRoutesConfig
-from hostrouting.net.addresses import FAMILY_NAMES, GIVERS, IPV4, IPV6, Address, Prefix, check_device_name, mask_of
+from hostrouting.net.addresses import FAMILY_NAMES, GIVERS, IPV4, IPV6, Address, Prefix, is_device_name, mask_of
 from hostrouting.net.routes import RA_PROTOCOL
 
 if TYPE_CHECKING:
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from hostrouting.findings import NodeFinding
     from hostrouting.net.routes import ObservedRoute
-
-Kind: TypeAlias = Literal["overlap", "no-route", "blocked", "local", "dead-end", "announced", "unknown-exit"]
+    from hostrouting.route_overlap.parts import Kind
 
 #: The words of a finding about its addresses.
 _SENTENCES: Final[dict[Kind, str]] = {
@@ -97,7 +96,7 @@ class SuggestedRoute:
 
     def to_config(self) -> StaticRoute:
         """Return the route for a config; without `dev` if no config may have the name of the device."""
-        dev = self.dev if may_be_configured(self.dev) else None
+        dev = self.dev if is_device_name(self.dev) else None
         return StaticRoute(destination=self.destination, gateway=self.gateway, dev=dev)
 
     def needless_with(self, routes: Mapping[Prefix, Sequence[StaticRoute]]) -> Iterator[str]:
@@ -258,7 +257,7 @@ class OverlapReport:
         """The step that silences findings: to allow their devices; never those of a fabric. May be empty."""
         found = dict.fromkeys(one.dev for _, one in self.findings if one.kind in {"overlap", "local"})
         # Of a name that a config takes, each ASCII character stands for itself in a pattern.
-        named = (dev for dev in found if dev and dev.isascii() and may_be_configured(dev))
+        named = (dev for dev in found if dev and dev.isascii() and is_device_name(dev))
         patterns = [dev for dev in named if dev not in self.fabric_devs]
         if not patterns:
             return ""
@@ -383,15 +382,6 @@ def _section(name: str, section: RouteOverlapConfig | StaticRoutesConfig) -> str
     import json
 
     return f'  "{name}": {json.dumps(section.to_mapping())}'
-
-
-def may_be_configured(dev: str) -> bool:
-    """Return True for a name of a device that a config, and a shell, may have."""
-    try:
-        check_device_name(dev)
-    except ValueError:
-        return False
-    return True
 
 
 def _is_told(field: attrs.Attribute[Any], value: object) -> bool:
