@@ -25,7 +25,6 @@ from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address
 from hostrouting.net.changes import RouteChange, is_deleted_by, is_merged
 from hostrouting.net.default_route import default_routes, expected_exit
 from hostrouting.net.routes import (
-    FLAG_ONLINK,
     KERNEL_PROTOCOL,
     OUR_PROTOCOL,
     SCOPE_LINK,
@@ -126,7 +125,6 @@ def _named_hop(gateway: str, dev: str) -> NextHop:
 
 
 _network: Final = itemgetter(0, 1)
-_RESTING: Final = frozenset({0, FLAG_ONLINK})
 
 #: Routes in the kernel's order.
 Routes: TypeAlias = "Sequence[ObservedRoute]"
@@ -242,5 +240,5 @@ def held_in(observed: Routes, places: Iterable[Place]) -> dict[Place, list[Obser
     for route in observed:
         # Of hundreds of thousands of routes hardly any matter here.
         if _network(route) in networks:
-            held[place(route)].append(route if route.flags in _RESTING else resting(route))
+            held[place(route)].append(resting(route))
     return dict(held)
