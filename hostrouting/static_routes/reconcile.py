@@ -240,5 +240,5 @@ def held_in(observed: Routes, places: Iterable[Place]) -> dict[Place, list[Obser
     for route in observed:
         # Of hundreds of thousands of routes hardly any matter here.
         if _network(route) in networks:
-            held[place(route)].append(resting(route))
+            held[place(route)].append(resting(route) if route.flags else route)
     return dict(held)
