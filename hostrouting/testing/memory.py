@@ -161,8 +161,7 @@ class MemoryBackend(Node):
             self._announce_device(name)
             gone = (own for own in device.addresses if own not in self.fib.devices[name].addresses)
             self.events.announce(*(AddressEvent("remove", name, own) for own in gone))
-            for number in device.neighbours:
-                self.events.announce(NeighbourEvent("remove", _neighbour(name, number)))
+            self.events.announce(*(NeighbourEvent("remove", _neighbour(name, number)) for number in device.neighbours))
             return
         self.fib = consequences.device_up(self.fib, name, carrier=name not in self._unplugged)
         self.fib = ipv6.with_multicast(self.fib, name)
