@@ -156,10 +156,10 @@ class Reconciliation:
         ours = ours_in(standing)
         foreign = [other for other in standing if other.protocol != OUR_PROTOCOL]
         own = next((other for other in foreign if other.protocol == KERNEL_PROTOCOL), None)
-        if own is not None and not any(other in ours for other in standing[: standing.index(own)]):
-            self.refuse(route, own)
-            return []
         if own is not None:
+            if not any(other in ours for other in standing[: standing.index(own)]):
+                self.refuse(route, own)
+                return []
             self.connected[route] = own
         others = [other for other in ours if not other.fulfils(route)]
         alike = [other for other in ours if is_deleted_by(other, route)]
