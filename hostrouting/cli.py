@@ -53,7 +53,6 @@ _LATE: Final = (
     "hostrouting.host.systemd.notify",
     "hostrouting.route_overlap.announced",
     "hostrouting.route_overlap.lasting",
-    "hostrouting.route_overlap.learned",
     "hostrouting.route_overlap.policy",
     "hostrouting.route_overlap.suggest",
 )

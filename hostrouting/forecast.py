@@ -7,6 +7,7 @@ way is right, only the next hop that an address has already is right.
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -85,13 +86,11 @@ class Forecaster:
 
     def __init__(self, ctx: Context, config: HostRoutingConfig, host: Host) -> None:
         self._config, self._host = config, host
-        self._fabric = announced_fabric(ctx.child(timeout=0), config.route_overlap.fabric, host)
+        fabric = announced_fabric(ctx.child(timeout=0), config.route_overlap.fabric, host)
+        self._prove = partial(prove_config, config, fabric)
         self._before: OverlapReport | None = None
         self._model: Fib | None = None
         self._families: Sequence[int] = ()
-
-    def _prove(self, routing: Routing) -> OverlapReport:
-        return prove_config(self._config, self._fabric, routing)
 
     def _read(self) -> Fib:
         """Return the model of the node, with IPv6 if it is proven or changed."""

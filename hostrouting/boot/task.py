@@ -55,6 +55,12 @@ class NodeTask:
         self._config = require_config(config)
         self._host = Host.given_or_live(host)
         self._logger = logger or logging.getLogger(type(self).__module__)
+        if IPV6 in config.families and self._host.is_live and IPV6 not in self._host.routes.families:
+            named = (*(route.destination for route in config.static_routes.routes), *config.route_overlap.cidrs)
+            ipv6 = [text for text in named if ":" in text]
+            backend = type(self._host.routes).__name__
+            step = f"use another one, or remove {', '.join(ipv6)} from the config"
+            raise BackendError(f"the backend {backend} knows no IPv6: see its 'families'; {step}")
 
     @property
     def _boot(self) -> Boot:
@@ -72,17 +78,6 @@ class PairTask(NodeTask, ABC):
 
     #: Returns the unit for a config; its departure if the config asks for nothing.
     _boot_part: Callable[[HostRoutingConfig], BootUnit | Departure]
-
-    def __init__(
-        self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
-    ) -> None:
-        super().__init__(config, host=host, logger=logger)
-        if IPV6 in config.families and self._host.is_live and IPV6 not in self._host.routes.families:
-            named = (*(route.destination for route in config.static_routes.routes), *config.route_overlap.cidrs)
-            ipv6 = [text for text in named if ":" in text]
-            backend = type(self._host.routes).__name__
-            step = f"use another one, or remove {', '.join(ipv6)} from the config"
-            raise BackendError(f"the backend {backend} knows no IPv6: see its 'families'; {step}")
 
     @property
     def _part(self) -> BootUnit | Departure:

@@ -150,9 +150,8 @@ class Fib:
         """Decide a packet that the node itself sends, as the kernel's `route get` does."""
         if packet.family == IPV6:
             return self.decide(packet)
-        if packet.source and not self._holds(packet.source):
-            return Decision(None, errno.ENETUNREACH)
-        if packet.oif and not self.devices[packet.oif].up:
+        is_foreign = packet.source and not self._holds(packet.source)
+        if is_foreign or (packet.oif and not self.devices[packet.oif].up):
             return Decision(None, errno.ENETUNREACH)
         to_many = packet.destination >> 28 == 14 or packet.destination == 0xFFFFFFFF
         if not packet.destination or (to_many and packet.source and not packet.oif):
@@ -161,8 +160,7 @@ class Fib:
         decision = self.decide(packet)
         if packet.oif and decision.errno:
             # Without a route the kernel takes the destination to be on the link of the socket's device.
-            on_link = ObservedRoute(packet.destination, 32, dev=packet.oif, table=0, scope=SCOPE_LINK)
-            return Decision(on_link)
+            return Decision(ObservedRoute(packet.destination, 32, dev=packet.oif, table=0, scope=SCOPE_LINK))
         return decision
 
     def search(self, table: int, packet: Packet, *, scope: int = SCOPE_UNIVERSE) -> ObservedRoute | None:

@@ -121,7 +121,11 @@ class _Pyroute2Conversation(Conversation):
         packed = _packed_message()()
         packed["header"].update(type=kind, flags=flags | ACK)
         packed.payload = bytes(request[HEADER_LENGTH:])
-        return [_raw(answer) for answer in self._ipr.nlm_request_batch([packed])]
+        # pyroute2 keeps the datagram in which an answer came.
+        return [
+            memoryview(answer.data)[answer.offset : answer.offset + answer["header"]["length"]]
+            for answer in self._ipr.nlm_request_batch([packed])
+        ]
 
 
 @cache
@@ -137,8 +141,3 @@ def _packed_message() -> Any:
             self.data += message(head["type"], head["flags"], self.payload, sequence=head["sequence_number"])
 
     return Packed
-
-
-def _raw(message: Any) -> memoryview:
-    """Return a message as the kernel sent it: pyroute2 keeps the datagram in which it came."""
-    return memoryview(message.data)[message.offset : message.offset + message["header"]["length"]]

@@ -271,6 +271,11 @@ def check_device_name(name: str) -> str:
     return name
 
 
+def is_device_name(name: str) -> bool:
+    """Return True for a name that `check_device_name` accepts."""
+    return _device_name_problem(name) is None
+
+
 def _device_name_problem(name: str) -> str | None:
     if not name:
         return "it is empty"

@@ -1,38 +1,61 @@
-"""What lasts of IPv6: the routes that decide, and what is right only as long as something else stays as it is."""
+"""What lasts of IPv6: the routes that decide, what is right only for now, and which routes the kernel learned.
+
+Learned routes come from routers' advertisements, and end at their owners. The kernel marks its own
+ones in /proc alone: in a dump they look like those of networkd, NetworkManager or dhcpcd.
+"""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from hostrouting.exceptions import HostFileError
 from hostrouting.fib import UnknownDecisionError
 from hostrouting.findings import NodeFinding
-from hostrouting.net.addresses import format_address
+from hostrouting.net.addresses import format_address, is_device_name
 from hostrouting.net.default_route import best_default_devs
-from hostrouting.net.routes import RA_PROTOCOL
+from hostrouting.net.routes import KERNEL_PROTOCOL, RA_PROTOCOL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
+    from hostrouting.host import FileStore
     from hostrouting.net.routes import Lookup, ObservedRoute
     from hostrouting.route_overlap.node import AllowedDevices, Node
     from hostrouting.route_overlap.parts import Part
+
+_ROUTES: Final = "/proc/net/ipv6_route"
+_ACCEPTS: Final = "/proc/sys/net/ipv6/conf/{}/accept_ra"
+#: How to end a default route of advertisements, if the kernel follows these, and if a program does.
+_OF_KERNEL: Final = """\
+The kernel follows the router advertisements on {dev}. To end that, and what it brought:
+  sysctl -w net.ipv6.conf.{name}.accept_ra_defrtr=0    # and in a file of /etc/sysctl.d
+  ip -6 route del {route}
+"""
+_OF_DAEMON: Final = """\
+A program keeps the default route of advertisements on {dev}. To end it, one of these:
+  networkd, netplan: [IPv6AcceptRA] UseGateway=no in a drop-in of the .network file of {dev}, then \
+networkctl reload; networkctl reconfigure {dev}
+  NetworkManager: nmcli connection modify CONNECTION ipv6.never-default yes; nmcli device reapply {dev}
+"""
+#: RTF_ADDRCONF.
+_BY_KERNEL: Final = 0x40000
+#: The fields of a line: destination, length, ..., gateway, metric, ..., flags, device.
+_FIELDS: Final = 10
 
 
 def deciding_and_warnings(
     node: Node, looked: Sequence[Sequence[Part]], allowed: AllowedDevices
 ) -> tuple[tuple[ObservedRoute, ...], list[NodeFinding]]:
-    """Return the IPv6 routes that decide, those to the networks of the sources among them, and the warnings."""
+    """Return the IPv6 routes that decide, without those of the node itself, and the warnings.
+
+    Equal routes are among them, and those to the networks of the sources.
+    """
     sent = _sent(node, looked, allowed)
-    deciding = dict.fromkeys([*_deciding(node, looked), *node.networks_of(sent)])
-    return tuple(deciding), [*_warnings(node, sent, allowed)]
-
-
-def _deciding(node: Node, looked: Iterable[Iterable[Part]]) -> Iterator[ObservedRoute]:
-    """Yield the IPv6 routes that decide, and their equals, without those of the node itself."""
-    for answers in (part.answers for parts in looked for part in parts):
-        routes = (one.route for each in answers for one in node.candidates(*each))
-        yield from (route for route in routes if route and route.kind == "unicast")
+    answers = (each for parts in looked for part in parts for each in part.answers)
+    routes = (one.route for each in answers for one in node.candidates(*each))
+    deciding = dict.fromkeys(route for route in routes if route and route.kind == "unicast")
+    return (*(deciding | dict.fromkeys(node.networks_of(sent))),), [*_warnings(node, sent, allowed)]
 
 
 def _sent(node: Node, looked: Iterable[Iterable[Part]], allowed: AllowedDevices) -> dict[tuple[str, int], int]:
@@ -67,3 +90,76 @@ def _warnings(node: Node, sent: Mapping[tuple[str, int], int], allowed: AllowedD
             text, goal = (format_address(node.family, number) for number in (source, address))
             reason = f"is not of {dev}, by which the node sends from it to {goal}: give {dev} an address of its own"
             yield NodeFinding("foreign-source", text, reason, "warning")
+
+
+# --- learned routes
+
+
+def learned_by_kernel(files: FileStore, routes: Iterable[ObservedRoute]) -> list[ObservedRoute]:
+    """Return those of the routes that the kernel learned; none if it does not say."""
+    candidates = [route for route in routes if route.protocol in {KERNEL_PROTOCOL, RA_PROTOCOL} and route.dev]
+    marked = {key for key, _ in _marked(files)} if candidates else ()
+    return [route for route in candidates if _line_of(route) in marked]
+
+
+def _marked(files: FileStore) -> Iterator[tuple[tuple[object, ...], bytes]]:
+    """Yield the kernel's own routes, each as `_line_of` has it, and the line; none if it does not say."""
+    with suppress(HostFileError, ValueError):
+        for line in (files.read(_ROUTES) or b"").splitlines():
+            words = line.split()
+            if len(words) == _FIELDS and int(words[8], 16) & _BY_KERNEL:
+                yield (*(int(words[at], 16) for at in (0, 1, 4, 5)), words[9]), line
+
+
+def evidence(files: FileStore) -> Iterator[tuple[str, bytes]]:
+    """Yield the lines that these functions need of a node, for its record, each after the path of its file."""
+    for key, line in _marked(files):
+        yield _ROUTES, line
+        path = _ACCEPTS.format(str(key[-1], errors="surrogateescape"))  # type: ignore[call-overload]
+        with suppress(HostFileError):
+            yield path, files.read(path) or b""
+
+
+def _line_of(route: ObservedRoute) -> tuple[object, ...]:
+    gateway = route.gateway.number if route.gateway else 0
+    return route.network, route.prefix_length, gateway, route.metric, (route.dev or "").encode(errors="surrogateescape")
+
+
+def vanishing(files: FileStore, learned: Iterable[ObservedRoute]) -> Iterator[NodeFinding]:
+    """Yield a warning for each route that the kernel learned and loses when any device is set to forward.
+
+    It deletes the default routes at once. From then on it takes no advertisement, so others that expire do so.
+    """
+    for route in learned:
+        if route.prefix_length and not route.expires:
+            continue
+        setting = b""
+        with suppress(HostFileError):
+            setting = files.read(_ACCEPTS.format(route.dev)) or b""
+        if setting.strip() not in {b"2", b""}:
+            switch = f"net.ipv6.conf.{_in_sysctl(route.dev)}.accept_ra=2"
+            loss = "no advertisement renews it" if route.prefix_length else "the kernel deletes it"
+            reason = f"{loss} as soon as a program switches on forwarding, as a CNI does: set {switch}"
+            yield NodeFinding("will-vanish", str(route), reason, "warning")
+
+
+def endings(
+    defaults: Iterable[ObservedRoute], learned: Sequence[ObservedRoute], wrong: Container[str | None]
+) -> Iterable[str]:
+    """Return the lines that end learned default routes at their owners; none for a name that no shell should meet.
+
+    Only the devices that are wrong lose theirs: networkd merges that of the right device with theirs.
+    """
+    texts = (
+        (_OF_KERNEL if route in learned else _OF_DAEMON).format(dev=dev, name=_in_sysctl(dev), route=route.to_route())
+        for route in defaults
+        for dev in route.devs
+        if dev in wrong and is_device_name(dev)
+    )
+    # A device may have several of them, and one that was renewed meanwhile was read twice.
+    return dict.fromkeys(line for text in texts for line in text.splitlines())
+
+
+def _in_sysctl(dev: str | None) -> str:
+    """Return the name of a device within the name of a setting, where a dot parts words."""
+    return (dev or "").replace(".", "/")

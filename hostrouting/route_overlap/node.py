@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from hostrouting.net.addresses import IPV4, IPV6, Prefix
 from hostrouting.net.default_route import default_routes
-from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE, Lookup, ObservedRoute, place, preference, signature
+from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE, Lookup, ObservedRoute, place, preference
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Iterator, Sequence
@@ -42,14 +42,14 @@ class AllowedDevices(dict["str | None", bool]):
     def __missing__(self, dev: str) -> bool:
         from fnmatch import fnmatchcase
 
-        if dev in self.expected:
-            self[dev] = self.leads_out(dev)
-            return self[dev]
-        # Byte for byte, as bash does in the C locale. No device has a slash in its name: that of an announced one which
-        # is not there yet is unknown.
-        name = dev.encode(errors="surrogateescape").decode("latin-1")
-        self[dev] = "/" not in dev and any(fnmatchcase(name, pattern) for pattern in self._patterns)
-        return self[dev]
+        is_fine = self.leads_out(dev)
+        if dev not in self.expected:
+            # Byte for byte, as bash does in the C locale. No device has a slash in its name: that of an announced one
+            # which is not there yet is unknown.
+            name = dev.encode(errors="surrogateescape").decode("latin-1")
+            is_fine = "/" not in dev and any(fnmatchcase(name, pattern) for pattern in self._patterns)
+        self[dev] = is_fine
+        return is_fine
 
     def may_carry(self, dev: str) -> bool:
         """Return True for a device that is allowed, or will be when it has a carrier, as one of a fabric may get it."""
@@ -85,6 +85,8 @@ class Node:
     def __init__(self, backend: Routing, family: int = IPV4) -> None:
         self.backend = backend
         self.family = family
+        #: See `Routing.lookup`.
+        self.lookup = partial(backend.lookup, family=family)
         self.announced: Announced | None = None
         self.routes: list[ObservedRoute] = backend.routes(family)
         self.rules: list[Rule] = backend.rules(family)
@@ -94,12 +96,6 @@ class Node:
         self.by_source: bool = any(rule.source[1] for rule in self.rules) or (
             family == IPV6 and any(route.from_prefix for route in self.routes)
         )
-
-    def lookup(
-        self, destinations: Sequence[int], *, sources: Sequence[int | None] | None = None, resolve: bool = False
-    ) -> list[Lookup]:
-        """See `Routing.lookup`."""
-        return self.backend.lookup(destinations, sources=sources, resolve=resolve, family=self.family)
 
     def expect(self, fabric: Fabric) -> None:
         """Take the routes of an announced fabric as those of the node, too."""
@@ -191,16 +187,6 @@ class Node:
                     network = Prefix(IPV6, own.peer, own.prefix_length).masked
                     bucket = self._model.tables.bucket((IPV6, MAIN_TABLE, *network[1:]))
                     yield from (route for route in bucket if link.name in route.devs)
-
-    def held_in_main(self, candidates: Collection[ObservedRoute]) -> list[ObservedRoute]:
-        """Return those in the main table: before the first rule, the kernel reports local ones as part of it, too."""
-        networks = {candidate.network for candidate in candidates}
-        held = {
-            (route.network, signature(route))
-            for route in self.routes
-            if route[0] in networks and route.table == MAIN_TABLE
-        }
-        return [candidate for candidate in candidates if (candidate.network, signature(candidate)) in held]
 
 
 def is_same(one: ObservedRoute | Rule | None, other: ObservedRoute) -> bool:

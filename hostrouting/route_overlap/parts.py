@@ -10,7 +10,7 @@ import errno
 from bisect import bisect_left
 from collections import defaultdict
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits, mask_of
 from hostrouting.net.routes import Lookup, ObservedRoute
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
     from hostrouting.net.rules import Rule
     from hostrouting.route_overlap.node import AllowedDevices, Answer, Node
-    from hostrouting.route_overlap.report import Kind
+
+#: Why addresses are a finding; see `Finding`.
+Kind: TypeAlias = Literal["overlap", "no-route", "blocked", "local", "dead-end", "announced", "unknown-exit"]
 
 #: The first addresses of the ranges that the kernel treats specially (multicast, for example), and of the next ones.
 _SPECIAL_EDGES: Final = {

@@ -18,7 +18,7 @@ import attrs
 
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
 from hostrouting.findings import NodeFinding
-from hostrouting.net.addresses import IPV4, IPV6, Prefix, format_address, format_ipv4
+from hostrouting.net.addresses import IPV4, IPV6, Prefix, format_address
 from hostrouting.net.default_route import best_default_devs, default_route, default_routes, expected_exit
 from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.route_overlap.node import AllowedDevices, Node
@@ -54,21 +54,21 @@ def prove_egress(
     that will leave by an announced `fabric` is a finding, too. It changes nothing and needs no privilege. It raises
     `BackendError` if the kernel cannot be asked.
     """
-    family_of = {cidr: Prefix.parse(cidr).family for cidr in cidrs}
+    prefixes = [Prefix.parse(cidr).masked for cidr in cidrs]
     reports: list[OverlapReport] = []
     notes: list[NodeFinding] = []
-    for family in sorted({*family_of.values()} or {IPV4}):
+    for family in sorted({prefix.family for prefix in prefixes} or {IPV4}):
         node = Node(backend, family)
         if family == IPV4 and fabric and (fabric.addresses or fabric.networks):
             node.expect(fabric)
         allowed = _allowed(node, allowed_devs, expected_devs)
-        reports.append(_prove(node, [cidr for cidr in cidrs if family_of[cidr] == family], allowed))
+        reports.append(_prove(node, [str(prefix) for prefix in prefixes if prefix.family == family], allowed))
         best = best_default_devs(node.defaults) if family == IPV4 and cidrs and expected_devs is None else ()
         if len(best) > 1:
             reason = "decide alike, so packets may leave by each: name the right ones in expectedDevs"
             subject = f"the IPv4 default routes by {' and '.join(best)}"
             notes.append(NodeFinding("several-exits", subject, reason, "warning"))
-    report = joined(reports, [str(Prefix.parse(cidr).masked) for cidr in cidrs])
+    report = joined(reports, map(str, prefixes))
     return attrs.evolve(report, notes=(*notes, *report.notes))
 
 
@@ -85,7 +85,6 @@ def _prove(node: Node, cidrs: Sequence[str], allowed: AllowedDevices) -> Overlap
         from hostrouting.route_overlap.suggest import suggestions
 
         suggested = suggestions(node, bad, allowed)
-    findings = [_findings(parts, allowed, node) for parts in bad]
     notes: list[NodeFinding] = []
     if expected_devs and any(rule.packets for rule in node.rules):
         from hostrouting.route_overlap.policy import astray
@@ -119,8 +118,8 @@ def _prove(node: Node, cidrs: Sequence[str], allowed: AllowedDevices) -> Overlap
         else tuple(filter(allowed.dead_ends.__contains__, expected_devs)),
         absent_devs=tuple(dev for dev in expected_devs if dev not in {link.name for link in links}),
         cidrs=tuple(
-            CidrReport(cidr=str(Prefix.parse(cidr).masked), findings=found, suggested_routes=tuple(mending))
-            for cidr, found, mending in zip(cidrs, findings, suggested, strict=True)
+            CidrReport(cidr=cidr, findings=_findings(parts, allowed, node), suggested_routes=tuple(mending))
+            for cidr, parts, mending in zip(cidrs, bad, suggested, strict=True)
         ),
     )
 
@@ -154,12 +153,8 @@ def _allowed(node: Node, patterns: Sequence[str], expected_devs: Sequence[str] |
 
 def _bad(parts: Iterable[Part], allowed: AllowedDevices, node: Node) -> list[DecidedPart]:
     """Return the parts with an answer that is not fine; of several such answers the one that a connection gets."""
-    bad = []
-    for part in parts:
-        found = next(node.faults(part.answers, allowed), None)
-        if found is not None:
-            bad.append(DecidedPart(part, found[0], node.decider(*found)))
-    return bad
+    faults = ((part, next(node.faults(part.answers, allowed), None)) for part in parts)
+    return [DecidedPart(part, fault[0], node.decider(*fault)) for part, fault in faults if fault]
 
 
 def _findings(bad: Iterable[DecidedPart], allowed: AllowedDevices, node: Node) -> tuple[Finding, ...]:
@@ -182,7 +177,7 @@ def _finding(group: Sequence[DecidedPart], allowed: AllowedDevices, node: Node) 
     announced = _announcement(one, node)
     if announced:
         own = [
-            format_ipv4(other.part.first)
+            format_address(IPV4, other.part.first)
             for other in group
             if other.answer.route and other.answer.route.kind != "unicast"
         ]
@@ -213,12 +208,10 @@ def silent_routers(ctx: Context, host: Host, devs: Sequence[str]) -> Iterable[No
     ours = (route for route in routes if route.protocol == OUR_PROTOCOL)
     hops = (hop for route in (*default_routes(routes), *ours) for hop in route.hops if hop.dev in devs and not hop.dead)
     routers = dict.fromkeys((hop.dev, hop.gateway) for hop in hops if hop.gateway and hop.gateway.family == IPV4)
-    known = {(link.name, format_ipv4(number)) for link in host.routes.links() for number in link.neighbours}
-    asked = [(dev, str(gateway)) for dev, gateway in routers if (dev, str(gateway)) not in known]
-    if not asked:
-        # On most nodes: then the link layer need not be loaded.
-        return []
-    silent = host.link_layer.silent(ctx, asked)
+    known = {(link.name, number) for link in host.routes.links() for number in link.neighbours}
+    asked = [(dev, str(gateway)) for dev, gateway in routers if (dev, gateway.number) not in known]
+    # On most nodes there is none: then the link layer need not be loaded.
+    silent = host.link_layer.silent(ctx, asked) if asked else ()
     reason = "does not answer, though the kernel has asked again just now: see the router, and the link to it"
     return [
         NodeFinding("silent-gateway", f"{address} dev {dev}", reason, "warning")

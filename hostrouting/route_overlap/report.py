@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from hostrouting.config import HostRoutingConfig, RouteOverlapConfig, StaticRoute, StaticRoutesConfig
-from hostrouting.net.addresses import FAMILY_NAMES, GIVERS, IPV4, IPV6, Address, Prefix, check_device_name, mask_of
+from hostrouting.net.addresses import FAMILY_NAMES, GIVERS, IPV4, IPV6, Address, Prefix, is_device_name, mask_of
 from hostrouting.net.routes import RA_PROTOCOL
 
 if TYPE_CHECKING:
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from hostrouting.findings import NodeFinding
     from hostrouting.net.routes import ObservedRoute
-
-Kind: TypeAlias = Literal["overlap", "no-route", "blocked", "local", "dead-end", "announced", "unknown-exit"]
+    from hostrouting.route_overlap.parts import Kind
 
 #: The words of a finding about its addresses.
 _SENTENCES: Final[dict[Kind, str]] = {
@@ -97,7 +96,7 @@ class SuggestedRoute:
 
     def to_config(self) -> StaticRoute:
         """Return the route for a config; without `dev` if no config may have the name of the device."""
-        dev = self.dev if _may_be_configured(self.dev) else None
+        dev = self.dev if is_device_name(self.dev) else None
         return StaticRoute(destination=self.destination, gateway=self.gateway, dev=dev)
 
     def needless_with(self, routes: Mapping[Prefix, Sequence[StaticRoute]]) -> Iterator[str]:
@@ -258,7 +257,7 @@ class OverlapReport:
         """The step that silences findings: to allow their devices; never those of a fabric. May be empty."""
         found = dict.fromkeys(one.dev for _, one in self.findings if one.kind in {"overlap", "local"})
         # Of a name that a config takes, each ASCII character stands for itself in a pattern.
-        named = (dev for dev in found if dev and dev.isascii() and _may_be_configured(dev))
+        named = (dev for dev in found if dev and dev.isascii() and is_device_name(dev))
         patterns = [dev for dev in named if dev not in self.fabric_devs]
         if not patterns:
             return ""
@@ -321,8 +320,6 @@ class OverlapReport:
 
 def joined(reports: Sequence[OverlapReport], cidrs: Iterable[str]) -> OverlapReport:
     """Return one report of the proofs of each family; `cidrs` gives the order."""
-    if len(reports) == 1:
-        return reports[0]
     by_cidr = {one.cidr: one for report in reports for one in report.cidrs}
     every: dict[str, Any] = {
         name: tuple(dict.fromkeys(chain.from_iterable(getattr(report, name) for report in reports)))
@@ -360,7 +357,7 @@ def _other_steps(report: OverlapReport) -> Iterator[str]:
     defaults = [one for one in report.deciding if one[1] == 0 and one.protocol == RA_PROTOCOL]
     if defaults:
         # Imported late, as most nodes have none.
-        from hostrouting.route_overlap.learned import endings
+        from hostrouting.route_overlap.lasting import endings
 
         yield from endings(defaults, report.learned, report.wrong_devs)
     kinds = {finding.kind for _, finding in report.findings}
@@ -385,14 +382,6 @@ def _section(name: str, section: RouteOverlapConfig | StaticRoutesConfig) -> str
     import json
 
     return f'  "{name}": {json.dumps(section.to_mapping())}'
-
-
-def _may_be_configured(dev: str) -> bool:
-    try:
-        check_device_name(dev)
-    except ValueError:
-        return False
-    return True
 
 
 def _is_told(field: attrs.Attribute[Any], value: object) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import suppress
-from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import attrs
@@ -19,7 +18,7 @@ import attrs
 from hostrouting.config.rules import destination
 from hostrouting.fib.model import Fib, source_by
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits
-from hostrouting.net.routes import KERNEL_PROTOCOL, MAIN_TABLE, OUR_PROTOCOL, ObservedRoute
+from hostrouting.net.routes import KERNEL_PROTOCOL, MAIN_TABLE, OUR_PROTOCOL, ObservedRoute, signature
 from hostrouting.route_overlap.announced import is_present
 from hostrouting.route_overlap.node import is_same
 from hostrouting.route_overlap.report import SuggestedRoute
@@ -64,7 +63,7 @@ def suggestions(
         others = (route for route in main if route.protocol != OUR_PROTOCOL)
         kept = {route[:2] for route in others if route.from_prefix or route.metric == 1}
     kept.add((0, 0))
-    mender = _Mender(node, allowed, links, way, kept)
+    mender = _Mender(node, allowed, links, way, main, kept)
     return [mender.suggest(parts) if parts else [] for parts in bad]
 
 
@@ -91,6 +90,8 @@ class _Mender:
     _allowed: AllowedDevices
     _links: Sequence[Device]
     _way: _Way
+    #: The routes of the main table.
+    _main: Sequence[ObservedRoute]
     #: The networks to which no route of a config can lead.
     _kept: Container[_Network]
 
@@ -99,13 +100,19 @@ class _Mender:
         for one, offender in zip(bad, self._offenders(bad), strict=True):
             if offender is not None:
                 by_offender[offender].append((one.part.first, one.part.last))
-        found = []
-        for offender in self._node.held_in_main(by_offender):
-            family = self._node.family
-            cover = _cover(by_offender[offender], self._kept, address_bits(family))
+        near = {offender.network for offender in by_offender}
+        # By position, which is faster than by name: this line reads every route of a full table.
+        held = {(route.network, signature(route)) for route in self._main if route[0] in near}
+        family = self._node.family
+        found: list[SuggestedRoute] = []
+        for offender, ranges in by_offender.items():
+            if (offender.network, signature(offender)) not in held:
+                # Before the first rule, the kernel reports routes of table local as part of main, too.
+                continue
+            cover = _cover(ranges, self._kept, address_bits(family))
             networks = [prefix for one in cover if _may_be_configured(prefix := Prefix(family, *one))]
-            found += [(network, self._route(network, networks, offender)) for network in networks]
-        return [route for _, route in sorted(found, key=itemgetter(0))]
+            found += [self._route(network, networks, offender) for network in networks]
+        return sorted(found, key=lambda route: Prefix.parse(route.destination))
 
     def _offenders(self, bad: Sequence[DecidedPart]) -> Iterator[ObservedRoute | None]:
         """Return for each part the route that a more specific one must precede; None if no such route helps."""

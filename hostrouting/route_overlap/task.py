@@ -175,7 +175,7 @@ def prove_now(config: HostRoutingConfig, fabric: Fabric, host: Host) -> OverlapR
     if not report.deciding:
         return report
     # Imported late: most nodes expect no IPv6.
-    from hostrouting.route_overlap.learned import learned_by_kernel, vanishing
+    from hostrouting.route_overlap.lasting import learned_by_kernel, vanishing
 
     learned = tuple(learned_by_kernel(host.files, report.deciding))
     # A default that is to end should not be told to stay.

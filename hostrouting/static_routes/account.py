@@ -12,7 +12,7 @@ from hostrouting.findings import APPLY, NodeFinding, is_refused, refused
 from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address, Prefix
 from hostrouting.net.changes import RouteChange, is_merged, may_merge
 from hostrouting.net.routes import OUR_PROTOCOL, PROTOCOL_NAMES, SCOPE_LINK, place, signature
-from hostrouting.static_routes.reconcile import held_in
+from hostrouting.static_routes.reconcile import held_in, ours_in
 from phases import Change
 
 if TYPE_CHECKING:
@@ -56,8 +56,7 @@ class RouteAccount:
         """Return the account of the difference of two readings of our routes, but for those that others merged."""
         merged = {place(route) for routes in (before, after) for route in routes if is_merged(route)}
         was, now = (
-            {route: None for route in routes if route.protocol == OUR_PROTOCOL and place(route) not in merged}
-            for routes in (before, after)
+            {route: None for route in ours_in(routes) if place(route) not in merged} for routes in (before, after)
         )
         added = [RouteChange.add(route.to_route()) for route in now if route not in was]
         removed = [RouteChange.remove(route) for route in was if route not in now]
@@ -82,9 +81,9 @@ class RouteAccount:
         for spot, changes in touched.items():
             standing, before = held.get(spot, []), held_before.get(spot, [])
             removed = [change.before for change in changes]
-            after = [route for route in _ours(before) if route not in removed]
+            after = [route for route in ours_in(before) if route not in removed]
             left = {*map(signature, after), *(signature(change.after) for change in changes if change.after)}
-            stands = {*map(signature, _ours(standing))}
+            stands = {*map(signature, ours_in(standing))}
             # No IPv6 route by a gateway returns to a place that holds another one.
             holder = next((route for route in standing if spot[1] == IPV6 and route.protocol != OUR_PROTOCOL), None)
             if stands == left and holder is not None and any(removed):
@@ -92,7 +91,7 @@ class RouteAccount:
             elif stands == left:
                 back |= {change: _undone(change, before, standing) for change in changes}
                 notes += _losing_their_position(changes, before, standing)
-            elif stands != {*map(signature, _ours(before))}:
+            elif stands != {*map(signature, ours_in(before))}:
                 notes += [f"route '{one.route}' changed since this run; it stays as it is now" for one in changes]
         return [inverse for change in reversed(self.made) for inverse in back.get(change, ())], notes
 
@@ -118,10 +117,6 @@ def _losing_their_position(changes: Iterable[RouteChange], before: Routes, stand
             later = before[before.index(change.before) + 1 :]
             if any(route in standing for route in later if route.protocol != OUR_PROTOCOL):
                 yield f"route '{change.before}' is now the last of its place: the kernel puts one first or last only"
-
-
-def _ours(routes: Iterable[ObservedRoute]) -> Iterator[ObservedRoute]:
-    return (route for route in routes if route.protocol == OUR_PROTOCOL)
 
 
 def _told(change: RouteChange, hidden: Mapping[Route, Routes]) -> Change:

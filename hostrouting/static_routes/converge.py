@@ -23,7 +23,6 @@ from hostrouting.static_routes.account import (
     RouteAccount,
     all_in_the_way,
     explain,
-    forecast,
     read,
     why_merged,
     with_routes,
@@ -37,20 +36,13 @@ if TYPE_CHECKING:
     from hostrouting.config import StaticRoute
     from hostrouting.host import Host, Route
     from hostrouting.net.routes import ObservedRoute, Place
-    from hostrouting.static_routes.reconcile import Resolution, Routes
-    from phases import Change, Context
+    from hostrouting.static_routes.reconcile import Routes
+    from phases import Context
 
 #: Refusals that another program's change may cause.
 _CONFLICTS: Final = frozenset({errno.EEXIST, errno.ESRCH, errno.ENOENT})
 #: The number of readings after which a program that keeps changing the same places has won.
 _READINGS: Final = 24
-
-
-def foresee(host: Host, resolution: Resolution, observed: Routes) -> tuple[list[Change], Reconciliation]:
-    """Return the changes of a convergence, once every missing value can be looked up, in words and as they are."""
-    undecided = {route.place for route, _ in resolution.missing}
-    outcome = reconcile(resolution.routes, observed, undecided=undecided)
-    return forecast(outcome, resolution.missing, host.routes.links(), observed), outcome
 
 
 def converge(

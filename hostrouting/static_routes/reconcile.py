@@ -25,7 +25,6 @@ from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address
 from hostrouting.net.changes import RouteChange, is_deleted_by, is_merged
 from hostrouting.net.default_route import default_routes, expected_exit
 from hostrouting.net.routes import (
-    FLAG_ONLINK,
     KERNEL_PROTOCOL,
     OUR_PROTOCOL,
     SCOPE_LINK,
@@ -108,8 +107,7 @@ def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
             )
         )
     # Of hundreds of thousands of routes hardly any matter here.
-    ours = [route for route in observed if route.protocol == OUR_PROTOCOL] if missing else []
-    first = {place(route): route for route in reversed(ours)}
+    first = {place(route): route for route in reversed(ours_in(observed) if missing else ())}
     kept = {
         route: standing for route, _ in missing if (standing := first.get(route.place)) and route.is_met_by(standing)
     }
@@ -126,7 +124,6 @@ def _named_hop(gateway: str, dev: str) -> NextHop:
 
 
 _network: Final = itemgetter(0, 1)
-_RESTING: Final = frozenset({0, FLAG_ONLINK})
 
 #: Routes in the kernel's order.
 Routes: TypeAlias = "Sequence[ObservedRoute]"
@@ -156,13 +153,13 @@ class Reconciliation:
             return []
         if route.family == IPV6:
             return self._settle_alone(route, standing)
-        ours = [other for other in standing if other.protocol == OUR_PROTOCOL]
+        ours = ours_in(standing)
         foreign = [other for other in standing if other.protocol != OUR_PROTOCOL]
         own = next((other for other in foreign if other.protocol == KERNEL_PROTOCOL), None)
-        if own is not None and not any(other in ours for other in standing[: standing.index(own)]):
-            self.refuse(RouteChange.add(route), own)
-            return []
         if own is not None:
+            if not any(other in ours for other in standing[: standing.index(own)]):
+                self.refuse(route, own)
+                return []
             self.connected[route] = own
         others = [other for other in ours if not other.fulfils(route)]
         alike = [other for other in ours if is_deleted_by(other, route)]
@@ -182,19 +179,20 @@ class Reconciliation:
 
     def _settle_alone(self, route: Route, standing: Routes) -> list[ObservedRoute]:
         """Do the same for an IPv6 route, which has to be the only one when it is added."""
-        ours = [other for other in standing if other.protocol == OUR_PROTOCOL and not is_merged(other)]
+        ours = [other for other in ours_in(standing) if not is_merged(other)]
         preceding = [*takewhile(lambda other: not other.fulfils(route), standing)]
         if preceding != [*standing] and all(other in ours for other in preceding):
             return [other for other in ours if not other.fulfils(route)]
         foreign = next((other for other in standing if other not in ours), None)
         if foreign is not None:
-            self.refuse(RouteChange.add(route), foreign)
+            self.refuse(route, foreign)
             return []
         self.changes.append(RouteChange.replace(ours[0], route))
         return ours[1:]
 
-    def refuse(self, change: RouteChange, standing: ObservedRoute) -> None:
-        """Note a change that cannot be made; it is requested all the same, so that one error shows all of them."""
+    def refuse(self, route: Route, standing: ObservedRoute) -> None:
+        """Note a route that cannot be added; it is requested all the same, so that one error shows all of them."""
+        change = RouteChange.add(route)
         self.changes.append(change)
         self.in_the_way[change] = standing
 
@@ -216,12 +214,12 @@ def reconcile(desired: Sequence[Route], observed: Routes, *, undecided: Containe
     for spot, route in wanted.items():
         standing = held.pop(spot, [])
         if for_a_source and spot[:4] in for_a_source:
-            made.refuse(RouteChange.add(route), for_a_source[spot[:4]])
+            made.refuse(route, for_a_source[spot[:4]])
         else:
             surplus += made.settle(route, standing)
     for spot, standing in held.items():
         if spot not in undecided:
-            surplus += [route for route in standing if route.protocol == OUR_PROTOCOL]
+            surplus += ours_in(standing)
     # In the reverse order: a rollback goes backwards, and then each route finds its gateway.
     gone = sorted((route for route in surplus if not is_merged(route)), key=_rank)
     made.changes.extend(map(RouteChange.remove, gone))
@@ -234,13 +232,18 @@ def _rank(route: Route | ObservedRoute) -> int:
     return SCOPE_LINK if route.family == IPV6 and route.gateway is None else route.scope
 
 
+def ours_in(routes: Iterable[ObservedRoute]) -> list[ObservedRoute]:
+    """Return the routes that hostrouting installed."""
+    return [route for route in routes if route.protocol == OUR_PROTOCOL]
+
+
 def held_in(observed: Routes, places: Iterable[Place]) -> dict[Place, list[ObservedRoute]]:
     """Return the routes in these places, and in all places that have one of our routes, in the kernel's order."""
     networks = {spot[2:4] for spot in places}
-    networks.update(_network(route) for route in observed if route.protocol == OUR_PROTOCOL)
+    networks.update(map(_network, ours_in(observed)))
     held: defaultdict[Place, list[ObservedRoute]] = defaultdict(list)
     for route in observed:
         # Of hundreds of thousands of routes hardly any matter here.
         if _network(route) in networks:
-            held[place(route)].append(route if route.flags in _RESTING else resting(route))
+            held[place(route)].append(resting(route) if route.flags else route)
     return dict(held)

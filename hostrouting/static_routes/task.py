@@ -12,9 +12,9 @@ from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejecte
 from hostrouting.findings import is_refused
 from hostrouting.net.addresses import GIVERS
 from hostrouting.net.routes import place
-from hostrouting.static_routes.account import findings_of, read, with_routes
-from hostrouting.static_routes.converge import converge, foresee
-from hostrouting.static_routes.reconcile import resolve
+from hostrouting.static_routes.account import findings_of, forecast, read, with_routes
+from hostrouting.static_routes.converge import converge
+from hostrouting.static_routes.reconcile import reconcile, resolve
 from hostrouting.static_routes.script import RUN_FILES, boot_part
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class ConfigureStaticRoutes(PairTask):
     def accepted(self) -> StaticRoutesConfig:
         """Return the routes of the config, but for those that the kernel would refuse for the routes of others."""
         section = self._config.static_routes
-        refused = {place(change.after) for change in self._foreseen()[2].in_the_way if change.after}
+        refused = {place(change.route) for change in self._foreseen()[2].in_the_way}
         return attrs.evolve(section, routes=tuple(route for route in section.routes if route.place not in refused))
 
     def undo_act(self, ctx: Context) -> None:
@@ -135,10 +135,15 @@ class ConfigureStaticRoutes(PairTask):
         return _resolved(routes) if is_whole else resolve(routes, reading())
 
     def _foreseen(self) -> tuple[Resolution, list[Change], Reconciliation]:
-        """Return the routes of the config and the changes that they need, by one reading."""
+        """Return the routes of the config and the changes that they need, in words and as they are, by one reading.
+
+        A missing value counts as one that can be looked up later.
+        """
         observed = self._read()
         resolution = self._resolution(lambda: observed)
-        return resolution, *foresee(self._host, resolution, observed)
+        undecided = {route.place for route, _ in resolution.missing}
+        outcome = reconcile(resolution.routes, observed, undecided=undecided)
+        return resolution, forecast(outcome, resolution.missing, self._host.routes.links(), observed), outcome
 
     def _complete(self, resolution: Resolution, seconds: float) -> tuple[Route, ...]:
         if not resolution.missing:

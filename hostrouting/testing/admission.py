@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
-import struct
+from itertools import starmap
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.fib.model import Decision
 from hostrouting.fib.rules import Packet
 from hostrouting.fib.tables import inserted, key_of
-from hostrouting.host.netlink.frames import attribute, attributes
+from hostrouting.host.netlink.frames import attribute, attributes, number_of, word
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.changes import is_deleted_by
 from hostrouting.net.routes import (
@@ -136,13 +136,10 @@ def _limited(item: tuple[int, bytes]) -> tuple[int, bytes]:
     number, payload = item
     if number != _METRICS:
         return item
-    return number, b"".join(
-        attribute(kind, _limited_metric(kind, value)) for kind, value in attributes(payload).items()
-    )
-
-
-def _limited_metric(kind: int, value: bytes) -> bytes:
-    return struct.pack("=I", min(*struct.unpack("=I", value), _MOST[kind])) if kind in _MOST else value
+    metrics = attributes(payload)
+    for kind in _MOST.keys() & metrics:
+        metrics[kind] = word.pack(min(number_of(metrics[kind]), _MOST[kind]))
+    return number, b"".join(starmap(attribute, metrics.items()))
 
 
 def _check_source(fib: Fib, route: Route | ObservedRoute) -> None:

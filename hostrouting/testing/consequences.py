@@ -56,7 +56,7 @@ def mapped(fib: Fib, change: Callable[[ObservedRoute, Bucket], ObservedRoute | N
 def device_down(fib: Fib, name: str) -> Fib:
     """Set a device down: its routes go, but not the local ones of IPv4; of multipath routes its next hops die."""
     device = fib.devices[name]
-    down = device._replace(up=False, carrier=False, neighbours=(), addresses=_ipv4(device))
+    down = device._replace(up=False, carrier=False, neighbours=(), addresses=ipv4_addresses(device))
     return _with_hops(with_device(fib, down), name, dead=True, spare_local=True)
 
 
@@ -94,7 +94,7 @@ def address_removed(fib: Fib, name: str, gone: DeviceAddress) -> Fib:
             if other.secondary and same_subnet(gone, other):
                 fib = _forgotten(fib, name, other)
     fib = _forgotten(fib, name, gone)
-    return fib if _ipv4(fib.devices[name]) else _with_hops(fib, name, dead=True, spare_ipv6=True)
+    return fib if ipv4_addresses(fib.devices[name]) else _with_hops(fib, name, dead=True, spare_ipv6=True)
 
 
 def own_routes(fib: Fib, device: Device, address: DeviceAddress) -> list[ObservedRoute]:
@@ -160,14 +160,15 @@ def same_subnet(first: DeviceAddress, second: DeviceAddress) -> bool:
     return len(lengths) == 1 and not (first.peer ^ second.peer) & netmask(first.prefix_length)
 
 
-def _ipv4(device: Device) -> tuple[DeviceAddress, ...]:
+def ipv4_addresses(device: Device) -> tuple[DeviceAddress, ...]:
+    """Return the addresses of a device that are IPv4, which come first."""
     return tuple(address for address in device.addresses if address.family == IPV4)
 
 
 def _forgotten(fib: Fib, name: str, address: DeviceAddress) -> Fib:
     device = fib.devices[name]
     remaining = device._replace(addresses=tuple(other for other in device.addresses if other != address))
-    needed = {route for other in _ipv4(remaining) for route in own_routes(fib, remaining, other)}
+    needed = {route for other in ipv4_addresses(remaining) for route in own_routes(fib, remaining, other)}
     for route in own_routes(fib, device, address):
         if route not in needed:
             key = key_of(route)

@@ -22,7 +22,7 @@ from hostrouting.net.routes import (
     place,
     resting,
 )
-from hostrouting.testing.consequences import mapped, together, with_bucket, with_device
+from hostrouting.testing.consequences import ipv4_addresses, mapped, together, with_bucket, with_device
 from hostrouting.testing.faults import Refused
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def admitted(fib: Fib, route: Route | ObservedRoute, verb: str) -> Fib:
 def address_added(fib: Fib, name: str, new: DeviceAddress) -> Fib:
     """Add an address, with the kernel's routes for it."""
     device = fib.devices[name]
-    others = tuple(own for own in device.addresses if own.family != IPV6)
+    others = ipv4_addresses(device)
     fib = with_device(fib, device._replace(addresses=(*others, new, *device.addresses[len(others) :])))
     fib = with_own_route(fib, name, new.local, 128, table=LOCAL_TABLE, kind="local")
     fib = with_network(fib, name, new)
@@ -83,7 +83,7 @@ def with_network(fib: Fib, name: str, address: DeviceAddress) -> Fib:
     """Return the model with the route to the network of an address while its device is up; not to the far end."""
     if not fib.devices[name].up or address.scope == SCOPE_HOST:
         return fib
-    return with_multicast(with_own_route(fib, name, _network(address), address.prefix_length), name)
+    return with_multicast(with_own_route(fib, name, *_network(address)), name)
 
 
 def with_multicast(fib: Fib, name: str) -> Fib:
@@ -106,10 +106,9 @@ def address_removed(fib: Fib, name: str, gone: DeviceAddress) -> Fib:
     device = fib.devices[name]
     left = tuple(own for own in device.addresses if own != gone)
     fib = with_device(fib, device._replace(addresses=left))
-    ours = [own for own in left if own.family == IPV6]
     ends = [_own_route(name, gone.local, 128, table=LOCAL_TABLE, kind="local")]
-    if (_network(gone), gone.prefix_length) not in [(_network(own), own.prefix_length) for own in ours]:
-        ends.append(_own_route(name, _network(gone), gone.prefix_length))
+    if _network(gone) not in [_network(own) for own in left if own.family == IPV6]:
+        ends.append(_own_route(name, *_network(gone)))
     if gone.peer != gone.local:
         ends.append(_own_route(name, gone.peer, 128))
     for end in ends:
@@ -165,8 +164,8 @@ def _with(fib: Fib, new: ObservedRoute, verb: str) -> Fib:
     return with_bucket(fib, key_of(new), inserted(bucket, new, last=True))
 
 
-def _network(address: DeviceAddress) -> int:
-    return address.local & mask_of(IPV6, address.prefix_length)
+def _network(address: DeviceAddress) -> tuple[int, int]:
+    return address.local & mask_of(IPV6, address.prefix_length), address.prefix_length
 
 
 def _own_route(dev: str, network: int, length: int, **fields: Any) -> ObservedRoute:

@@ -17,7 +17,7 @@ from hostrouting.net.addresses import IPV4, IPV6, Address, format_ipv4, parse_ip
 from hostrouting.net.changes import families_of
 from hostrouting.net.events import AddressEvent, DeviceEvent, NeighbourEvent, RouteEvent, RuleEvent
 from hostrouting.net.links import Device, DeviceAddress, Neighbour
-from hostrouting.net.routes import SCOPE_HOST, ObservedRoute, Route, place
+from hostrouting.net.routes import SCOPE_HOST, place
 from hostrouting.testing import consequences, ipv6
 from hostrouting.testing.admission import admitted, check_rule, is_named_by, removed, shown, shown_path
 from hostrouting.testing.faults import OneByOne, Operations, Refused
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hostrouting.fib.tables import Bucket
     from hostrouting.host.netlink.commit import AnyRoute
     from hostrouting.net.changes import RouteChange
-    from hostrouting.net.routes import Lookup, ObservedRoute, Route
+    from hostrouting.net.routes import Lookup, ObservedRoute
     from hostrouting.net.rules import Rule
 
 
@@ -161,8 +161,7 @@ class MemoryBackend(Node):
             self._announce_device(name)
             gone = (own for own in device.addresses if own not in self.fib.devices[name].addresses)
             self.events.announce(*(AddressEvent("remove", name, own) for own in gone))
-            for number in device.neighbours:
-                self.events.announce(NeighbourEvent("remove", _neighbour(name, number)))
+            self.events.announce(*(NeighbourEvent("remove", _neighbour(name, number)) for number in device.neighbours))
             return
         self.fib = consequences.device_up(self.fib, name, carrier=name not in self._unplugged)
         self.fib = ipv6.with_multicast(self.fib, name)
@@ -205,7 +204,7 @@ class MemoryBackend(Node):
         self.fib = consequences.with_device(self.fib, known)
         self.events.announce(NeighbourEvent("set", _neighbour(dev, number)))
 
-    def insert_route(self, route: Route, *, verb: str = "add") -> None:
+    def insert_route(self, route: AnyRoute, *, verb: str = "add") -> None:
         """See `Node.insert_route`."""
         try:
             self.take(verb, route)
@@ -214,10 +213,7 @@ class MemoryBackend(Node):
 
     def delete_route(self, route: AnyRoute) -> None:
         """See `Node.delete_route`."""
-        try:
-            self.take("remove", route)
-        except Refused as refused:
-            raise refused.of(f"route {route}") from None
+        self.insert_route(route, verb="remove")
 
     def take(self, verb: str, route: AnyRoute) -> None:
         """Make one change, or raise `Refused`; `remove` takes the first route that fits."""

@@ -45,27 +45,24 @@ class MemoryEvents(Faulty):
         super().__init__(BackendError("rtnetlink: Cannot allocate memory", errno=errno.ENOMEM))
         #: A listener that gets more events than this before it takes them loses them all.
         self.most: int = 100_000
-        self._listeners: list[MemoryListener] = []
+        #: Those whose `with` block has not ended.
+        self.listeners: list[MemoryListener] = []
 
     @contextmanager
     def listen(self, ctx: Context, *, families: Sequence[int] = (IPV4, IPV6)) -> Iterator[MemoryListener]:
         """See `NetworkEvents.listen`."""
         self._begin(ctx, "listen")
         listener = MemoryListener(self, ctx.notify, families)
-        self._listeners.append(listener)
+        self.listeners.append(listener)
         try:
             yield listener
         finally:
-            self._listeners.remove(listener)
+            self.listeners.remove(listener)
 
     def announce(self, *events: NetworkEvent) -> None:
         """Let every listener have these events."""
-        for listener in tuple(self._listeners):
+        for listener in tuple(self.listeners):
             listener.receive(events)
-
-    def is_heard_by(self, listener: MemoryListener) -> bool:
-        """Return True until the listener's `with` block ends."""
-        return listener in self._listeners
 
 
 @attrs.define(eq=False)
@@ -86,7 +83,7 @@ class MemoryListener:
     def take(self) -> list[NetworkEvent]:
         """See `Listener.take`."""
         self._source.operations.record("take")
-        if not self._source.is_heard_by(self):
+        if self not in self._source.listeners:
             raise BackendError("listening to network events has ended", errno=errno.EBADF)
         # One by one: another thread may announce more.
         taken = [self._stored.popleft() for _ in range(len(self._stored))]

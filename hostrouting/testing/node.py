@@ -182,15 +182,15 @@ class KernelNode(Node):
         words = ["scope", str(wanted.scope)] if wanted.family == IPV4 else []
         # A deletion without a device would take any route.
         words += ["dev", "lo"] if wanted.family == IPV6 and wanted.kind in DEVICELESS_KINDS else []
-        self.ip(*_family(wanted), "route", verb, "table", str(wanted.table), *words, *str(wanted).split())
+        self.ip(_family(wanted), "route", verb, "table", str(wanted.table), *words, *str(wanted).split())
 
     def add_rule(self, rule: Rule) -> None:
         """`ip rule add`."""
-        self.ip(*_family(rule), "rule", "add", *_rule_words(rule), "protocol", str(rule.protocol))
+        self.ip(_family(rule), "rule", "add", *_rule_words(rule), "protocol", str(rule.protocol))
 
     def remove_rule(self, rule: Rule) -> None:
         """`ip rule delete`."""
-        self.ip(*_family(rule), "rule", "delete", *_rule_words(rule))
+        self.ip(_family(rule), "rule", "delete", *_rule_words(rule))
 
 
 def _run(*argv: str) -> str:
@@ -205,8 +205,8 @@ def _address_words(address: str, peer: str | None) -> list[str]:
     return [address] if peer is None else [local, "peer", f"{peer}/{length}"]
 
 
-def _family(one: Route | ObservedRoute | Rule) -> list[str]:
-    return ["-6" if one.family == IPV6 else "-4"]
+def _family(one: Route | ObservedRoute | Rule) -> str:
+    return "-6" if one.family == IPV6 else "-4"
 
 
 def _rule_words(rule: Rule) -> list[str]:

@@ -89,7 +89,7 @@ class Duty:
     _keeper: Keeper
     _logger: logging.Logger
     #: On the monotonic clock of the context.
-    due: float = -inf
+    due: float = attrs.field(default=-inf, init=False)
     _pace: Pace = attrs.field(factory=Pace, init=False)
     _trouble: Trouble = attrs.field(init=False)
 
@@ -121,14 +121,17 @@ class Duty:
     def act(self, ctx: Context) -> None:
         """Let the keeper act; a failure is logged, and it acts again after some seconds."""
         # Time on the processor: waiting for the run lock slows nothing down.
-        started, seconds = time.thread_time(), _SECONDS_AFTER_A_FAILURE
+        started = time.thread_time()
         # It may hear events meanwhile.
         self.due = inf
+        seconds = self._attempt(ctx)
+        now = ctx.clock.monotonic()
+        self._pace = self._pace.after(time.thread_time() - started, now=now)
+        self.due = max(min(self.due, now + seconds), self._pace.free)
+
+    def _attempt(self, ctx: Context) -> float:
         try:
             seconds = self._keeper.act(ctx)
-            if seconds:
-                # One that goes on at once may fail next, and would then be told again and again.
-                self._trouble.end()
         except (CancelledError, DeadlineExceededError):
             if not ctx.over:
                 raise
@@ -138,9 +141,12 @@ class Duty:
             if lacks_root or isinstance(error, PermissionDeniedError):
                 raise
             self._trouble.tell(str(error))
-        now = ctx.clock.monotonic()
-        self._pace = self._pace.after(time.thread_time() - started, now=now)
-        self.due = max(min(self.due, now + seconds), self._pace.free)
+        else:
+            if seconds:
+                # One that goes on at once may fail next, and would then be told again and again.
+                self._trouble.end()
+            return seconds
+        return _SECONDS_AFTER_A_FAILURE
 
 
 #: Events that come together are heard together: a flush deletes a thousand routes within this time.

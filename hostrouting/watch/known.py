@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from hostrouting.fib.tables import Bucket
-    from hostrouting.host import Lookup, ObservedRoute, RouteBackend, RouteChange, RouteEvent
-    from hostrouting.net.links import Device
+    from hostrouting.host import ObservedRoute, RouteBackend, RouteChange, RouteEvent
     from hostrouting.net.routes import Place
-    from hostrouting.net.rules import Rule
     from phases import Context
 
 
@@ -119,45 +117,26 @@ class KnownRoutes:
                 self.objects.add(route.nexthop_id)
 
 
-@attrs.define
 class _Reading:
     """The part of a `RouteBackend` that the views leave as it is."""
 
-    _known: KnownRoutes
-
-    @property
-    def families(self) -> tuple[int, ...]:
-        return self._known.backend.families
-
-    def links(self) -> list[Device]:
-        return self._known.backend.links()
-
-    def rules(self, family: int = IPV4) -> list[Rule]:
-        return self._known.backend.rules(family)
-
-    def routes_of(self, protocol: int, family: int = IPV4) -> list[ObservedRoute]:
-        return self._known.backend.routes_of(protocol, family)
-
-    def lookup(
-        self,
-        destinations: Sequence[int],
-        *,
-        sources: Sequence[int | None] | None = None,
-        resolve: bool = False,
-        family: int = IPV4,
-    ) -> list[Lookup]:
-        return self._known.backend.lookup(destinations, sources=sources, resolve=resolve, family=family)
+    def __init__(self, known: KnownRoutes) -> None:
+        self._known, backend = known, known.backend
+        self.families = backend.families
+        self.links, self.rules = backend.links, backend.rules
+        self.routes_of, self.lookup = backend.routes_of, backend.lookup
 
 
-@attrs.define
 class WholeRoutes(_Reading):
     """The backend itself; the routes that it reads are known from then on.
 
     A signal that cancels the context ends a reading at once, but never one between two changes of a repair.
     """
 
-    _ctx: Context
-    _has_changed: bool = False
+    def __init__(self, known: KnownRoutes, ctx: Context) -> None:
+        super().__init__(known)
+        self._ctx = ctx
+        self._has_changed = False
 
     def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         """Return the routes of every table."""
@@ -176,16 +155,14 @@ class WholeRoutes(_Reading):
         self._known.backend.apply(changes, verify=verify, standing=standing)
 
 
-@attrs.define
 class NearRoutes(_Reading):
     """A backend that shows the routes of a few places only, and reads none of them."""
 
-    _places: Collection[Place]
-
-    @property
-    def families(self) -> tuple[int, ...]:
-        """Those of the places: a repair asks for no others."""
-        return tuple(spot[1] for spot in self._places)
+    def __init__(self, known: KnownRoutes, places: Collection[Place]) -> None:
+        super().__init__(known)
+        self._places = places
+        # A repair asks for no others.
+        self.families = tuple(spot[1] for spot in places)
 
     def routes(self, family: int | None = IPV4) -> list[ObservedRoute]:
         """Return the routes in the places, as the events so far tell; BackendError says that they are not known."""

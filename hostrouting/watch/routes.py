@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 _MOST_RETAKES: Final = 3
 _SECONDS_OF_A_CONTEST: Final = 3600.0
 _LONGEST_PAUSE: Final = 600.0
+_CONTESTED: Final = (
+    f"route '%s' was replaced or deleted {_MOST_RETAKES + 1} times within an hour: it comes back after pauses of 1 s "
+    f"to {_LONGEST_PAUSE / 60:.0f} min from now on; stop the program that takes its place, or remove the route from "
+    "the config"
+)
 #: Each change has a separate line, if there are no more than these.
 _MOST_LINES: Final = 8
 
@@ -284,7 +289,8 @@ class RouteKeeper:
             if len(times) >= _MOST_RETAKES:
                 self._paused[spot] = now + min(2.0 ** (len(times) - _MOST_RETAKES), _LONGEST_PAUSE)
             if len(times) == _MOST_RETAKES:
-                self._tell_contest(self._last.wanted[spot])
+                route = self._last.wanted[spot]
+                self._lines.write(ERROR, _CONTESTED, route, route=str(route))
         self._taken.clear()
         for spot in [spot for spot, until in self._paused.items() if until <= now]:
             del self._paused[spot]
@@ -293,17 +299,6 @@ class RouteKeeper:
             if len(self._contests.pop(spot)) > _MOST_RETAKES:
                 message = "route '%s' was not replaced or deleted for an hour"
                 self._lines.write(INFO, message, self._last.wanted.get(spot))
-
-    def _tell_contest(self, route: Route) -> None:
-        self._lines.write(
-            ERROR,
-            "route '%s' was replaced or deleted %d times within an hour: it comes back after pauses of 1 s to %d min "
-            "from now on; stop the program that takes its place, or remove the route from the config",
-            route,
-            _MOST_RETAKES + 1,
-            _LONGEST_PAUSE / 60,
-            route=str(route),
-        )
 
     def _tell_changes(self, changes: Sequence[Change]) -> None:
         if len(changes) > _MOST_LINES:

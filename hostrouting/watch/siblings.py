@@ -19,17 +19,15 @@ from hostrouting.host import DeviceEvent, NeighbourEvent
 from hostrouting.probe_snat import NotWanted, repair, to_repair
 from hostrouting.watch.duty import Duty, Rounds, keep
 from hostrouting.watch.stale_objects import StaleObjectKeeper
-from hostrouting.watch.trouble import TASK, Trouble
-from phases import Context
+from hostrouting.watch.trouble import TASK
+from phases import Change, Context
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Callable, Iterator, Sequence
 
     from hostrouting.host import Host, NetworkEvent
-    from hostrouting.watch.duty import Keeper
     from hostrouting.watch.installed import InstalledConfig
-    from phases import Change
 
 #: The kinds that concern a sibling. Routes can change by the hundred thousand, and would only wake it.
 _KINDS: Final = (DeviceEvent, NeighbourEvent)
@@ -116,9 +114,9 @@ class ProbeKeeper:
             return config.watch.interval
         # Without the lock: nft may hang, and an apply beside it would wait.
         change = to_repair(ctx, config.probe_snat, self._host)
-        if change is not None and not isinstance(change, NotWanted):
+        if isinstance(change, Change):
             change = self._repair(ctx)
-        if change is not None and not isinstance(change, NotWanted):
+        if isinstance(change, Change):
             self._logger.warning("repaired: %s", change, extra={"task": TASK, "change": str(change)})
         self._tell_left(change)
         return config.watch.interval
@@ -143,27 +141,14 @@ class ProbeKeeper:
 _SECONDS_TO_END: Final = 0.5
 
 
-@attrs.frozen
-class Siblings:
-    """The siblings, as the thread of the routes sees them."""
-
-    #: Passes events on to them.
-    relay: Relay
-    _keepers: Sequence[_Tolerated]
-
-    @property
-    def trouble(self) -> str:
-        """Their failures; empty if there are none."""
-        return "; ".join(filter(None, [str(keeper.trouble) for keeper in self._keepers]))
-
-
 @contextmanager
 def siblings(
     surrounding: Context, host: Host, logger: logging.Logger, installed: InstalledConfig
-) -> Iterator[Siblings]:
+) -> Iterator[tuple[Relay, Sequence[Duty]]]:
     """Keep the siblings of the installed config while the block runs; `surrounding` is notified of their troubles.
 
-    `host` has the lock that all threads of the watch share.
+    It gets the relay that passes events on to them, and their duties. `host` has the lock that all threads of the watch
+    share.
 
     The end of the block does not wait long for a program that hangs, or for a sweep that restores objects: the thread
     goes on without an owner, and ends with the process at the latest. A sweep that is cut off is in its record.
@@ -171,19 +156,18 @@ def siblings(
     # No child of the caller's context: each event of a route would wake this thread, too.
     ctx = Context(clock=surrounding.clock)
     relay = Relay(ctx.notify)
-    keepers = tuple(
-        _Tolerated(keeper, seconds, installed, surrounding.notify, Trouble(logger, keeper.failure))
+    duties = [
+        _SiblingDuty(keeper, logger, seconds, installed, surrounding.notify)
         for keeper, seconds in (
             (ProbeKeeper(host, logger, installed), 10.0),
             (StaleObjectKeeper(host, logger, installed), 60.0),
         )
-    )
-    duties = [Duty(keeper, logger) for keeper in keepers]
+    ]
     arguments = (ctx, duties, relay, Rounds())
     thread = threading.Thread(target=keep, args=arguments, name="hostrouting-siblings", daemon=True)
     thread.start()
     try:
-        yield Siblings(relay, keepers)
+        yield relay, duties
     finally:
         # It ends the programs that the thread runs.
         ctx.cancel("the watch ends")
@@ -191,41 +175,25 @@ def siblings(
 
 
 @attrs.define(eq=False)
-class _Tolerated:
-    """A keeper whose failure, of whatever kind, is one line in the log; it acts again after the interval."""
+class _SiblingDuty(Duty):
+    """A duty of which a failure, of whatever kind, is one line in the log; its keeper acts again after the interval."""
 
-    _keeper: Keeper
     #: The longest time of one `act`.
     _seconds: float
     _installed: InstalledConfig
-    #: Called when the trouble may have changed.
+    #: Called when the trouble has changed.
     _notify: Callable[[], None]
-    trouble: Trouble
 
-    @property
-    def failure(self) -> str:
-        """See `Keeper`."""
-        return self._keeper.failure
-
-    def hear(self, events: Sequence[NetworkEvent]) -> float:
-        """See `Keeper`."""
-        return self._keeper.hear(events)
-
-    def lose(self) -> None:
-        """See `Keeper`."""
-        self._keeper.lose()
-
-    def act(self, ctx: Context) -> float:
-        """See `Keeper`."""
+    def _attempt(self, ctx: Context) -> float:
+        before = self.trouble
         try:
             seconds = self._keeper.act(ctx.child(timeout=self._seconds))
+            self._trouble.end()
         except Exception as error:  # noqa: BLE001 (a mistake in a sibling must not end the watch of the routes)
             if ctx.over:
                 return inf
-            self.trouble.tell(str(error) or repr(error))
-            self._notify()
-            return self._installed.config.watch.interval
-        if str(self.trouble):
-            self.trouble.end()
+            self._trouble.tell(str(error) or repr(error))
+            seconds = self._installed.config.watch.interval
+        if self.trouble != before:
             self._notify()
         return seconds

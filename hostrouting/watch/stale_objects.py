@@ -137,13 +137,10 @@ class StaleObjectKeeper:
         if now - self._seen:
             self._look_soon()
         self._seen, self._told = now, (self._told & now) | frozenset(new)
-        step = self._step(task) if new else ""
+        obstacle = task.obstacle() if new else ""
+        step = f"cannot be removed now: {obstacle}" if obstacle else f"run: {command_line('sweep', INTENT_PATH)}"
         self._log(WARNING, [f"stale: {name}: {stale[name]}; {step}" for name in new])
         self._log(INFO, [f"stale no more: {name}" for name in gone])
-
-    def _step(self, task: CleanStaleCNI) -> str:
-        obstacle = task.obstacle()
-        return f"cannot be removed now: {obstacle}" if obstacle else f"run: {command_line('sweep', INTENT_PATH)}"
 
     def _log(self, level: int, lines: Sequence[str]) -> None:
         for line in lines[:_MOST_LINES]:

@@ -162,17 +162,17 @@ class Watch(NodeTask):
         installed = InstalledConfig(self._config, self._host.files, self._logger)
         host = _with_shared_lock(self._host)
         duties: list[Duty] = []
-        with siblings(ctx, host, self._logger, installed) as others:
+        with siblings(ctx, host, self._logger, installed) as (relay, others):
             keeper = RouteKeeper(host, self._logger, installed, lambda: catch_up(ctx, duties, listener))
             routes = Duty(keeper, self._logger)
             # The routes first: a route that they restore is no finding.
             prover = ProofKeeper(host, self._logger, installed)
             proof = Duty(prover, self._logger)
-            duties += [routes, proof, Duty(others.relay, self._logger)]
+            duties += [routes, proof, Duty(relay, self._logger)]
 
             def state() -> str:
-                parts = (routes.trouble or keeper.state, proof.trouble or prover.state, others.trouble)
-                return "; ".join(filter(None, parts))
+                pair = (routes.trouble or keeper.state, proof.trouble or prover.state)
+                return "; ".join(filter(None, (*pair, *(each.trouble for each in others))))
 
             rounds = WatchRounds(host.supervisor, installed, self._calls, state)
             self._wake = ctx.notify

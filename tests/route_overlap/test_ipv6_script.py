@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
+from support.announced_worlds import Announced, both_answers
 from support.examples import FEW
 from support.ipv6_oracle import IPv6Oracle
 from support.ipv6_worlds import DEVICES, IPv6World, arranged, ipv6_worlds
@@ -152,6 +153,15 @@ class TestDevices:
         ran = run(node, ["fd09::/64", "172.16.8.0/24"], fabric=["172.16.0.0/16"])
         assert ran.markers["route-overlap.detected"].startswith("172.16.8.0/24: announced 172.16.8.0-172.16.8.255 (")
         assert ran.markers["route-overlap.detected"].count("\n") == 1
+
+    def test_an_announced_fabric_is_judged_by_the_devices_of_ipv4(self, node: WiredNode, tmp_path: Path) -> None:
+        """Also where IPv6, which is proven before, must leave by fewer."""
+        hops = ("nexthop", "via", "10.224.0.1", "dev", "e0", "nexthop", "via", "10.225.0.1", "dev", "e1")
+        node.ip("-4", "route", "add", "default", *hops)
+        fabric = Announced([("e1", "172.16.0.4")]).as_fabric(NetlinkBackend(netns=node.name))
+        report, ran = both_answers(node, fabric, tmp_path, ["fd09::/64", "172.16.8.0/24"])
+        assert report.ok
+        assert ran.markers == {"route-overlap.ok": f"{report.verdict}\n"}
 
     def test_without_one_the_only_device_of_ipv6(self, node: WiredNode) -> None:
         """Also where IPv4 has next hops by several; a second device makes it unknown."""

@@ -20,7 +20,7 @@ from hostrouting.net.routes import ObservedRoute, Route
 from hostrouting.route_overlap import OverlapReport, prove_egress
 from hostrouting.route_overlap.explain import explain
 from hostrouting.route_overlap.fabric import Fabric
-from hostrouting.route_overlap.learned import endings, learned_by_kernel, vanishing
+from hostrouting.route_overlap.lasting import endings, learned_by_kernel, vanishing
 from hostrouting.route_overlap.task import prove_now
 from hostrouting.testing import FakeHost
 from phases import Context

@@ -166,4 +166,5 @@ def _is_equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 def _devs(answers: Iterable[dict[str, Any]]) -> tuple[str, ...]:
     legs = itertools.chain.from_iterable(answer.get("nexthops", [answer]) for answer in answers)
-    return tuple(sorted({leg["dev"] for leg in legs if "dev" in leg and "dead" not in leg.get("flags", ())}))
+    # A dead one, too: packets take it as soon as its link is up again.
+    return tuple(sorted({leg["dev"] for leg in legs if "dev" in leg}))

@@ -232,9 +232,9 @@ def test_lost_events(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> N
 
 def test_a_change_without_an_event(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
     """It is found by the proof of the next interval."""
-    listeners, watched.host.events._listeners = watched.host.events._listeners, []
+    listeners, watched.host.events.listeners = watched.host.events.listeners, []
     watched.overlaps()
-    watched.host.events._listeners = listeners
+    watched.host.events.listeners = listeners
     watched.run(59)
     assert not caplog.records
     watched.run(3)

@@ -45,7 +45,7 @@ ask() {
     umask 022
     flock --timeout 10 9 || return
     { read -r began status unit && read -r reason; } 2> /dev/null < "$run/hostrouting.answer"
-    [[ $began ]] && ((10#${began/./} > 10#${asked/./})) && return
+    [[ $began ]] && ((10#${began/./} > 10#${asked/./})) && exec 9<&- && return
     read -r began _ < /proc/uptime
     look
     # The others have the first fact in a line.
@@ -82,7 +82,6 @@ is_told() { # gate
 # No gate waits for optional rules, and each start loads them anew.
 [[ ! -L $ready.wants/probe-snat.service || $# == 0 ]] || systemctl start --no-block probe-snat.service
 ask
-exec 9<&-
 reason="${unit:+$unit: }${reason:-it ended without a message}"
 (($#)) || { ((status == 0)) || echo "$reason" && exit "$status"; }
 held=hostrouting-held@$1.service
@@ -97,7 +96,6 @@ if ((status)); then
     # It may be right now, and the unit need not wait for its RestartSec=.
     ask
 fi
-exec 9<&-
 if ((status)); then
     # Without an answer of systemd, which may execute itself anew, it still is a gate.
     paths=$(systemctl show --property=DropInPaths -- "$1")

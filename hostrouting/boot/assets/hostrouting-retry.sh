@@ -101,8 +101,7 @@ start_dependents() {
             ring+=("$by")
             for target in ${is[$by WantedBy]} ${is[$by RequiredBy]}; do
                 # A boot may not have reached its target yet.
-                [[ $target != *.target || ! (${is[$target ActiveState]} == active || ${is[$target Job]}) ]] ||
-                    dependents+=("$by")
+                [[ $target == *.target && (${is[$target ActiveState]} == active || ${is[$target Job]}) ]] && dependents+=("$by")
             done
         done
     done

@@ -25,11 +25,11 @@ ask() {
   return 1
 }
 
-# The same, if every command must succeed: no row of a table begins like a message.
+# The same, if every command must succeed: no row of a table begins like a message. Set `lines` to those of the answer.
 look() {
   for _ in 1 2 3; do # A table may change while it is read.
     ask "$1" || return
-    [[ $'\n'$answer == *$'\n'[A-Z]* ]] || return 0
+    [[ $'\n'$answer == *$'\n'[A-Z]* ]] || { split "$answer" && return; }
   done
   answer="ip cannot read the tables: ${answer%$'\n'}"
   return 1
@@ -96,7 +96,6 @@ tell_verdict() { # file with the last verdict, priority, lines
   fi
   tell "$2" "$3"
   [[ ${JOURNAL_STREAM-} ]] && { printf %s "$3" >"$1"; } 2>/dev/null
-  return 0
 }
 
 last_told() { # file with the last verdict -> last

@@ -51,8 +51,6 @@ _up_to_network = struct.Struct(">8sI4x24sI")
 #: A batch ends when it has grown to this many bytes, too: multipath routes are long.
 _BATCH_BYTES: Final = 1 << 15
 
-#: As the options of `ip`.
-_DIGITS: Final = {IPV4: 4, IPV6: 6}
 #: An answer to a lookup has the table that decided.
 _FLAG_LOOKUP_TABLE: Final = 0x1000
 
@@ -132,7 +130,7 @@ def dump_request(family: int = IPV4, *, table: int | None = None, protocol: int 
     payload = rtmsg.pack(family, 0, 0, 0, 0, protocol or 0, 0, 0, 0)
     if table is not None:
         payload += attribute(RTA_TABLE, word.pack(table))
-    return Request(GETROUTE, payload, f"ip -{_DIGITS[family]} route show table all")
+    return Request(GETROUTE, payload, f"ip -{4 if family == IPV4 else 6} route show table all")
 
 
 def pack_lookups(

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 _fib_rule = struct.Struct("=8BI")
 #: By the family.
 RULES: Final = {
-    family: Request(34, bytes([family, *bytes(_fib_rule.size - 1)]), f"ip -{digit} rule")
-    for family, digit in ((IPV4, 4), (IPV6, 6))
+    family: Request(34, bytes([family, *bytes(_fib_rule.size - 1)]), f"ip -{4 if family == IPV4 else 6} rule")
+    for family in (IPV4, IPV6)
 }
 
 _FRA_DST, _FRA_SRC, _FRA_IIF, _FRA_GOTO, _FRA_PRIORITY, _FRA_MARK, _FRA_TUN_ID = 1, 2, 3, 4, 6, 10, 12

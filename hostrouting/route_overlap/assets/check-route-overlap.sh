@@ -275,7 +275,6 @@ read_tables() {
     && list+=$'\nroute show table local exact 127.0.0.0\nlink show type vrf\nlink show\naddr show'
   # @end@
   look "$questions$list" || cannot_prove
-  split "$answer"
   for line in "${lines[@]}"; do
     # @if ipv6@
     ((family == 6)) && read_row "$line" && continue
@@ -298,13 +297,13 @@ read_tables() {
 
 # --- lookups
 
-lookup() { # questions, one a line -> answers; a refusal is '!' and the kernel's message
+lookup() { # questions, each with a line end -> answers; a refusal is '!' and the kernel's message
   local line refusal=''
-  family='' ask "$1" -force || cannot_prove
-  split "$answer"
-  answers=("${lines[@]}")
-  [[ $answer == *'Command failed -:'* ]] || return 0
   answers=()
+  [[ $1 ]] || return 0
+  family='' ask "${1%$'\n'}" -force || cannot_prove
+  split "$answer"
+  [[ $answer == *'Command failed -:'* ]] || { answers=("${lines[@]}") && return; }
   for line in "${lines[@]}"; do
     case $line in
       'Command failed -:'*) answers+=("!$refusal") ;;
@@ -473,8 +472,7 @@ announce() { # device (empty if it is not there yet), network, length -> number
     number=${#announced[@]}
     announced[number]=$2/$3 announced_devs[number]='' number_of[$2/$3]=$number lengths[32 - $3]=$3
     edges[$2]=1 edges[last + 1]=1
-    (($3 < 31)) && bring_to_local "$last"
-    (($3 < 31)) && [[ $with_first ]] && bring_to_local "$2"
+    (($3 < 31)) && bring_to_local "$last" && [[ $with_first ]] && bring_to_local "$2"
   fi
   [[ $1 ]] || absent[number]=yes
   [[ ! $1 || "${announced_devs[number]} " == *" $1 "* ]] || announced_devs[number]+=" $1"
@@ -549,13 +547,6 @@ find_taken() {
 }
 
 # @end@
-# @if auto@
-has_infiniband() {
-  compgen -G '/sys/class/infiniband/*' >/dev/null && return
-  look 'link show' && [[ $answer == *' link/infiniband '* ]]
-}
-# @end@
-
 # --- the check
 
 # Cut the CIDRs of the family: a part has its first address in starts, the one after its last in ends and the number of
@@ -589,7 +580,10 @@ cut_cidrs() {
 
 # @if auto@
 read_fabric
-[[ $fabric_awaited ]] && { has_infiniband || fabric_awaited=''; }
+# Without InfiniBand no address will come.
+if [[ $fabric_awaited ]] && ! compgen -G '/sys/class/infiniband/*' >/dev/null; then
+  look 'link show' && [[ $answer == *' link/infiniband '* ]] || fabric_awaited=''
+fi
 [[ $fabric_awaited ]] && fabric_notes=("warning: ${fabric_notes[0]}")
 [[ $fabric_on ]] || fabric_notes=()
 # @end@
@@ -639,11 +633,11 @@ printf -v questions 'route get fibmatch %s uid 0\n' "${addresses[@]}"
 # Without a family ip shows those of IPv4.
 questions+=$'route show default\n'
 # @end@
-lookup "${questions%$'\n'}"
+lookup "$questions"
 # @if ipv6@
 # shellcheck disable=SC2034 # find_exit_of_ipv6 uses it by its name.
 ipv4_defaults=("${answers[@]:${#addresses[@]}}") answers=("${answers[@]:0:${#addresses[@]}}")
-use_ipv6
+# IPv6 is the last family.
 find_exit
 asked=("${!addresses[@]}")
 stand_in
@@ -667,29 +661,22 @@ done
 ((${#announced[@]})) && find_taken
 # @end@
 
-printf -v notes '\n%s' "${fabric_notes[@]}"
-((${#fabric_notes[@]})) || notes=''
+printf -v notes %s "${fabric_notes[@]/#/$'\n'}"
 
 # At all, after a wait.
 look_again() { exec "$BASH" -p "$0" "$seconds" {never}<&-; }
 
-# @if auto@
-# While addresses may come into the pool, no routes are a proof. Only the files are read meanwhile: large tables take
-# long, and systemd ends a check that takes too long.
-await_pool() {
-  fabric_pause=0
-  while wait_a_second "RDMA is switched on, but $fabric_pool has no addresses for InfiniBand yet"; do
-    read_fabric
-    [[ $fabric_awaited ]] || look_again
-  done
-}
-
-# @end@
 pass() {
   local dev carriers=() others=() verb=leave
   local -i i
   # @if auto@
-  [[ $fabric_awaited ]] && await_pool
+  # While addresses may come into the pool, no routes are a proof. Only the files are read meanwhile: large tables take
+  # long, and systemd ends a check that takes too long.
+  fabric_pause=0
+  while [[ $fabric_awaited ]] && wait_a_second "RDMA is switched on, but $fabric_pool has no addresses for InfiniBand yet"; do
+    read_fabric
+    [[ $fabric_awaited ]] || look_again
+  done
   # @end@
   # The devices that carry: the expected ones first, then the others by name.
   devices_of "$default"
@@ -735,8 +722,7 @@ ask_by_source() {
       questions+="route get ${addresses[part]}${dev:+ oif $dev} uid 0"$'\n'
     done
   done
-  [[ $questions ]] || return 0
-  lookup "${questions%$'\n'}"
+  lookup "$questions"
   questions=''
   for i in "${!parts[@]}"; do
     part=${parts[i]} sources=''
@@ -754,8 +740,7 @@ ask_by_source() {
       questions+="route get fibmatch ${addresses[part]} from $source uid 0"$'\n'
     done
   done
-  [[ $questions ]] || return 0
-  lookup "${questions%$'\n'}"
+  lookup "$questions"
   # @if ipv6@
   speak "$lowest"
   stand_in

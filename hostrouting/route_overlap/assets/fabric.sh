@@ -99,14 +99,12 @@ parse_records() { # -> keys, values
 read_odd_records() { # -> keys, values
   local content='' i
   for i in 1 2 3; do
-    if ((i > 1)); then
-      # The daemon may be writing, and empties the pool before.
-      [[ ${never-} ]] || exec {never}<> <(:)
-      read -rt "$fabric_pause" -u "$never"
-    fi
     # NULs become \1, and line ends blanks: neither belongs to a key or a pair.
     content=$(head -c "$((fabric_most + 1))" "$fabric_pool" 2>/dev/null | tr '\0\1\n' '\1  ')
-    ((${#content} > fabric_most || (${#content} && ${#content} % 2560 == 0))) && break
+    ((i == 3 || ${#content} > fabric_most || (${#content} && ${#content} % 2560 == 0))) && break
+    # The daemon may be writing, and empties the pool before.
+    [[ ${never-} ]] || exec {never}<> <(:)
+    read -rt "$fabric_pause" -u "$never"
   done
   ((${#content} <= fabric_most)) || refuse "$fabric_pool is larger than 256 KiB" || return
   keys=() values=()

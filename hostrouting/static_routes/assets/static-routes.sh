@@ -37,8 +37,7 @@ finish() { # exit status, priority, verdict
   for line in "${!hidden[@]}"; do
     [[ ${hidden["$line"]} ]] && tell 4 "foreign route '${hidden["$line"]}' is hidden by '$line'; it decides again when ours is removed"
   done
-  last_told "$told"
-  if ((${#absent[@]})) && [[ $last == "$3" ]]; then
+  if ((${#absent[@]})) && last_told "$told" && [[ $last == "$3" ]]; then
     split "$settled"
     for line in "${lines[@]}"; do [[ ${absent["$line"]-} ]] && repaired+=("$line"); done
     ((${#repaired[@]})) && tell 4 "repaired: + ${repaired[0]}${repaired[1]+, and $((${#repaired[@]} - 1)) more}"
@@ -61,7 +60,6 @@ keep() { # unknown part
   local -A first=() stands=()
   local line name text
   look "route show table main proto $protocol" || cannot
-  split "$answer"
   for line in "${lines[@]}"; do
     parse_route "$line"
     [[ ! $elsewhere && ! ${first["$destination $metric"]-} ]] || continue
@@ -94,7 +92,6 @@ resolve() {
   wanted=$routes missing=''
   [[ $routes == *\?* ]] || return 0
   look 'route show table main exact default' || cannot
-  split "$answer"
   # @if ipv6@
   [[ $family == 6 ]] && sort_routes "${lines[@]}"
   # @end@
@@ -117,7 +114,6 @@ resolve() {
     # A router in the fabric may advertise a better default route: by it, the check would find ours.
     defaults=("${lines[@]}")
     family=4 look 'route show table main exact default' || cannot
-    split "$answer"
     ipv4_defaults=("${lines[@]}")
     find_exit_of_ipv6 && [[ ${by_dev["/${expected[0]}"]+set} ]] && first_dev=${expected[0]}
   fi
@@ -150,10 +146,6 @@ carry_out() { # commands
   lines=("${lines[@]%% *}")
   ((count)) && printf -v line '\nroute get fibmatch %s' "${lines[@]%/*}" && commands+=$line
   ask "$commands" -force || cannot
-  # @if ipv6@
-  answer=${answer//' pref medium'/}
-  # @end@
-  answer=${answer// $'\n'/$'\n'}
   local IFS=$'\36'
   # shellcheck disable=SC2206 # Split at the answers to `end`; thirty times as fast as %% and #.
   parts=(${answer//"$end"/$'\36'})
@@ -171,11 +163,12 @@ carry_out() { # commands
   done
   if [[ $standing == *$'\n'[A-Z]* ]]; then # A message: the table changed while it was read.
     look "route show table all proto $protocol" || cannot
-    standing=$'\n'${answer// $'\n'/$'\n'} answer=''
-    # @if ipv6@
-    standing=${standing//' pref medium'/}
-    # @end@
+    standing=$'\n'$answer answer=''
   fi
+  # @if ipv6@
+  standing=${standing//' pref medium'/} answer=${answer//' pref medium'/}
+  # @end@
+  standing=${standing// $'\n'/$'\n'} answer=${answer// $'\n'/$'\n'}
   # Answers name the protocol, a list of one protocol does not.
   line=${answer//" proto $protocol"/}
   [[ $standing == "$wanted" && $line == "${wanted:1}" ]] && ((${#answer} - ${#line} == count * (7 + ${#protocol})))
@@ -245,7 +238,6 @@ survey() {
   # Each of these commands reads the whole table.
   ((count > 16)) && questions=$'\nroute show table main'
   look "${questions:1}" || cannot
-  split "$answer"
   for line in "${lines[@]}"; do
     # Of a full table few matter. Blackholes and their like begin with a letter.
     [[ ${near["${line%% *}"]-} || $line == [a-z]* ]] || continue
@@ -335,11 +327,8 @@ converge() {
   for line in "${lines[@]}"; do stands["$line"]=yes stands["${line%% *}"]=yes; done
   split "$wanted"
   for line in "${lines[@]}"; do
-    # @if ipv6@
-    # Another route may hide it or merge with it, so the places are read first.
-    [[ $family == 6 ]] && continue
-    # @end@
-    [[ ${stands["$line"]-} ]] && continue
+    # Another route may hide one of IPv6 or merge with it, so the places are read first.
+    [[ $family == 6 || ${stands["$line"]-} ]] && continue
     absent["$line"]=yes
     # The kernel would refuse it beside an earlier one of ours.
     [[ ${stands["${line%% *}"]-} ]] || adds+=("route add $line proto $protocol")

@@ -12,7 +12,7 @@ import pytest
 from hostrouting.exceptions import LinkNotFoundError, RouteRejectedError
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.changes import RouteChange
-from hostrouting.net.routes import SCOPE_LINK, ObservedRoute
+from hostrouting.net.routes import resting
 from hostrouting.testing.contracts.routes import (
     BY_SOURCE,
     MULTIPATH,
@@ -44,7 +44,7 @@ IPV6_ON_LINK: Final = "fd00:9::/32 dev ib0 metric 1"
 IPV6_OTHERS: Final = "fd00:9::/32 via fd00:a::9 dev ib0 metric 1"
 IPV6_OFF_LINK: Final = "fd00:8::/32 via fd00:99::1 dev eth0 proto 142 metric 1"
 #: ON_LINK, as a removal names it.
-ABSENT: Final = ObservedRoute(9 << 24, 8, dev="eth0", protocol=142, scope=SCOPE_LINK)
+ABSENT: Final = resting(route(ON_LINK))
 #: By the family, additions beside THEIRS (of IPv6: beside IPV6_OTHERS), and the errno of their refusal.
 REFUSED: Final = {
     IPV4: [
@@ -210,9 +210,9 @@ class RouteBackendContract(RouteReadingContract):
         world.add_link("down0", up=False)
         arrange(world, {IPV4: THEIRS, IPV6: IPV6_OTHERS}[family])
         for verb, wanted, number in REFUSED[family]:
-            error = self._refused(backend, verb(route(wanted)))
-            told = [(refusal.change, refusal.errno) for refusal in error.refusals]
-            assert told == [(str(verb(route(wanted))), number)]
+            change = verb(route(wanted))
+            error = self._refused(backend, change)
+            assert [(refusal.change, refusal.errno) for refusal in error.refusals] == [(str(change), number)]
             assert error.errno == number
 
     @pytest.mark.parametrize("detail", [{"metric": 2}, {"protocol": 4}, {"gateway": None}, {"dev": "ib0"}])
@@ -314,7 +314,7 @@ class RouteBackendContract(RouteReadingContract):
     def test_a_replaced_ipv6_route_leaves_its_place_first(self, six: Node, backend: RouteBackend) -> None:
         """Two routes by gateways would become one."""
         arrange(six, IPV6_OURS)
-        change = RouteChange.replace(find(backend, IPV6_OURS), route(IPV6_OTHERS))
+        change = _replace(find(backend, IPV6_OURS), route(IPV6_OTHERS))
         self._refused(backend, change, _add(route(IPV6_OFF_LINK)))
         backend.apply([change])
         assert place(backend, IPV6) == [IPV6_OTHERS]

@@ -113,11 +113,11 @@ def route(text: str) -> Route:
     words = text.split()
     kind = words.pop(0) if words[0] in KINDS else "unicast"
     given = dict(zip(words[1::2], words[2::2], strict=True))
-    default = "::/0" if ":" in given.get("via", "") else "0.0.0.0/0"
+    default, bits = ("::/0", 128) if ":" in text else ("0.0.0.0/0", 32)
     destination = default if words[0] == "default" else words[0]
     protocol = given.get("proto", "boot")
     return Route.parse(
-        destination if "/" in destination else f"{destination}/{128 if ':' in destination else 32}",
+        destination if "/" in destination else f"{destination}/{bits}",
         gateway=given.get("via"),
         dev=given.get("dev"),
         metric=int(given.get("metric", 0)),
