@@ -6,7 +6,7 @@ import json
 import time
 from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import attrs
 
@@ -25,8 +25,6 @@ from hostrouting.route_overlap.learned import evidence
 from hostrouting.route_overlap.task import announced_fabric
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from hostrouting.net.links import Device
     from hostrouting.net.routes import ObservedRoute
     from hostrouting.net.rules import Rule
@@ -68,8 +66,8 @@ class Record:
     merged: bool | None = None
     #: What `fabric: auto` stands for.
     fabric: Fabric = attrs.field(factory=Fabric)
-    #: What the proof reads of files, by their paths.
-    texts: Mapping[str, str] = attrs.field(factory=dict)
+    #: What the proof reads of files.
+    lines: tuple[Line, ...] = ()
 
     @classmethod
     def parse(cls, line: bytes) -> Record:
@@ -103,15 +101,26 @@ class Record:
 
     def host_of(self, model: Any) -> Host:
         """Return the node with the routing of a model, to be asked what the proof asks."""
-        files: Any = _Texts(self.texts)
+        files: Any = _Files(self.lines)
         return Host(routes=model, files=files, services=absent("services"), lock=absent("lock"))
 
 
-class _Texts(dict[str, str]):
+class Line(NamedTuple):
+    """A line of a file that the proof reads."""
+
+    path: str
+    text: str
+
+
+@attrs.frozen
+class _Files:
     """The readers of `FileStore` that the proof needs."""
 
-    def read(self, path: str) -> bytes | None:
-        return self[path].encode(errors="surrogateescape") if path in self else None
+    lines: tuple[Line, ...]
+
+    def read(self, path: str) -> bytes:
+        found = dict.fromkeys(line.text for line in self.lines if line.path == path)
+        return "\n".join(found).encode(errors="surrogateescape")
 
     def names(self, folder: str) -> list[str]:
         # A fabric is awaited only where there is hardware for it.
@@ -144,7 +153,7 @@ def take_record(ctx: Context, host: Host) -> Record:
         # While they are one, both tables have its name.
         merged=all(is_main),
         fabric=announced_fabric(ctx, "auto", host),
-        texts=evidence(host.files),
+        lines=tuple(Line(path, line.decode(errors="surrogateescape")) for path, line in evidence(host.files)),
     )
 
 
@@ -157,12 +166,7 @@ def _parsed(config: str) -> HostRoutingConfig:
     return HostRoutingConfig.from_json(config)
 
 
-def _read_texts(value: Any) -> dict[str, str]:
-    for content in typed(value, dict).values():
-        typed(content, str, "each").encode(errors="surrogateescape")
-    return value  # type: ignore[no-any-return]
-
-
+Form(Line)
 Form(FabricAddress)
 Form(Fabric)
-_RECORD: Final = Form(Record, config=lambda value: _parsed(json.dumps(value)), texts=_read_texts)
+_RECORD: Final = Form(Record, config=lambda value: _parsed(json.dumps(value)))

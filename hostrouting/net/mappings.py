@@ -167,7 +167,7 @@ class Form(Generic[T]):
         return {
             name: _written(part, family if name in _OWN else 0)
             for name, part in parts
-            if part != self._usual.get(name, self)
+            if part is not None and part != self._usual.get(name, self)
         }
 
     def read(self, value: Any) -> T:
@@ -176,8 +176,7 @@ class Form(Generic[T]):
         name = ""
         try:
             for name, each in typed(value, dict).items():
-                if each is not None or name not in values:
-                    values[name] = self._readers[name](each)
+                values[name] = self._readers[name](each)
         except (LookupError, TypeError, ValueError) as error:
             raise _under(f".{name}" if name else "", error) from None
         family = values.get("family", IPV4)

@@ -43,15 +43,13 @@ def _marked(files: FileStore) -> Iterator[tuple[tuple[object, ...], bytes]]:
                 yield (*(int(words[at], 16) for at in (0, 1, 4, 5)), words[9]), line
 
 
-def evidence(files: FileStore) -> dict[str, str]:
-    """Return what these functions read of a node, by path, for its record."""
-    lines = {line: key[-1] for key, line in _marked(files)}
-    texts = {_ROUTES: b"\n".join(lines)} if lines else {}
-    for dev in dict.fromkeys(lines.values()):
-        path = _ACCEPTS.format(str(dev, errors="surrogateescape"))  # type: ignore[call-overload]
+def evidence(files: FileStore) -> Iterator[tuple[str, bytes]]:
+    """Yield the lines that these functions need of a node, for its record, each after the path of its file."""
+    for key, line in _marked(files):
+        yield _ROUTES, line
+        path = _ACCEPTS.format(str(key[-1], errors="surrogateescape"))  # type: ignore[call-overload]
         with suppress(HostFileError):
-            texts[path] = files.read(path) or b""
-    return {path: text.decode(errors="surrogateescape") for path, text in texts.items()}
+            yield path, files.read(path) or b""
 
 
 def _line_of(route: ObservedRoute) -> tuple[object, ...]:
