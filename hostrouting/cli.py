@@ -333,13 +333,13 @@ def _fleet(arguments: argparse.Namespace) -> int:
     from hostrouting.fleet.stream import Summary, read_lines, verdict_on, verdicts
 
     planned, summary = arguments.command == "plan", Summary(arguments.fail_on)
-    useless = [name for name in ("root", "fix", "diff", "exit_code", "timeout") if getattr(arguments, name)]
-    if useless:
-        return _refuse(arguments, f"--{useless[0].replace('_', '-')} means nothing with --from", USAGE)
-    if planned and not arguments.config:
-        return _refuse(arguments, "plan --from needs a CONFIG", USAGE)
-    if [arguments.config, *arguments.records].count("-") > 1:
-        return _refuse(arguments, "stdin can be read once, as CONFIG or with --from", USAGE)
+    useless = [
+        name for name in ("root", "fix", "diff", "exit-code", "timeout") if vars(arguments)[name.replace("-", "_")]
+    ]
+    if useless or (planned and not arguments.config) or [arguments.config, *arguments.records].count("-") > 1:
+        rule = "a plan needs a CONFIG, and stdin is read once"
+        problem = f"--{useless[0]} means nothing with --from" if useless else f"with --from {rule}"
+        return _refuse(arguments, problem, USAGE)
     judge = partial(verdict_on, config=_config(arguments) if arguments.config else None, planned=planned)
 
     def told() -> Iterator[str]:
@@ -347,11 +347,7 @@ def _fleet(arguments: argparse.Namespace) -> int:
             for found in verdicts(read_lines(arguments.records), judge, arguments.jobs or 1):
                 ctx.check()
                 if summary.add(found) or arguments.verbose or arguments.json:
-                    yield (
-                        json_line(found.to_mapping())
-                        if arguments.json
-                        else printable(f"{found.hostname}: {'; '.join(found.lines()) or 'right'}")
-                    )
+                    yield json_line(found.to_mapping()) if arguments.json else printable(str(found))
                 if sys.stderr.isatty() and not summary.counts["nodes"] % _PROGRESS:
                     sys.stderr.write(f"\r{summary.counts['nodes']:,} nodes, {summary.counts['bad']:,} bad\r")
         if arguments.json:

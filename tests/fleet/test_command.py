@@ -113,7 +113,7 @@ def test_bad_lines_do_not_stop_the_rest(nodes: Path, config: Path, monkeypatch: 
     assert result.returncode == 3
     assert told(result) == [
         "-:2: column 1: Expecting value",
-        "-:3: devices[0].name: it should be text, not list",
+        "-:3: .devices[0].name: it should be text, not list",
         "-:4: it has more than 16 MiB",
         "3 x lines: -:2, -:3, -:4",
         "of 2 nodes 0 are bad",
@@ -140,8 +140,8 @@ def test_warnings_can_fail_it(nodes: Path, tmp_path: Path) -> None:
         (["check", "--timeout", "9", "--from"], "--timeout means nothing with --from"),
         (["plan", "CONFIG", "--diff", "--from"], "--diff means nothing with --from"),
         (["plan", "CONFIG", "--exit-code", "--from"], "--exit-code means nothing with --from"),
-        (["plan", "--from"], "plan --from needs a CONFIG"),
-        (["check", "-", "--from", "-"], "stdin can be read once"),
+        (["plan", "--from"], "with --from a plan needs a CONFIG, and stdin is read once"),
+        (["check", "-", "--from", "-"], "with --from a plan needs a CONFIG, and stdin is read once"),
         (["check", "--jobs", "0", "--from"], "'0' is no number of processes"),
     ],
 )

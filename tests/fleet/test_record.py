@@ -72,10 +72,8 @@ def test_a_wrong_value_is_refused_by_its_place() -> None:
             container[key] = wrong
             tried += 1
             verdict = verdict_on(("f:7", json.dumps(document).encode()))
-            # Attributes that are carried, and the config, are named as a whole; and the version by its word.
-            place = (
-                "it has the version" if key == "version" else re.sub(r"^(config|.*(extra|unknown)\[0]).*", r"\1", path)
-            )
+            # Attributes that are carried, and the config, are named as a whole.
+            place = "." + re.sub(r"^(config|.*(extra|unknown)\[0]).*", r"\1", path)
             if verdict.is_record and not path.startswith("config"):
                 assert isinstance(right, str), (path, wrong)
                 written = {
@@ -102,17 +100,17 @@ def test_a_wrong_value_is_refused_by_its_place() -> None:
         (b"\xff{}", "'utf-8' codec can't decode byte 0xff"),
         ("\ufeff{}".encode(), "column 1: Unexpected UTF-8 BOM"),
         (b'{"version": 1, "devices": %s}' % (b"9" * 5000), "Exceeds the limit"),
-        (b'{"version": 1, "merged": NaN}', "merged: it should be true or false, not float"),
-        (b"{}", "it has the version None"),
-        (b'{"version": 2, "more": 1}', "it has the version 2, and hostrouting"),
-        (b'{"version": [[[]]]}', "it has the version [[[]]]"),
-        (b'{"version": 1, "more": 1}', "more: 'more' is not known"),
-        (b'{"version": 1, "routes": [{"network": "10.0.0.0"}]}', "routes[0]: "),
+        (b'{"version": 1, "merged": NaN}', ".merged: it should be true or false, not float"),
+        (b"{}", ".version: hostrouting"),
+        (b'{"version": 2, "more": 1}', ".version: hostrouting"),
+        (b'{"version": [[[]]]}', ".version: hostrouting"),
+        (b'{"version": 1, "more": 1}', ".more: 'more' is not known"),
+        (b'{"version": 1, "routes": [{"network": "10.0.0.0"}]}', ".routes[0]: "),
         (
             b'{"version": 1, "routes": [{"network": "10.0.0.1", "prefix_length": 8}]}',
-            "routes[0].network: has host bits",
+            ".routes[0].network: has host bits",
         ),
-        (b'{"version": 1, "rules": [{"priority": 1, "source": "fd00::/8"}]}', "rules[0].source: is of another family"),
+        (b'{"version": 1, "rules": [{"priority": 1, "source": "fd00::/8"}]}', ".rules[0].source: is of another family"),
         (b" " * (LONGEST + 1), "it has more than 16 MiB"),
     ],
 )
