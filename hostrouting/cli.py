@@ -55,8 +55,7 @@ _LATE: Final = (
 )
 #: Each leaves an entry in the journal, and says little without -v.
 _CHANGING: Final = frozenset({"apply", "reset", "sweep"})
-#: Of --jobs; and after how many nodes the progress is told.
-_MOST_JOBS: Final = 256
+#: After so many nodes the progress is told.
 _PROGRESS: Final = 100
 #: For the verdict after a run.
 _SECONDS_TO_LOOK: Final = 10.0
@@ -187,7 +186,8 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
 def _from_records(added: argparse.ArgumentParser) -> None:
     text = "of recorded nodes instead, in files with a line for each, or - for stdin"
     added.add_argument("--from", dest="records", nargs="+", metavar="FILE", help=text)
-    added.add_argument("--jobs", type=_jobs, metavar="N", help="with --from: the number of processes; the default is 1")
+    text = "with --from: the number of processes; the default is 1"
+    added.add_argument("--jobs", type=int, choices=range(1, 65), default=1, metavar="N", help=text)
     added.set_defaults(fail_on="error", fix=False, diff=False, exit_code=False)
 
 
@@ -196,12 +196,6 @@ def _seconds(text: str) -> float:
         if 0 < (seconds := float(text)) < float("inf"):
             return seconds
     raise argparse.ArgumentTypeError(f"{text!r} is no time to wait; give seconds, such as 60")
-
-
-def _jobs(text: str) -> int:
-    if text.isdecimal() and 0 < int(text) <= _MOST_JOBS:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is no number of processes from 1 to {_MOST_JOBS}")
 
 
 def _folder(text: str) -> str:
@@ -343,9 +337,8 @@ def _fleet(arguments: argparse.Namespace) -> int:
     judge = partial(verdict_on, config=_config(arguments) if arguments.config else None, planned=planned)
 
     def told() -> Iterator[str]:
-        with _context(None) as ctx:
-            for found in verdicts(read_lines(arguments.records), judge, arguments.jobs or 1):
-                ctx.check()
+        with _context(None) as ctx, ctx.interruptible():
+            for found in verdicts(read_lines(arguments.records), judge, arguments.jobs):
                 if summary.add(found) or arguments.verbose or arguments.json:
                     yield json_line(found.to_mapping()) if arguments.json else printable(str(found))
                 if sys.stderr.isatty() and not summary.counts["nodes"] % _PROGRESS:

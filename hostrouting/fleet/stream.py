@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 from collections import Counter, deque
 from contextlib import nullcontext
@@ -68,13 +69,19 @@ def verdicts(lines: Iterator[_Line], judge: Callable[[_Line], Verdict], jobs: in
     from multiprocessing import get_context
 
     # A fork needs no file of the program, which may be one in an archive.
-    with ProcessPoolExecutor(jobs, get_context("fork")) as pool:
+    with ProcessPoolExecutor(jobs, get_context("fork"), _leave_signals) as pool:
         window: deque[Any] = deque()
         while (chunk := [*islice(lines, _CHUNK)]) or window:
             if chunk:
                 window.append(pool.submit(_each, judge, chunk))
             if not chunk or len(window) > 2 * jobs:
                 yield from window.popleft().result()
+
+
+def _leave_signals() -> None:
+    # The first process tells that the user or a manager has ended the command.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _each(judge: Callable[[_Line], Verdict], lines: Iterable[_Line]) -> list[Verdict]:

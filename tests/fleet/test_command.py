@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from io import BytesIO
@@ -142,7 +143,7 @@ def test_warnings_can_fail_it(nodes: Path, tmp_path: Path) -> None:
         (["plan", "CONFIG", "--exit-code", "--from"], "--exit-code means nothing with --from"),
         (["plan", "--from"], "with --from a plan needs a CONFIG, and stdin is read once"),
         (["check", "-", "--from", "-"], "with --from a plan needs a CONFIG, and stdin is read once"),
-        (["check", "--jobs", "0", "--from"], "'0' is no number of processes"),
+        (["check", "--jobs", "0", "--from"], "argument --jobs: invalid choice: 0"),
     ],
 )
 def test_options_without_a_meaning_are_refused(nodes: Path, config: Path, words: list[str], problem: str) -> None:
@@ -176,6 +177,25 @@ def test_progress_is_told_on_a_terminal(nodes: Path) -> None:
     assert os.read(terminal, 99) == b"\r100 nodes, 34 bad\r"
     os.close(terminal)
     os.close(end)
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_signal_ends_it_at_once(nodes: Path, jobs: str) -> None:
+    """Also while it waits for the next line, and with all of its processes."""
+    words = [*COMMAND, "check", "-v", "--from", "-", "--jobs", jobs]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, start_new_session=True, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(nodes.read_bytes() * 60)
+        process.stdin.flush()
+        assert process.stdout.readline().startswith(b"node-0: ")
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(9) == 130
+        assert process.stderr
+        assert process.stderr.read() == b"hostrouting: cancelled: SIGINT\n"
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
 
 
 def test_groups_have_a_limit() -> None:
