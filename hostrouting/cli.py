@@ -58,8 +58,7 @@ _LATE: Final = (
 )
 #: Each leaves an entry in the journal, and says little without -v.
 _CHANGING: Final = frozenset({"apply", "reset", "sweep"})
-#: Of --jobs; and after how many nodes the progress is told.
-_MOST_JOBS: Final = 256
+#: After so many nodes the progress is told.
 _PROGRESS: Final = 100
 #: For the verdict after a run.
 _SECONDS_TO_LOOK: Final = 10.0
@@ -199,7 +198,8 @@ def _check_options(added: argparse.ArgumentParser) -> None:
 def _from_records(added: argparse.ArgumentParser) -> None:
     text = "of recorded nodes instead, in files with a line for each, or - for stdin"
     added.add_argument("--from", dest="records", nargs="+", metavar="FILE", help=text)
-    added.add_argument("--jobs", type=_jobs, metavar="N", help="with --from: the number of processes; the default is 1")
+    text = "with --from: the number of processes; the default is 1"
+    added.add_argument("--jobs", type=int, choices=range(1, 65), default=1, metavar="N", help=text)
     added.set_defaults(fail_on="error", fix=False, diff=False, exit_code=False, format=None, out=None)
 
 
@@ -208,12 +208,6 @@ def _seconds(text: str) -> float:
         if 0 < (seconds := float(text)) < float("inf"):
             return seconds
     raise argparse.ArgumentTypeError(f"{text!r} is no time to wait; give seconds, such as 60")
-
-
-def _jobs(text: str) -> int:
-    if text.isdecimal() and 0 < int(text) <= _MOST_JOBS:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is no number of processes from 1 to {_MOST_JOBS}")
 
 
 def _folder(text: str) -> str:
@@ -359,26 +353,21 @@ def _fleet(arguments: argparse.Namespace) -> int:
 
     planned, summary = arguments.command == "plan", Summary(arguments.fail_on)
     useless = [
-        name for name in ("root", "fix", "diff", "exit_code", "timeout", "format", "out") if getattr(arguments, name)
+        name
+        for name in ("root", "fix", "diff", "exit-code", "timeout", "format", "out")
+        if vars(arguments)[name.replace("-", "_")]
     ]
-    if useless:
-        return _refuse(arguments, f"--{useless[0].replace('_', '-')} means nothing with --from", USAGE)
-    if planned and not arguments.config:
-        return _refuse(arguments, "plan --from needs a CONFIG", USAGE)
-    if [arguments.config, *arguments.records].count("-") > 1:
-        return _refuse(arguments, "stdin can be read once, as CONFIG or with --from", USAGE)
+    if useless or (planned and not arguments.config) or [arguments.config, *arguments.records].count("-") > 1:
+        rule = "a plan needs a CONFIG, and stdin is read once"
+        problem = f"--{useless[0]} means nothing with --from" if useless else f"with --from {rule}"
+        return _refuse(arguments, problem, USAGE)
     judge = partial(verdict_on, config=_config(arguments) if arguments.config else None, planned=planned)
 
     def told() -> Iterator[str]:
-        with _context(None) as ctx:
-            for found in verdicts(read_lines(arguments.records), judge, arguments.jobs or 1):
-                ctx.check()
+        with _context(None) as ctx, ctx.interruptible():
+            for found in verdicts(read_lines(arguments.records), judge, arguments.jobs):
                 if summary.add(found) or arguments.verbose or arguments.json:
-                    yield (
-                        json_line(found.to_mapping())
-                        if arguments.json
-                        else printable(f"{found.hostname}: {'; '.join(found.lines()) or 'right'}")
-                    )
+                    yield json_line(found.to_mapping()) if arguments.json else printable(str(found))
                 if sys.stderr.isatty() and not summary.counts["nodes"] % _PROGRESS:
                     sys.stderr.write(f"\r{summary.counts['nodes']:,} nodes, {summary.counts['bad']:,} bad\r")
         if arguments.json:

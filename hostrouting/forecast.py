@@ -84,9 +84,9 @@ class Forecast(NamedTuple):
 class Forecaster:
     """Proves a node before, in and after one run."""
 
-    def __init__(self, ctx: Context, config: HostRoutingConfig, host: Host) -> None:
+    def __init__(self, ctx: Context, config: HostRoutingConfig, host: Host, *, fabric: Fabric | None = None) -> None:
         self._config, self._host = config, host
-        fabric = announced_fabric(ctx.child(timeout=0), config.route_overlap.fabric, host)
+        fabric = fabric or announced_fabric(ctx.child(timeout=0), config.route_overlap.fabric, host)
         self._prove = partial(prove_config, config, fabric)
         self._before: OverlapReport | None = None
         self._model: Fib | None = None
@@ -95,12 +95,15 @@ class Forecaster:
     def _read(self) -> Fib:
         """Return the model of the node, with IPv6 if it is proven or changed."""
         routing, families = self._host.routes, self._families
+        if isinstance(routing, Fib):
+            return routing
         routes = chain.from_iterable(map(routing.routes, families))
         return Fib.of(routing.links(), routes, chain.from_iterable(map(routing.rules, families)))
 
-    def look(self) -> None:
-        """Let the kernel prove the node as it is, for the comparison with `now`."""
+    def look(self) -> OverlapReport:
+        """Return the proof of the node as it is, for the comparison with `now`; the kernel answers."""
         self._before = self._prove(self._host.routes)
+        return self._before
 
     def planned(self, changes: Sequence[RouteChange], stuck: Sequence[Change]) -> Forecast:
         """Return the proof of the node with these changes, unless some are `stuck`.
@@ -113,8 +116,15 @@ class Forecaster:
         gateways = [each.after.gateway.family for each in changes if each.after and each.after.gateway]
         self._families = sorted({*self._config.families, *families_of(changes), *gateways})
         self._model = was = self._read()
+        model = was.changed(changes)
+        known = {each.subject for each in stuck}
+        new = {each: each.after for each in changes if each.after and str(each.after) not in known}
+        told = [*map(str, stuck), *(str(each) for each, route in new.items() if not model.takes(route))]
+        if told:
+            return Forecast(undecided=f"routes of the config cannot be added now: {'; '.join(told)}")
         try:
-            return foreseen(self._config, self._fabric, was, changes, stuck, before=self._prove(was))
+            report = self._prove(model)
+            return Forecast(report, tuple(_worse(self._prove(was), report, was, model, changes)))
         except UnknownDecisionError as error:
             return Forecast(undecided=str(error))
 
@@ -139,26 +149,6 @@ class Forecaster:
             # Then the kernel's own proof before counts, wherever the run has changed a route around the address.
             caused = (line for line in _worse(self._before, report, routing, routing, account.made) if _BY in line)
             return Forecast(report, tuple(caused), undecided=str(error))
-
-
-def foreseen(
-    config: HostRoutingConfig,
-    fabric: Fabric,
-    was: Fib,
-    changes: Sequence[RouteChange],
-    stuck: Sequence[Change],
-    *,
-    before: OverlapReport,
-) -> Forecast:
-    """Return the proof of a model with these changes, unless some are `stuck`; `before` is that without them."""
-    model = was.changed(changes)
-    known = {each.subject for each in stuck}
-    new = {each: each.after for each in changes if each.after and str(each.after) not in known}
-    told = [*map(str, stuck), *(str(each) for each, route in new.items() if not model.takes(route))]
-    if told:
-        return Forecast(undecided=f"routes of the config cannot be added now: {'; '.join(told)}")
-    report = prove_config(config, fabric, model)
-    return Forecast(report, tuple(_worse(before, report, was, model, changes)))
 
 
 def dropped(earlier: HostRoutingConfig, config: HostRoutingConfig) -> Iterator[str]:

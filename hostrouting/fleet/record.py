@@ -6,7 +6,7 @@ import json
 import time
 from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
@@ -21,12 +21,10 @@ from hostrouting.net.addresses import IPV6, Prefix
 from hostrouting.net.mappings import Form, typed
 from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE
 from hostrouting.route_overlap.fabric import Fabric, FabricAddress
-from hostrouting.route_overlap.learned import evidence
+from hostrouting.route_overlap.lasting import evidence
 from hostrouting.route_overlap.task import announced_fabric
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from hostrouting.net.links import Device
     from hostrouting.net.routes import ObservedRoute
     from hostrouting.net.rules import Rule
@@ -68,8 +66,8 @@ class Record:
     merged: bool | None = None
     #: What `fabric: auto` stands for.
     fabric: Fabric = attrs.field(factory=Fabric)
-    #: What the proof reads of files, by their paths.
-    texts: Mapping[str, str] = attrs.field(factory=dict)
+    #: What the proof reads of files.
+    lines: tuple[Line, ...] = ()
 
     @classmethod
     def parse(cls, line: bytes) -> Record:
@@ -82,12 +80,9 @@ class Record:
             raise ValueError(f"column {error.colno}: {error.msg}") from None
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
-        if (version := document.pop("version", None)) != _VERSION:
-            raise ValueError(f"it has the version {version!r:.9}, and hostrouting {__version__} reads {_VERSION}")
-        try:
-            return _RECORD.read(document)
-        except ValueError as error:
-            raise ValueError(str(error).removeprefix(".")) from None
+        if document.pop("version", None) != _VERSION:
+            raise ValueError(f".version: hostrouting {__version__} reads {_VERSION} only")
+        return _RECORD.read(document)
 
     def to_line(self) -> bytes:
         """Return the record as a line of JSON, in ASCII, without its end."""
@@ -95,27 +90,34 @@ class Record:
         return json.dumps(document, separators=(",", ":"), default=HostRoutingConfig.to_mapping).encode()
 
     @property
-    def fib(self) -> Fib:
-        """The model of the node."""
-        fib = Fib.of(self.devices, self.routes, self.rules)
+    def host(self) -> Host:
+        """The node, to be asked what the proof asks; its routes are a model."""
+        fib, files = Fib.of(self.devices, self.routes, self.rules), _Files(self.lines)
         # The kernel parts the tables with the first change of a rule.
-        return attrs.evolve(fib, merged=fib.merged is None and self.merged)
-
-    def host_of(self, model: Any) -> Host:
-        """Return the node with the routing of a model, to be asked what the proof asks."""
-        files: Any = _Texts(self.texts)
-        return Host(routes=model, files=files, services=absent("services"), lock=absent("lock"))
+        model = attrs.evolve(fib, merged=fib.merged is None and self.merged)
+        return Host(routes=model, files=files, services=absent("services"), lock=absent("lock"))  # type: ignore[arg-type]
 
 
-class _Texts(dict[str, str]):
+class Line(NamedTuple):
+    """A line of a file that the proof reads."""
+
+    path: str
+    text: str
+
+
+@attrs.frozen
+class _Files:
     """The readers of `FileStore` that the proof needs."""
 
-    def read(self, path: str) -> bytes | None:
-        return self[path].encode(errors="surrogateescape") if path in self else None
+    lines: tuple[Line, ...]
 
-    def names(self, folder: str) -> list[str]:
-        # A fabric is awaited only where there is hardware for it.
-        return [folder]
+    def read(self, path: str) -> bytes:
+        found = dict.fromkeys(line.text for line in self.lines if line.path == path)
+        return "\n".join(found).encode(errors="surrogateescape")
+
+    def names(self, _folder: str) -> list[str]:
+        # Its devices tell of InfiniBand, too.
+        return []
 
 
 def take_record(ctx: Context, host: Host) -> Record:
@@ -144,7 +146,7 @@ def take_record(ctx: Context, host: Host) -> Record:
         # While they are one, both tables have its name.
         merged=all(is_main),
         fabric=announced_fabric(ctx, "auto", host),
-        texts=evidence(host.files),
+        lines=tuple(Line(path, line.decode(errors="surrogateescape")) for path, line in evidence(host.files)),
     )
 
 
@@ -157,12 +159,7 @@ def _parsed(config: str) -> HostRoutingConfig:
     return HostRoutingConfig.from_json(config)
 
 
-def _read_texts(value: Any) -> dict[str, str]:
-    for content in typed(value, dict).values():
-        typed(content, str, "each").encode(errors="surrogateescape")
-    return value  # type: ignore[no-any-return]
-
-
+Form(Line)
 Form(FabricAddress)
 Form(Fabric)
-_RECORD: Final = Form(Record, config=lambda value: _parsed(json.dumps(value)), texts=_read_texts)
+_RECORD: Final = Form(Record, config=lambda value: _parsed(json.dumps(value)))

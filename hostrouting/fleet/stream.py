@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 from collections import Counter, deque
 from contextlib import nullcontext
@@ -27,6 +28,7 @@ _CHUNK: Final = 64
 #: Those that are held, and those that are shown.
 _MOST_GROUPS: Final = 1000
 _SHOWN: Final = 50
+_OTHERS: Final = "other reasons"
 _EXAMPLES: Final = 3
 #: Characters of the reason why a line is refused.
 _TOLD: Final = 300
@@ -67,13 +69,19 @@ def verdicts(lines: Iterator[_Line], judge: Callable[[_Line], Verdict], jobs: in
     from multiprocessing import get_context
 
     # A fork needs no file of the program, which may be one in an archive.
-    with ProcessPoolExecutor(jobs, get_context("fork")) as pool:
+    with ProcessPoolExecutor(jobs, get_context("fork"), _leave_signals) as pool:
         window: deque[Any] = deque()
         while (chunk := [*islice(lines, _CHUNK)]) or window:
             if chunk:
                 window.append(pool.submit(_each, judge, chunk))
             if not chunk or len(window) > 2 * jobs:
                 yield from window.popleft().result()
+
+
+def _leave_signals() -> None:
+    # The first process tells that the user or a manager has ended the command.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _each(judge: Callable[[_Line], Verdict], lines: Iterable[_Line]) -> list[Verdict]:
@@ -85,28 +93,29 @@ class Summary:
     """The verdicts in numbers, and in groups of nodes with the same reason, whatever the digits of its device."""
 
     fail_on: str = "error"
-    counts: Counter[str] = attrs.field(factory=lambda: Counter(nodes=0, bad=0, unknown=0, lines=0))
-    #: By CIDR, kind and device: the number of nodes, and the first ones.
-    groups: dict[tuple[str, str, str], tuple[int, tuple[str, ...]]] = attrs.field(factory=dict)
+    #: Nodes that are `bad` or `unknown`, bad `lines`, and nodes that overlap: now, and after a plan.
+    counts: Counter[str] = attrs.field(factory=Counter)
+    #: The number of nodes by reason, and the first ones.
+    groups: dict[str, tuple[int, list[str]]] = attrs.field(factory=dict)
 
     def add(self, verdict: Verdict) -> bool:
         """Count a verdict; return True if it is to be told."""
-        found: set[tuple[str, str, str]]
-        if report := verdict.report:
-            found = {(cidr, one.kind, re.sub(r"\d+", "*", one.dev or "")) for cidr, one in report.overlap.findings}
-            self.counts["overlap"] += bool(found)
-            found |= {("", one.kind, "") for one in report.findings if one.severity != "note"}
+        state, report = "unknown" if verdict.is_record else "lines", verdict.report
+        reasons = {state}
+        if report:
             state = "right" if report.severities.isdisjoint({"error", self.fail_on}) else "bad"
-        else:
-            state = "unknown" if verdict.is_record else "lines"
-            found = {("", state, "")}
+            reasons = {
+                f"{cidr} {one.kind} {re.sub('[0-9]+', '*', one.dev or '')}".rstrip()
+                for cidr, one in report.overlap.findings
+            }
+            self.counts["overlap"] += bool(reasons)
+            reasons |= {one.kind for one in report.findings if one.severity != "note"}
         self.counts.update({state: 1, "nodes": verdict.is_record, "overlap_now": verdict.overlaps_now})
-        for key in sorted(found):
-            number, names = self.groups.get(key, (0, ()))
-            if number or len(self.groups) < _MOST_GROUPS:
-                self.groups[key] = number + 1, (*names, verdict.hostname)[:_EXAMPLES]
-            else:
-                self.counts["ungrouped"] += 1
+        for reason in sorted(reasons):
+            # Nodes with a reason that is beyond these are counted, too.
+            key = reason if reason in self.groups or len(self.groups) < _MOST_GROUPS else _OTHERS
+            number, names = self.groups.get(key, (0, []))
+            self.groups[key] = number + 1, [*names, verdict.hostname][:_EXAMPLES]
         return state != "right"
 
     @property
@@ -116,31 +125,26 @@ class Summary:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the summary for JSON, with the largest groups."""
-        groups = sorted((-number, *key, names) for key, (number, names) in self.groups.items())
-        shown = [
-            {"nodes": -number, "cidr": cidr, "kind": kind, "dev": dev, "examples": names}
-            for number, cidr, kind, dev, names in groups[:_SHOWN]
-        ]
+        groups = sorted((-number, reason, names) for reason, (number, names) in self.groups.items())
+        shown = [{"reason": reason, "nodes": -number, "examples": names} for number, reason, names in groups[:_SHOWN]]
         return {**self.counts, "groups": shown, "more_groups": len(groups) - len(shown)}
 
     def lines(self, *, planned: bool) -> Iterator[str]:
         """Yield the summary as text lines."""
-        told = self.to_mapping()
+        told, counts = self.to_mapping(), self.counts
         for group in told["groups"]:
-            about = " ".join(filter(None, (group["cidr"], group["kind"], group["dev"])))
-            yield f"{group['nodes']:,} x {about}: {_some(group['nodes'], group['examples'])}"
+            yield f"{group['nodes']:,} x {group['reason']}: {_some(group['nodes'], group['examples'])}"
         if told["more_groups"]:
             yield f"and {told['more_groups']} more reasons"
-        counts = self.counts
+        nodes, after, unknown = f"of {counts['nodes']:,} nodes", counts["overlap"], counts["unknown"]
         if not planned:
-            yield f"of {counts['nodes']:,} nodes {counts['bad']:,} are bad"
+            yield f"{nodes} {counts['bad']:,} are bad"
             return
-        after = f"{counts['overlap']:,} would" if counts["overlap"] or counts["unknown"] else "all are right"
-        unknown = f", of {counts['unknown']:,} it is unknown" if counts["unknown"] else ""
-        worse = self.groups.get(("", "worse", ""))
-        loss = f"; these {worse[0]:,} lose an address that leaves right today: {_some(*worse)}" if worse else ""
-        now = f"of {counts['nodes']:,} nodes {counts['overlap_now']:,} overlap now"
-        yield f"{now}; with this config {after}{unknown}{loss}"
+        then = f"{after:,} would" if after else "none would" if unknown else "all are right"
+        then += f", of {unknown:,} it is unknown" * bool(unknown)
+        if worse := self.groups.get("worse"):
+            then += f"; these {worse[0]:,} lose an address that leaves right today: {_some(*worse)}"
+        yield f"{nodes} {counts['overlap_now']:,} overlap now; with this config {then}"
 
 
 def _some(number: int, names: Iterable[str]) -> str:

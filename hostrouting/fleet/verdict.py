@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -12,14 +11,16 @@ from hostrouting.check import NodeReport
 from hostrouting.config import OverlapMode
 from hostrouting.fib import UnknownDecisionError
 from hostrouting.findings import NodeFinding
-from hostrouting.forecast import foreseen
+from hostrouting.forecast import Forecaster
 from hostrouting.net.addresses import IPV6
 from hostrouting.route_overlap import OverlapReport
-from hostrouting.route_overlap.task import announced_fabric, prove_config, prove_now
+from hostrouting.route_overlap.task import announced_fabric, prove_now
 from hostrouting.static_routes import ConfigureStaticRoutes
 from phases import Context
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hostrouting.config import HostRoutingConfig
     from hostrouting.fleet.record import Record
 
@@ -45,49 +46,43 @@ class Verdict:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the verdict for JSON: as of `check --json`, and more."""
-        told = attrs.asdict(self, recurse=False)
-        del told["report"]
+        told = attrs.asdict(self, filter=lambda field, _: field.name != "report")
         return told | (self.report.to_mapping() if self.report else {"ok": False})
 
-    def lines(self) -> list[str]:
-        """Return a line for each reason why the node is not right."""
-        if not self.report:
-            return [self.undecided]
-        return [*self.report.overlap.lines(), *(each.text for each in self.report.findings if each.severity != "note")]
+    def __str__(self) -> str:
+        told = [self.undecided]
+        if report := self.report:
+            told = [*report.overlap.lines(), *(each.text for each in report.findings if each.severity != "note")]
+        return f"{self.hostname}: {'; '.join(told) or 'right'}"
 
 
 def prove_record(record: Record, config: HostRoutingConfig | None = None, *, planned: bool = False) -> Verdict:
     """Return what `check` finds of the routing of a recorded node, or `plan`; without a config, under its own."""
-    used = config or record.config
+    used, made = config or record.config, Verdict(hostname=record.hostname)
     if used is None:
         reason = "the installed config is damaged" if record.checksum else NOT_INSTALLED
         finding = NodeFinding("not-applied", "hostRouting", reason)
         nothing = OverlapReport(expected_devs=(), cidrs=())
-        return Verdict(
-            hostname=record.hostname, report=NodeReport(overlap=nothing, mode=OverlapMode.WARN, findings=(finding,))
-        )
-    model, section, ctx = record.fib, used.route_overlap, Context()
-    host = record.host_of(model)
+        return attrs.evolve(made, report=NodeReport(overlap=nothing, mode=OverlapMode.WARN, findings=(finding,)))
+    host, section, ctx = record.host, used.route_overlap, Context()
     fabric = record.fabric if section.fabric == "auto" else announced_fabric(ctx, section.fabric, host)
     routes = ConfigureStaticRoutes(used, host=host)
-    make = partial(NodeReport, mode=section.mode, not_asked=_NOT_ASKED + _NOT_ASKED_OF_IPV6 * (IPV6 in used.families))
+    findings: Iterable[NodeFinding] = ()
     try:
-        if not planned:
+        if planned:
+            changes, stuck = routes.planned()
+            forecaster = Forecaster(ctx, used, host, fabric=fabric)
+            made = attrs.evolve(made, changes=len(changes), overlaps_now=not forecaster.look().ok)
+            overlap, worse, undecided = forecaster.planned(changes, stuck)
+            if overlap is None:
+                return attrs.evolve(made, undecided=undecided)
+            findings = (NodeFinding("worse", "leaves right today, and would not", line) for line in worse)
+        else:
             overlap = prove_now(used, fabric, host)
             # A config that is not applied yet has no routes to be lost.
-            findings = () if config else routes.findings(ctx)
-            report = make(overlap=overlap, findings=(*overlap.notes, *findings))
-            return Verdict(hostname=record.hostname, report=report)
-        changes, stuck = routes.planned()
-        before = prove_config(used, fabric, model)
-        forecast = foreseen(used, fabric, model, changes, stuck, before=before)
+            findings = (*overlap.notes, *(() if config else routes.findings(ctx)))
     except UnknownDecisionError as error:
-        return Verdict(hostname=record.hostname, undecided=str(error))
-    worse = tuple(NodeFinding("worse", "leaves right today, and would not", line) for line in forecast.worse)
-    return Verdict(
-        hostname=record.hostname,
-        report=make(overlap=forecast.report, findings=worse) if forecast.report else None,
-        undecided=forecast.undecided,
-        changes=len(changes),
-        overlaps_now=not before.ok,
-    )
+        return attrs.evolve(made, undecided=str(error))
+    not_asked = _NOT_ASKED + _NOT_ASKED_OF_IPV6 * (IPV6 in used.families)
+    report = NodeReport(overlap=overlap, mode=section.mode, findings=tuple(findings), not_asked=not_asked)
+    return attrs.evolve(made, report=report)

@@ -125,8 +125,6 @@ FORMS: Final[dict[type, Form[Any]]] = {}
 
 
 def _reader(name: str, hint: str) -> Reader:
-    if name in _OWN:
-        hint = _OWN_TYPES.get(hint, hint)
     inner = hint.removeprefix("tuple[").removesuffix(", ...]")
     read = _READERS[inner] if inner != "int" else _number(_NUMBERS.get(name, _WORD))
     return read if inner == hint else _several(read)
@@ -154,9 +152,9 @@ class Form(Generic[T]):
             self._usual = attrs.asdict(kind(), recurse=False)
         hints = {name: str(getattr(hint, "__forward_arg__", hint)) for name, hint in kind.__annotations__.items()}
         self._optional = dict.fromkeys(name for name, hint in hints.items() if hint.endswith(" | None"))
-        self._readers = {
-            name: readers.get(name) or _reader(name, hint.removesuffix(" | None")) for name, hint in hints.items()
-        }
+        hints = {name: hint.removesuffix(" | None") for name, hint in hints.items()}
+        self._own = {name: _OWN_TYPES[hint] for name, hint in hints.items() if name in _OWN and hint in _OWN_TYPES}
+        self._readers = {name: readers.get(name) or _reader(name, hint) for name, hint in (hints | self._own).items()}
         _READERS[kind.__name__] = self.read
         FORMS[kind] = self
 
@@ -165,38 +163,33 @@ class Form(Generic[T]):
         family = getattr(value, "family", IPV4)
         parts = ((name, getattr(value, name)) for name in self._readers)
         return {
-            name: _written(part, family if name in _OWN else 0)
+            name: _written(part, family if name in self._own else 0)
             for name, part in parts
-            if part != self._usual.get(name, self)
+            if part is not None and part != self._usual.get(name, self)
         }
 
     def read(self, value: Any) -> T:
         """Read an object; raise ValueError for a part that is wrong, unknown or not there, after its path."""
         values: dict[str, Any] = self._optional.copy()
-        name = ""
+        name, readers = "", self._readers
         try:
             for name, each in typed(value, dict).items():
-                if each is not None or name not in values:
-                    values[name] = self._readers[name](each)
+                values[name] = readers[name](each)
         except (LookupError, TypeError, ValueError) as error:
             raise _under(f".{name}" if name else "", error) from None
-        family = values.get("family", IPV4)
-        for name in _OWN.intersection(values):
-            part = values[name]
-            if isinstance(part, Address | Prefix):
-                if part.family != family:
+        for name in self._own:
+            if part := values.get(name):
+                if part.family != values.get("family", IPV4):
                     raise ValueError(f".{name}: is of another family")
-                values[name] = part.number if isinstance(part, Address) else part[1:]
+                values[name] = part[1] if isinstance(part, Address) else part[1:]
         made = self._kind(**values)
         self._check(made)
         return made
 
 
 def _written(part: Any, family: int = 0) -> Any:
-    if family and isinstance(part, int):
-        return str(Address(family, part))
-    if family and isinstance(part, tuple):
-        return str(Prefix(family, *part))
+    if family:
+        part = Prefix(family, *part) if isinstance(part, tuple) else Address(family, part)
     if type(part) in FORMS:
         return FORMS[type(part)].brief(part)
     if isinstance(part, Address | Prefix):

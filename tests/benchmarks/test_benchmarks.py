@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import pair, storm, watch
+from benchmarks import fleet, pair, storm, watch
 from benchmarks.cases import Setting
 from benchmarks.measure import BenchmarkError
 from benchmarks.session import main
@@ -38,6 +38,8 @@ PAIR = {
     watch.IDLE: {"1000": {"ours"}},
     watch.LOOP: {"1000": {"ours"}},
     **{name: {"30": {"ours"}} for name in storm.NAMES},
+    **{name: {"30": {"ours"}} for name in fleet.LIMITS},
+    fleet.ROUTES: {"64": {"ours"}, "1000": {"ours"}},
     "hostrouting apply": {"30": {"ours", "ip"}} if shutil.which("systemctl") else {},
 }
 
@@ -91,7 +93,7 @@ def test_every_case_has_every_contender_at_every_size(findings: dict[str, Any]) 
             samples = [contender["wall_seconds"] for contender in one["contenders"].values()]
             assert all(len(each) == 1 for each in samples) or name in watch.NAMES
             assert all(min(each) > 0 for each in samples)
-            assert one["ratios"] or name.startswith(("prove_egress", "watch", "storm"))
+            assert one["ratios"] or name.startswith(("prove_egress", "watch", "storm", "fleet"))
 
 
 @needs_kernel

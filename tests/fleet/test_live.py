@@ -1,5 +1,6 @@
 """A recorded node has the proof of the live one: random worlds in the kernel, with announced fabrics and rules."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
@@ -29,10 +30,10 @@ SLOW = settings(
 )
 
 
-def check(node: KernelNode, folder: Path, section: dict[str, object]) -> str:
+def check(node: KernelNode, folder: Path, section: Mapping[str, object]) -> str:
     """Assert that the record of a node under a config has the findings of the live proof; return why it has none."""
     config = HostRoutingConfig.from_mapping({"routeOverlap": section})
-    files = RootedFiles(folder)
+    files = RootedFiles(str(folder))
     intent = Intent(config=config).file
     files.write(intent.path, intent.content, mode=intent.mode)
     host = Host(routes=NetlinkBackend(netns=node.name), files=files, services=absent("services"), lock=absent("lock"))
@@ -43,11 +44,9 @@ def check(node: KernelNode, folder: Path, section: dict[str, object]) -> str:
     assert read.config == config
     live = prove_now(config, announced_fabric(ctx, config.route_overlap.fabric, host), host)
     verdict = prove_record(read)
-    if not verdict.undecided:
-        told = [
-            (reason.cidr, reason.kind, reason.dev or None, reason.text) for reason in verdict.reasons if reason.cidr
-        ]
-        assert told == [(cidr, found.kind, found.dev, found.line(cidr)) for cidr, found in live.findings]
+    if verdict.report:
+        assert verdict.report.overlap.findings == live.findings
+        assert verdict.report.overlap.cidrs == live.cidrs
     return verdict.undecided
 
 

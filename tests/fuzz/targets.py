@@ -18,6 +18,7 @@ from fuzz.loopback import LoopbackService
 from hostrouting import HostRoutingConfig
 from hostrouting.boot.gates import broken_glass, gate_faults
 from hostrouting.exceptions import BackendError, InvalidConfigError, UnitError
+from hostrouting.fleet.stream import verdict_on
 from hostrouting.host import units
 from hostrouting.host.imds import InstanceMetadataClient
 from hostrouting.host.netlink import probes
@@ -220,6 +221,7 @@ TARGETS: Final = (
     _target("fabric-configuration", _file(fabric.CONFIGURATION, _fabric)),
     _target("fabric-pool", _file(fabric.POOL, _fabric)),
     _target("sweep-backups", _file(f"{_BACKUPS}/sweep-20251103T170405Z-1.json", _backups)),
+    _target("fleet-records", lambda line: verdict_on(("", line))),
     _target("metadata-http", _metadata, raises=[BackendError]),
     _target("metadata-json", _describes_ipv6, raises=[BackendError]),
     _target("probe-rules", _text(parse)),
