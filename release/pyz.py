@@ -2,10 +2,11 @@
 
     python release/pyz.py OUTPUT [VERSION PYTHON]...
 
-It has the sources of hostrouting (without its `testing`), phases and attrs, with their metadata, and compiled modules for
-each VERSION in a folder of this name: Python stores none for a zip file, and to compile at each start takes three times as
-long as the start. A Python without a folder reads the sources. Nothing is compressed, since that starts faster. Each entry
-has the same time, so two builds of the same sources with the same Pythons are the same bytes.
+It has the sources of hostrouting (without its `testing`), phases and attrs, with their metadata, and compiled
+modules for each VERSION in a folder of this name: Python stores none for a zip file, and to compile at each start
+takes three times as long as the start. A Python without a folder reads the sources. Nothing is compressed, since
+that starts faster. Each entry has the same time, so two builds of the same sources with the same Pythons are the
+same bytes.
 """
 
 from __future__ import annotations
