@@ -41,7 +41,7 @@ def prove(
         raise RuntimeError(
             f"a worker has loaded hostrouting {hostrouting.__version__}, not {version}: restart the workers"
         )
-    asked = hostrouting.HostRoutingConfig.from_json(config) if config else None
+    asked = hostrouting.HostRoutingConfig.from_json(config) if config is not None else None
     return [verdict_on(line, asked, planned=planned) for line in lines]
 
 
@@ -70,7 +70,7 @@ def chunks(lines: Iterator[tuple[str, bytes]]) -> Iterator[list[tuple[str, bytes
 
 
 def main() -> int:
-    """Print the verdicts and the summary; return the exit status of `check --from`."""
+    """Return the exit status of `check --from`."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("scheduler", help="its address")
     parser.add_argument("pyz", type=Path, help="the single file, for the workers")
@@ -80,32 +80,33 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.plan and not arguments.config:
         parser.error("--plan needs --config")
-    sys.path.insert(0, str(arguments.pyz))
-    from hostrouting import HostRoutingConfig, __version__
-    from hostrouting.fleet.stream import Summary, read_lines
-    from hostrouting.output import json_line, print_lines
-
-    summary = Summary()
-
-    def told() -> Iterator[str]:
-        names = (name for pattern in arguments.records for name in sorted(glob(pattern)) or [pattern])  # noqa: PTH207
-        config = arguments.config.read_text() if arguments.config else None
-        if config:
-            HostRoutingConfig.from_json(config)
-        with Client(arguments.scheduler) as client:
-            # Not loaded by Dask: that would run the command in the scheduler.
-            client.upload_file(str(arguments.pyz), load=False)
-            options = {"planned": arguments.plan, "file": arguments.pyz.name, "version": __version__}
-            for found in verdicts(client, read_lines(names), config=config, **options):
-                summary.add(found)
-                yield json_line(found.to_mapping())
-        yield json_line({"summary": summary.to_mapping()})
-
     try:
-        print_lines(told())
+        return ask(arguments)
     except Exception as error:  # noqa: BLE001 - the work of others, of whom any may fail; 1 would be a verdict
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         return 3
+
+
+def ask(arguments: argparse.Namespace) -> int:
+    """Print the verdict on each line, and what they have in common; return the exit status."""
+    sys.path.insert(0, str(arguments.pyz))
+    from hostrouting import HostRoutingConfig, __version__
+    from hostrouting.fleet.stream import Summary, read_lines
+    from hostrouting.output import json_line
+
+    config = arguments.config.read_text() if arguments.config else None
+    if config is not None:
+        HostRoutingConfig.from_json(config)
+    names = (name for pattern in arguments.records for name in sorted(glob(pattern)) or [pattern])  # noqa: PTH207
+    options = {"config": config, "planned": arguments.plan, "file": arguments.pyz.name, "version": __version__}
+    summary = Summary()
+    with Client(arguments.scheduler) as client:
+        # Not loaded by Dask: that would run the command in the scheduler.
+        client.upload_file(str(arguments.pyz), load=False)
+        for found in verdicts(client, read_lines(names), **options):
+            summary.add(found)
+            print(json_line(found.to_mapping()))
+    print(json_line({"summary": summary.to_mapping()}), flush=True)
     return summary.status
 
 
