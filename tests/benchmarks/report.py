@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, Final, NamedTuple
 
-from benchmarks import fabric, fleet, one_file, pair, storm, sweep, watch
+from benchmarks import fabric, families, fleet, one_file, pair, storm, sweep, watch
 from benchmarks.cases import Result
 from benchmarks.footprint import BARE, Imports, Memory
 from benchmarks.measure import Contest
@@ -70,6 +70,7 @@ def as_text(findings: Findings) -> Iterator[str]:
         one_file.CHECK,
         fabric.BOOT,
         fabric.CHECK,
+        families.BOOT,
         *watch.NAMES,
         *storm.NAMES,
         *fleet.NAMES,
@@ -82,6 +83,7 @@ def as_text(findings: Findings) -> Iterator[str]:
     rooms = {
         one_file.START: one_file,
         fabric.BOOT: fabric,
+        families.BOOT: families,
         sweep.SWEEP: sweep,
         watch.DELETION: watch,
         storm.ELSEWHERE: storm,

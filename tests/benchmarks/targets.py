@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from benchmarks import fabric, fleet, one_file, pair, storm, sweep, watch
+from benchmarks import fabric, families, fleet, one_file, pair, storm, sweep, watch
 from benchmarks.cases import IP, OURS, VERIFIED, C, Result
 from benchmarks.footprint import Imports, Memory
 from benchmarks.measure import Contest
@@ -63,6 +63,7 @@ def targets(results: Mapping[str, Result], memory: Memory | None, imports: Impor
         + _pair(results)
         + _one_file(results)
         + _fabric(results)
+        + _families(results)
         + _watch(results)
         + _storm(results)
         + _fleet(results)
@@ -109,6 +110,17 @@ def _fabric(results: Mapping[str, Result]) -> list[Target]:
     return [
         Target("boot check with 8 announced networks, to without", ratio(fabric.BOOT), 1.25),
         Target("hostrouting check with 8 announced networks, to without", ratio(fabric.CHECK), 1.15),
+    ]
+
+
+def _families(results: Mapping[str, Result]) -> list[Target]:
+    def ratio(name: str) -> float | None:
+        found = results.get(families.BOOT)
+        return found.contests[0].ratio(name, families.IPV4) if found else None
+
+    return [
+        Target("boot check of 8 routes and 4 CIDRs of IPv6, to IPv4", ratio(families.IPV6), 1.3),
+        Target("boot check of 8 routes and 4 CIDRs of both families, to IPv4", ratio(families.MIXED), 1.7),
     ]
 
 
