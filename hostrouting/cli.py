@@ -200,7 +200,7 @@ def _from_records(added: argparse.ArgumentParser) -> None:
     added.add_argument("--from", dest="records", nargs="+", metavar="FILE", help=text)
     text = "with --from: the number of processes; the default is 1"
     added.add_argument("--jobs", type=int, choices=range(1, 65), default=1, metavar="N", help=text)
-    added.set_defaults(fail_on="error", fix=False, diff=False, exit_code=False, format=None, out=None)
+    added.set_defaults(fail_on="error")
 
 
 def _seconds(text: str) -> float:
@@ -355,7 +355,7 @@ def _fleet(arguments: argparse.Namespace) -> int:
     useless = [
         name
         for name in ("root", "fix", "diff", "exit-code", "timeout", "format", "out")
-        if vars(arguments)[name.replace("-", "_")]
+        if vars(arguments).get(name.replace("-", "_"))
     ]
     if useless or (planned and not arguments.config) or [arguments.config, *arguments.records].count("-") > 1:
         rule = "a plan needs a CONFIG, and stdin is read once"

@@ -18,7 +18,6 @@ from hostrouting.probe_snat.detect import (
     assume,
     change_to,
     describes_ipv6,
-    drift_of,
     rules_to_install,
     seconds_to_settle,
     standing_rules,
@@ -231,7 +230,7 @@ class ConfigureProbeSNAT(NodeTask):
                 DEPARTURE.name,
             )
             return
-        done = "loaded" if before is None else f"replaced, because it had drifted ({drift_of(before)})"
+        done = "loaded" if before is None else f"replaced, because it had drifted ({before})"
         self._tell(logging.INFO, "%s %s: on %s, %s becomes %s", TABLE, done, rules.dev, rules.source, rules.address)
 
     def _delete_table(self, ctx: Context) -> None:
@@ -312,7 +311,7 @@ class ConfigureProbeSNAT(NodeTask):
         ]
         standing = standing_rules(ctx, self._host)
         if standing != outcome:
-            reason = "is missing" if standing is None else f"has drifted: {drift_of(standing)}"
+            reason = "is missing" if standing is None else f"has drifted: {standing}"
             found.insert(0, NodeFinding("probe-snat", TABLE, f"{reason}; {APPLY}"))
         if taken := taken_before(outcome, self._host):
             found.append(NodeFinding("probe-snat", outcome.dev, taken, "warning"))
