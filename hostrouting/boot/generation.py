@@ -100,8 +100,8 @@ def link_of(path: str) -> str:
 
 def contents_in_force(files: FileStore) -> dict[str, bytes]:
     """Return the contents of the generation in force, by path; none if there is no generation."""
-    found = {path: files.read(path) for path in LINKED_PATHS if files.read_link(path) == link_of(path)}
-    return {path: content for path, content in found.items() if content is not None}
+    linked = (path for path in LINKED_PATHS if files.read_link(path) == link_of(path))
+    return {path: content for path in linked if (content := files.read(path)) is not None}
 
 
 def intent_in_force(files: FileStore) -> bytes | None:

@@ -137,8 +137,8 @@ class Steps:
         return generation if plain and now in {None, generation.name} else None
 
     def _plain_scripts(self) -> dict[str, bytes]:
-        found = {path: self._files.read(path) for path in SCRIPT_PATHS if self._files.read_link(path) is None}
-        return {path: content for path, content in found.items() if content is not None}
+        plain = (path for path in SCRIPT_PATHS if self._files.read_link(path) is None)
+        return {path: content for path in plain if (content := self._files.read(path)) is not None}
 
     def _adopted(self, plain: Generation, wanted: Mapping[str, bytes]) -> list[Step]:
         """Return the steps after which links lead to upstream's scripts, so that one step exchanges all of them.

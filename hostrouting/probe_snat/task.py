@@ -103,7 +103,7 @@ class ConfigureProbeSNAT(NodeTask):
             return self._plan_removal(ctx)
         if isinstance(outcome, Obstacle):
             missing = [Change("+", path) for path in DEPARTURE.paths if not self._host.files.exists(path)]
-            return [Change("~" if self._has_table(ctx) else "+", TABLE, self._foreseen(outcome)), *missing]
+            return [Change("~" if is_installed(self._host.files) else "+", TABLE, self._foreseen(outcome)), *missing]
         unit, intent = self._parts(outcome)
         files = self._boot.plan_install(ctx, unit, intent)
         if not self._config.probe_snat.required:
@@ -268,12 +268,6 @@ class ConfigureProbeSNAT(NodeTask):
             doubt = "unless it is in place" if wanted else "if it exists"
             return [Change("~" if wanted else "-", TABLE, f"{doubt}: only root can read it")]
         return [] if before == wanted else [change_to(before, wanted)]
-
-    def _has_table(self, ctx: Context) -> bool:
-        try:
-            return standing_rules(ctx, self._host) is not None
-        except (PermissionDeniedError, ToolNotFoundError):
-            return is_installed(self._host.files)
 
     def _plan_removal(self, ctx: Context) -> list[Change]:
         """Return the changes in the order of `undo`."""
