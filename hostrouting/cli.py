@@ -150,36 +150,25 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
 
     installed = "the installed config"
     command("status", _status, "tell in one sentence if this node is right, and what to do; needs no root")
-    text = "show the changes that apply would make; changes nothing, needs no root"
-    added = command("plan", _plan, text, config=installed, has_root=True)
+    added = command(
+        "plan",
+        _plan,
+        "show the changes that apply would make; changes nothing, needs no root",
+        config=installed,
+        has_root=True,
+    )
     added.switch("--exit-code", f"exit with {DIFFERS} if there is something to change")
     added.switch("--diff", "show the changed files as a unified diff")
     _from_records(added)
     added = command("apply", _apply, "correct this node now and for every boot", config="", has_root=True)
     added.switch("--force", "go on even if addresses that leave right would leave wrong")
-    text = "prove every expected CIDR, and compare all else; changes nothing, needs no root"
-    added = command("check", _check, text, config=installed, has_root=True)
-    _check_options(added)
-    command("record", _record, "print this node as a line of JSON, for --from; needs no root")
-    added = command("explain", _explain, "show which route and device decide each part, and why")
-    added.add_argument("asked", nargs="+", metavar="ADDRESS|CIDR")
-    added = command("render", _render, "show the files that apply would install", config="")
-    added.add_argument("name", nargs="?", metavar="NAME", help="only this file, by its path or last part")
-    text = "write them below DIR, which is made if need be"
-    added.add_argument("--out", type=_folder, metavar="DIR", help=text)
-    text = "remove everything that hostrouting installed, and restore swept objects"
-    of_any = "any config; only the records of a sweep with a backupDir need one"
-    command("reset", _reset, text, config=of_any, has_root=True)
-    text = "remove the stale objects of azure-vnet; `reset` restores them"
-    added = command("sweep", _sweep, text, config=installed)
-    added.switch("--dry-run", "only show the objects that a sweep would remove")
-    added.switch("--exit-code", f"with --dry-run: exit with {DIFFERS} if there is something to sweep")
-    command("watch", _watch, "keep the routing of an applied config right, until SIGTERM or SIGINT", config=installed)
-    command("schema", _schema, "print the JSON Schema of CONFIG, for editors and for programs that write one")
-    return root
-
-
-def _check_options(added: argparse.ArgumentParser) -> None:
+    added = command(
+        "check",
+        _check,
+        "prove every expected CIDR, and compare all else; changes nothing, needs no root",
+        config=installed,
+        has_root=True,
+    )
     added.add_argument(
         "--fail-on",
         choices=["error", "warning"],
@@ -187,12 +176,28 @@ def _check_options(added: argparse.ArgumentParser) -> None:
         help="exit with 1 for findings of this severity or a worse one; the default is error",
     )
     _from_records(added)
+    added.switch("--fix", "write CONFIG with the routes that mend this node, to apply it")
     added.add_argument(
-        "--fix", action="store_true", help="write CONFIG with the routes that mend this node, to apply it"
+        "--format",
+        choices=["prometheus"],
+        help="the answer as metrics of this node, for the textfile collector of node_exporter",
     )
-    text = "the answer as metrics of this node, for the textfile collector of node_exporter"
-    added.add_argument("--format", choices=["prometheus"], help=text)
     added.add_argument("--out", metavar="FILE", help="write the metrics to FILE, which is replaced as a whole")
+    command("record", _record, "print this node as a line of JSON, for --from; needs no root")
+    added = command("explain", _explain, "show which route and device decide each part, and why")
+    added.add_argument("asked", nargs="+", metavar="ADDRESS|CIDR")
+    added = command("render", _render, "show the files that apply would install", config="")
+    added.add_argument("name", nargs="?", metavar="NAME", help="only this file, by its path or last part")
+    added.add_argument("--out", type=_folder, metavar="DIR", help="write them below DIR, which is made if need be")
+    text = "remove everything that hostrouting installed, and restore swept objects"
+    of_any = "any config; only the records of a sweep with a backupDir need one"
+    command("reset", _reset, text, config=of_any, has_root=True)
+    added = command("sweep", _sweep, "remove the stale objects of azure-vnet; `reset` restores them", config=installed)
+    added.switch("--dry-run", "only show the objects that a sweep would remove")
+    added.switch("--exit-code", f"with --dry-run: exit with {DIFFERS} if there is something to sweep")
+    command("watch", _watch, "keep the routing of an applied config right, until SIGTERM or SIGINT", config=installed)
+    command("schema", _schema, "print the JSON Schema of CONFIG, for editors and for programs that write one")
+    return root
 
 
 def _from_records(added: argparse.ArgumentParser) -> None:
@@ -200,7 +205,7 @@ def _from_records(added: argparse.ArgumentParser) -> None:
     added.add_argument("--from", dest="records", nargs="+", metavar="FILE", help=text)
     text = "with --from: the number of processes; the default is 1"
     added.add_argument("--jobs", type=int, choices=range(1, 65), default=1, metavar="N", help=text)
-    added.set_defaults(fail_on="error", fix=False, diff=False, exit_code=False, format=None, out=None)
+    added.set_defaults(fail_on="error")
 
 
 def _seconds(text: str) -> float:
@@ -355,7 +360,7 @@ def _fleet(arguments: argparse.Namespace) -> int:
     useless = [
         name
         for name in ("root", "fix", "diff", "exit-code", "timeout", "format", "out")
-        if vars(arguments)[name.replace("-", "_")]
+        if vars(arguments).get(name.replace("-", "_"))
     ]
     if useless or (planned and not arguments.config) or [arguments.config, *arguments.records].count("-") > 1:
         rule = "a plan needs a CONFIG, and stdin is read once"

@@ -67,10 +67,11 @@ class NodeStatus:
         if not self.live or (overlap.ok and not told and not self.report.not_asked):
             return None
         # A route that waits for a default route has another step first: `check` names it.
-        if any(f"; run: {self.report.step}" in reason for reason in told):
-            return self.report.step
-        if self.report.step and any(cidr.configured_routes for cidr in overlap.cidrs):
-            return self.report.step
+        step = self.report.step
+        if step and (
+            any(f"; run: {step}" in each for each in told) or any(each.configured_routes for each in overlap.cidrs)
+        ):
+            return step
         return FIX if overlap.suggested_routes else CHECK
 
     def to_mapping(self) -> dict[str, Any]:

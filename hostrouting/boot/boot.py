@@ -123,9 +123,14 @@ class Boot:
         self._refuse_gates(ctx, units_in(parts), self._steps(parts))
         return self.drift(ctx, *parts)
 
-    def refuse_gates(self, ctx: Context, *parts: Part) -> None:
-        """Raise UnitError as `install` would: for masked files, and for gates that never open or start too early."""
-        self._accepted_steps(ctx, parts)
+    def refuse_gates(self, ctx: Context, *parts: Part) -> list[Step]:
+        """Raise UnitError for masked files, and for gates that never open or start too early; or return the steps."""
+        steps = self._steps(parts)
+        masked = [change.subject for change in _changes(steps) if is_refused(change.detail)]
+        if masked:
+            raise UnitError(f"cannot install {', '.join(masked)}: {MASKED}")
+        self._refuse_gates(ctx, units_in(parts), steps)
+        return steps
 
     def exposed(self, *parts: Part) -> str:
         """Return what others than root could change of that which root will run; "" if there is nothing."""
@@ -172,7 +177,7 @@ class Boot:
         a file that an administrator has masked.
         """
         units = units_in(parts)
-        steps = self._accepted_steps(ctx, parts)
+        steps = self.refuse_gates(ctx, *parts)
         if units and not removes:
             steps = [step for step in steps if None not in step.after.values()]
         with self._noted(changes_files=bool(steps)):
@@ -255,14 +260,6 @@ class Boot:
 
     def _steps(self, parts: Sequence[Part]) -> list[Step]:
         return Steps(self._host.files, self._disk, gates=self._gates).between(parts)
-
-    def _accepted_steps(self, ctx: Context, parts: Sequence[Part]) -> list[Step]:
-        steps = self._steps(parts)
-        masked = [change.subject for change in _changes(steps) if is_refused(change.detail)]
-        if masked:
-            raise UnitError(f"cannot install {', '.join(masked)}: {MASKED}")
-        self._refuse_gates(ctx, units_in(parts), steps)
-        return steps
 
     def _refuse_gates(self, ctx: Context, units: Sequence[BootUnit], steps: Sequence[Step]) -> None:
         ctx.check()

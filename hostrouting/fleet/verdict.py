@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -58,12 +59,12 @@ class Verdict:
 
 def prove_record(record: Record, config: HostRoutingConfig | None = None, *, planned: bool = False) -> Verdict:
     """Return what `check` finds of the routing of a recorded node, or `plan`; without a config, under its own."""
-    used, made = config or record.config, Verdict(hostname=record.hostname)
+    used, verdict = config or record.config, partial(Verdict, hostname=record.hostname)
     if used is None:
         reason = "the installed config is damaged" if record.checksum else NOT_INSTALLED
         finding = NodeFinding("not-applied", "hostRouting", reason)
         nothing = OverlapReport(expected_devs=(), cidrs=())
-        return attrs.evolve(made, report=NodeReport(overlap=nothing, mode=OverlapMode.WARN, findings=(finding,)))
+        return verdict(report=NodeReport(overlap=nothing, mode=OverlapMode.WARN, findings=(finding,)))
     host, section, ctx = record.host, used.route_overlap, Context()
     fabric = record.fabric if section.fabric == "auto" else announced_fabric(ctx, section.fabric, host)
     routes = ConfigureStaticRoutes(used, host=host)
@@ -72,17 +73,17 @@ def prove_record(record: Record, config: HostRoutingConfig | None = None, *, pla
         if planned:
             changes, stuck = routes.planned()
             forecaster = Forecaster(ctx, used, host, fabric=fabric)
-            made = attrs.evolve(made, changes=len(changes), overlaps_now=not forecaster.look().ok)
+            verdict = partial(verdict, changes=len(changes), overlaps_now=not forecaster.look().ok)
             overlap, worse, undecided = forecaster.planned(changes, stuck)
             if overlap is None:
-                return attrs.evolve(made, undecided=undecided)
+                return verdict(undecided=undecided)
             findings = (NodeFinding("worse", "leaves right today, and would not", line) for line in worse)
         else:
             overlap = prove_now(used, fabric, host)
             # A config that is not applied yet has no routes to be lost.
             findings = (*overlap.notes, *(() if config else routes.findings(ctx)))
     except UnknownDecisionError as error:
-        return attrs.evolve(made, undecided=str(error))
+        return verdict(undecided=str(error))
     not_asked = _NOT_ASKED + _NOT_ASKED_OF_IPV6 * (IPV6 in used.families)
     report = NodeReport(overlap=overlap, mode=section.mode, findings=tuple(findings), not_asked=not_asked)
-    return attrs.evolve(made, report=report)
+    return verdict(report=report)
