@@ -83,17 +83,9 @@ class MemoryServices(Faulty):
         self._begin(ctx, "state", unit)
         return self._state(unit)
 
-    def running(self, ctx: Context, unit: str) -> list[UnitState]:
-        """See `ServiceManager.running`."""
-        self._begin(ctx, "running", unit)
-        return [state for state in self._loaded(unit) if state.is_running]
-
     def loaded(self, ctx: Context, unit: str) -> list[UnitState]:
         """See `ServiceManager.loaded`."""
         self._begin(ctx, "loaded", unit)
-        return self._loaded(unit)
-
-    def _loaded(self, unit: str) -> list[UnitState]:
         return sorted(self._state(name) for name in self._memory if unit in {name, template_of(name)})
 
     def ordered_before(self, ctx: Context, unit: str) -> frozenset[str]:

@@ -61,10 +61,6 @@ class Systemctl:
         with _readable(asked):
             return _unit_state(self._show(ctx, _PROPERTIES, [asked])[0])._replace(name=unit)
 
-    def running(self, ctx: Context, unit: str) -> list[UnitState]:
-        """See `ServiceManager.running`."""
-        return [state for state in self.loaded(ctx, unit) if state.is_running]
-
     def loaded(self, ctx: Context, unit: str) -> list[UnitState]:
         """See `ServiceManager.loaded`."""
         # A pattern finds the units that systemd has loaded. A backslash, as in `foo\x2dbar@`, is literal and escapes
@@ -146,13 +142,10 @@ class OfflineUnits:
             return UnitState(unit)
         return UnitState(unit, load_state="masked" if self._unit_files.is_masked(unit) else "loaded")
 
-    def running(self, ctx: Context, unit: str) -> list[UnitState]:  # noqa: ARG002 - the port asks with a unit
-        """See `ServiceManager.running`."""
+    def loaded(self, ctx: Context, unit: str) -> list[UnitState]:  # noqa: ARG002 - the port asks with a unit
+        """See `ServiceManager.loaded`."""
         ctx.check()
         return []
-
-    #: See `ServiceManager.loaded`.
-    loaded = running
 
     def ordered_before(self, ctx: Context, unit: str) -> frozenset[str]:
         """See `ServiceManager.ordered_before`."""
