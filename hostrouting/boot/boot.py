@@ -230,8 +230,8 @@ class Boot:
         """
         found = [finding for finding in self.findings(ctx) if not is_unsuitable(finding)]
         new = [gate for gate in self._gates if self._disk.differs(gate_drop_in(gate))]
-        running = [state.name for gate in new for state in self._host.services.running(ctx, gate)]
-        return [*found, *(NodeFinding("gate-new", name, _NOT_ASKED, "note") for name in running)]
+        states = [state for gate in new for state in self._host.services.loaded(ctx, gate)]
+        return [*found, *(NodeFinding("gate-new", each.name, _NOT_ASKED, "note") for each in states if each.is_running)]
 
     def held(self, ctx: Context) -> list[str]:
         """Return the held units."""
@@ -387,8 +387,8 @@ class Boot:
 
     def _stop(self, ctx: Context, name: str) -> None:
         for gate in self._gates:
-            for state in self._host.services.running(ctx, gate):
-                if name in state.requires:
+            for state in self._host.services.loaded(ctx, gate):
+                if state.is_running and name in state.requires:
                     raise UnitError(
                         f"cannot stop {name}, because {state.name} requires it and would stop, too; see: "
                         f"systemctl cat {state.name}; remove that Requires=, and try again"

@@ -32,8 +32,8 @@ def held_gates(ctx: Context, services: ServiceManager) -> list[str]:
 
     A unit that restarts by itself may be missing for the moment of its restart.
     """
-    markers = services.running(ctx, HELD_TEMPLATE)
-    return sorted(state.name.removeprefix(HELD_PREFIX).removesuffix(".service") for state in markers)
+    markers = (state.name for state in services.loaded(ctx, HELD_TEMPLATE) if state.is_running)
+    return sorted(name.removeprefix(HELD_PREFIX).removesuffix(".service") for name in markers)
 
 
 def is_refused_now(ctx: Context, services: ServiceManager, gate: str) -> bool | None:
@@ -146,8 +146,8 @@ def unread_gates(ctx: Context, services: ServiceManager, gates: Iterable[str]) -
 
     At the next boot systemd reads the disk, and such a gate may be open then.
     """
-    # A template answers for future instances; a running one may have been loaded before the drop-in came.
-    states = [state for gate in gates for state in (services.state(ctx, gate), *services.running(ctx, gate))]
+    # A template answers for future instances; one in systemd's memory may have been loaded before the drop-in came.
+    states = [state for gate in gates for state in (services.state(ctx, gate), *services.loaded(ctx, gate))]
     known = (state for state in states if state.load_state == "loaded")
     return [state.name for state in known if state.needs_reload or not is_gated(state)]
 
@@ -171,7 +171,7 @@ def gate_faults(ctx: Context, services: ServiceManager, gates: Sequence[str]) ->
     held = held_gates(ctx, services) if gates else []
     for gate in gates:
         found = list(_faults(ctx, services, gate))
-        running = (state.name for state in services.running(ctx, gate))
+        running = (state.name for state in services.loaded(ctx, gate) if state.is_running)
         instances = {*running, *(unit for unit in held if template_of(unit) == gate)} - {gate}
         known = {fault.kind for fault in found}
         found += [

@@ -107,7 +107,7 @@ class _SaidSystemctl(Systemctl):
 
 def _systemctl_show(text: str) -> None:
     services = _SaidSystemctl(text=text)
-    for ask in (services.state, services.running):
+    for ask in (services.state, services.loaded):
         try:
             ask(Context(), "kubelet.service")
         except UnitError:
@@ -202,7 +202,7 @@ TARGETS: Final = (
     *(_target(f"netlink-{name}", *readers, raises=[BackendError]) for name, readers in netlink_readers.READERS.items()),
     _target("config", _config, raises=[InvalidConfigError]),
     _target("addresses", *(_text(read) for read in (parse_ipv4, parse_cidr, check_device_name)), raises=[ValueError]),
-    _target("networks", *map(_text, (addresses.parse_address, addresses.canonical, _as_shown))),
+    _target("networks", *map(_text, (addresses.parse_address, _as_shown))),
     _target("asked-addresses", _text(probes.pack_address), raises=[BackendError]),
     _target("frames", _frame),
     _target("nft-json", _text(partial(nft._objects, what="list the table")), raises=[BackendError]),
