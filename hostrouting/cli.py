@@ -339,7 +339,11 @@ def _check(arguments: argparse.Namespace) -> int:
             if arguments.out in {None, "-", "/dev/stdout"}:
                 lines = text.splitlines()
             else:
-                host.files.write(os.path.abspath(arguments.out), text.encode(), mode=0o644)  # noqa: PTH100 (slow)
+                path = os.path.abspath(arguments.out)  # noqa: PTH100 (slow)
+                # The node of a device, such as /dev/null, would be gone for the whole machine; a link, for its owner.
+                if os.path.islink(path) or os.path.exists(path) > os.path.isfile(path):  # noqa: PTH110, PTH113, PTH114
+                    raise HostFileError(f"{path} is no file to be replaced; give the path of one")
+                host.files.write(path, text.encode(), mode=0o644)
     _answer(arguments, report.to_mapping(), lines)
     return FINE if report.severities.isdisjoint({"error", arguments.fail_on}) else BAD
 

@@ -153,8 +153,8 @@ def take_record(ctx: Context, host: Host) -> Record:
 # --- the JSON form
 
 
-# Most nodes of a fleet have the same.
-@lru_cache(maxsize=64)
+# Most nodes of a fleet have the same; a foreign one may take hundreds of MB.
+@lru_cache(maxsize=8)
 def _parsed(config: str) -> HostRoutingConfig:
     return HostRoutingConfig.from_json(config)
 

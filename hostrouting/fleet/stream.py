@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from hostrouting.config import HostRoutingConfig
 
-#: Lines that a process gets at once.
-_CHUNK: Final = 64
+#: Lines that a process gets at once; each may have 16 MiB.
+_CHUNK: Final = 8
 #: Those that are held, and those that are shown.
 _MOST_GROUPS: Final = 1000
 _SHOWN: Final = 50
@@ -120,8 +120,9 @@ class Summary:
 
     @property
     def status(self) -> int:
-        """The exit status: 1 if a node is bad, 3 if something is unknown, else 0."""
-        return 1 if self.counts["bad"] else 3 * bool(self.counts["unknown"] + self.counts["lines"])
+        """The exit status: 1 if a node is bad, 3 if something is unknown, or all, else 0."""
+        counts = self.counts
+        return 1 if counts["bad"] else 3 * bool(counts["unknown"] + counts["lines"] or not counts["right"])
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the summary for JSON, with the largest groups."""

@@ -153,6 +153,12 @@ def test_options_without_a_meaning_are_refused(nodes: Path, config: Path, words:
     assert problem in result.stderr
 
 
+def test_no_record_is_no_proof(tmp_path: Path) -> None:
+    """An empty file, as a pipe leaves it that failed, is not right."""
+    (tmp_path / "empty").touch()
+    assert run_here("check", "--from", tmp_path / "empty").returncode == 3
+
+
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     """It could not: exit status 3, with the name."""
     result = run_here("check", "--from", tmp_path / "absent")

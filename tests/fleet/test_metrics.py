@@ -1,6 +1,7 @@
 """`check --format prometheus`: what it says of a node, and what promtool and the real node_exporter say of that."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -112,6 +113,18 @@ def test_the_command_writes_a_file_or_stdout(host: FakeHost, config: Path, monke
     config.write_text("{")
     assert run_here(*words, "--out", out).returncode == 2
     assert host.files.read(out) == before
+
+
+@pytest.mark.usefixtures("host")
+def test_only_a_file_is_replaced(config: Path) -> None:
+    """A device such as /dev/null stays, and so does a link such as /dev/stderr; the two here are a pipe and a link."""
+    special, link = config.with_name("pipe"), config.with_name("link")
+    os.mkfifo(special)
+    link.symlink_to(config)
+    for path in (special, link):
+        refused = run_here("check", config, "--format", "prometheus", "--out", path)
+        assert (refused.returncode, f"{path} is no file to be replaced" in refused.stderr) == (3, True)
+    assert (special.is_fifo(), link.is_symlink()) == (True, True)
 
 
 METRICS = "--format=prometheus"
