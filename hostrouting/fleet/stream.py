@@ -6,11 +6,12 @@ import re
 import signal
 import sys
 from collections import Counter, deque
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from threading import current_thread, main_thread
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 import attrs
 
@@ -30,6 +31,8 @@ _MOST_GROUPS: Final = 1000
 _SHOWN: Final = 50
 _OTHERS: Final = "other reasons"
 _EXAMPLES: Final = 3
+#: Of processor time for a line; one with 64,000 routes takes one.
+_SECONDS: Final = 20
 #: Characters of the reason why a line is refused.
 _TOLD: Final = 300
 
@@ -55,9 +58,29 @@ def read_lines(names: Iterable[str]) -> Iterator[_Line]:
 def verdict_on(line: _Line, config: HostRoutingConfig | None = None, *, planned: bool = False) -> Verdict:
     """Return the verdict on a line, as that on its record; for one that is none, the reason by its place."""
     try:
-        return prove_record(Record.parse(line[1]), config, planned=planned)
+        with _limited():
+            return prove_record(Record.parse(line[1]), config, planned=planned)
     except ValueError as error:
         return Verdict(hostname=line[0], undecided=str(error)[:_TOLD], is_record=False)
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    """Raise ValueError in a block that takes too long; only in the main thread, as no other one gets signals."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    signal.signal(signal.SIGVTALRM, _give_up)
+    # Again and again: the first error may be caught by the work itself.
+    signal.setitimer(signal.ITIMER_VIRTUAL, _SECONDS, 1)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+
+def _give_up(*_: object) -> NoReturn:
+    raise ValueError(f"its proof takes more than {_SECONDS} s")
 
 
 def verdicts(lines: Iterator[_Line], judge: Callable[[_Line], Verdict], jobs: int = 1) -> Iterator[Verdict]:
@@ -137,6 +160,9 @@ class Summary:
             yield f"{group['nodes']:,} x {group['reason']}: {_some(group['nodes'], group['examples'])}"
         if told["more_groups"]:
             yield f"and {told['more_groups']} more reasons"
+        if not counts["nodes"]:
+            yield "no node was proven"
+            return
         nodes, after, unknown = f"of {counts['nodes']:,} nodes", counts["overlap"], counts["unknown"]
         if not planned:
             yield f"{nodes} {counts['bad']:,} are bad"
