@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test quick test-all pythons oldest coverage check lint types public-types layers scripts wheel wheel-test pyz pyz-test packages matrix matrix-table \
 	bench fuzz soak kernel-bullseye kernel-jammy kernel-bookworm kernel-noble kernel-trixie kernel-without-ipv6 \
-	tools-focal tools-bullseye tools-jammy tools-bookworm tools-noble tools-trixie format clean
+	tools-focal tools-bullseye tools-jammy tools-bookworm tools-noble tools-trixie fleet-tools format clean
 
 demo: $(VENV)/ready
 	@$(BIN)/python examples/demo.py
@@ -73,7 +73,8 @@ layers: $(VENV)/ready
 	$(BIN)/lint-imports
 
 scripts: $(VENV)/ready
-	$(BIN)/shellcheck $(filter-out %.lock,$(wildcard .ci/*)) tests/support/*.sh hostrouting/boot/assets/hostrouting-*.sh
+	$(BIN)/shellcheck $(filter-out %.lock,$(wildcard .ci/*)) tests/support/*.sh hostrouting/boot/assets/hostrouting-*.sh \
+		examples/fleet/npd/*.sh
 
 wheel: $(VENV)/ready
 	rm -rf dist $(WHEEL_VENV)
@@ -163,6 +164,11 @@ tools-focal: TOOLS_TESTS := $(SCRIPT_TESTS)
 tools-focal tools-bullseye tools-jammy tools-bookworm tools-noble tools-trixie: tools-%: $(VENV)/ready
 	.ci/tools $* .tools/$*
 	PATH="$(CURDIR)/.tools/$*/bin:$$PATH" HYPOTHESIS_PROFILE=fresh HOSTROUTING_NO_SKIP=1 $(PYTEST) -m 'not slow' $(TOOLS_TESTS)
+
+# The tools that tests/fleet needs to try examples/fleet: 60 MB, half a minute. Without them these tests are skipped.
+fleet-tools: .tools/fleet/complete
+.tools/fleet/complete: .ci/fleet-tools tests/fleet/requirements.lock
+	.ci/fleet-tools .tools/fleet $(PYTHON)
 
 format: $(VENV)/ready
 	$(BIN)/ruff check --fix .

@@ -6,6 +6,7 @@
     probe_snat/     ConfigureProbeSNAT lets IPv6 load-balancer probes reach pods
     stale_cni/      CleanStaleCNI removes the objects that a removed CNI left
     watch/          Watch keeps routes, proof and siblings right
+    fleet/          recorded nodes, proven anywhere: `check --from`, `plan --from`
     boot/           how a capability installs its boot half; the gates
     journal.py      the records of swept objects
     config/         HostRoutingConfig and its sections: frozen, valid values

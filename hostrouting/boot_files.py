@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 #: Repeated here, so that nodes without probes need not import their room.
 PROBE_UNIT: Final = "probe-snat.service"
 
+#: The programs that the scripts of the pair run, each with its package.
+_PACKAGES: Final = {
+    "bash": "bash",
+    "ip": "iproute2",
+    "flock": "util-linux",
+    "nsenter": "util-linux",
+    "setpriv": "util-linux",
+}
 _SHUT: Final = "the first boot would find the gates shut, and they stay shut"
 
 
@@ -56,19 +64,20 @@ def installs_units(ctx: Context, config: HostRoutingConfig, host: Host) -> bool:
 
 def missing_tools(config: HostRoutingConfig, files: FileStore) -> list[NodeFinding]:
     """Return the programs that the units of this config run and that an image lacks."""
-    packages = {"bash": "bash", "ip": "iproute2"} | dict.fromkeys(("flock", "nsenter", "setpriv"), "util-linux")
-    packages = packages if _needs_pair(config) else {}
-    missing = [_missing(name, package, _SHUT) for name, package in packages.items() if not program_path(files, name)]
-    if config.probe_snat.enabled and not program_path(files, "nft"):
-        is_needed = config.probe_snat.required
-        consequence = _SHUT if is_needed else "IPv6 load-balancer probes would not reach pods"
-        missing.append(_missing("nft", "nftables", consequence, "error" if is_needed else "warning"))
-    return missing
-
-
-def _missing(name: str, package: str, consequence: str, severity: Severity = "error") -> NodeFinding:
-    reason = f"the image lacks it: {consequence}; install the package {package} in it"
-    return NodeFinding("missing-tool", name, reason, severity)
+    needed: dict[str, tuple[str, str, Severity]] = {}
+    if _needs_pair(config):
+        needed = {name: (package, _SHUT, "error") for name, package in _PACKAGES.items()}
+    if config.probe_snat.enabled:
+        is_required = config.probe_snat.required
+        consequence = _SHUT if is_required else "IPv6 load-balancer probes would not reach pods"
+        needed["nft"] = "nftables", consequence, "error" if is_required else "warning"
+    return [
+        NodeFinding(
+            "missing-tool", name, f"the image lacks it: {consequence}; install the package {package} in it", severity
+        )
+        for name, (package, consequence, severity) in needed.items()
+        if not program_path(files, name)
+    ]
 
 
 def boot_files(config: HostRoutingConfig, *, host: Host | None = None) -> list[BootFile]:

@@ -15,6 +15,7 @@ from hostrouting.commands import command_line
 from hostrouting.config import OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
 from hostrouting.findings import APPLY, STATES, NodeFinding, is_refused
+from hostrouting.host.units import template_of
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import KERNEL_PROTOCOL, OUR_PROTOCOL
 from hostrouting.route_overlap import OverlapReport, check_now, silent_routers
@@ -56,16 +57,45 @@ class NodeReport:
     def severities(self) -> frozenset[Severity]:
         """The severities of all findings."""
         found = {finding.severity for finding in self.findings}
-        if not self.overlap.ok:
-            # A node without a default route reaches nothing, in either mode.
-            is_error = self.mode is OverlapMode.STRICT or bool(self.overlap.without_exit)
-            found.add("error" if is_error else "warning")
-        return frozenset(found)
+        return frozenset(found if self.overlap.ok else {*found, self.severity})
+
+    @property
+    def severity(self) -> Severity:
+        """The severity of the findings of the proof."""
+        # A node without a default route reaches nothing, in either mode.
+        return "error" if self.mode is OverlapMode.STRICT or self.overlap.without_exit else "warning"
 
     @property
     def ok(self) -> bool:
         """True if there is no error."""
         return "error" not in self.severities
+
+    @property
+    def left_routes(self) -> int:
+        """The number of routes that an earlier config has left."""
+        return sum(found.reason.startswith("is ours, ") for found in self.findings)
+
+    def lost_routes(self, config: HostRoutingConfig) -> int:
+        """Return the number of routes of the config that are not in force."""
+        kinds = [found.kind for found in self.findings]
+        return (
+            len(config.static_routes.routes) if "not-applied" in kinds else kinds.count("lost-route") - self.left_routes
+        )
+
+    def gates(self, config: HostRoutingConfig) -> dict[str, tuple[str, str]]:
+        """Return the state of each unit with a gate, and the words of the finding about it, if there is one.
+
+        The state is the kind of that finding (`held`, `down`, ...), or `open`, or `shut` if a start would be held now.
+        """
+        gates = {
+            found.subject: (found.kind.removeprefix("gate-"), found.reason.partition(";")[0])
+            for found in self.findings
+            if found.kind.startswith(("held", "gate-"))
+        }
+        named = {*gates, *map(template_of, gates)}
+        is_broken = any(found.kind == "disabled" for found in self.findings)
+        rest = "shut" if self.mode is OverlapMode.STRICT and not self.overlap.ok and not is_broken else "open"
+        return gates | {gate: (rest, "") for gate in config.gates if gate not in named}
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the report for `check --json`; `findings`, `not_asked` and `spared` are left out if empty."""

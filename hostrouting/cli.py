@@ -18,11 +18,13 @@ from hostrouting import __version__
 from hostrouting.exceptions import HostFileError, InvalidConfigError, RouteOverlapError
 from hostrouting.output import (
     end_log,
+    json_line,
     log_to_stderr,
     prepare_streams,
     print_document,
     print_json,
     print_lines,
+    printable,
 )
 
 if TYPE_CHECKING:
@@ -56,6 +58,8 @@ _LATE: Final = (
 )
 #: Each leaves an entry in the journal, and says little without -v.
 _CHANGING: Final = frozenset({"apply", "reset", "sweep"})
+#: After so many nodes the progress is told.
+_PROGRESS: Final = 100
 #: For the verdict after a run.
 _SECONDS_TO_LOOK: Final = 10.0
 _NO_SYSTEMD: Final = "systemd does not run here, so its files are read instead; an apply needs it, or --root DIR"
@@ -146,37 +150,62 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
 
     installed = "the installed config"
     command("status", _status, "tell in one sentence if this node is right, and what to do; needs no root")
-    text = "show the changes that apply would make; changes nothing, needs no root"
-    added = command("plan", _plan, text, config=installed, has_root=True)
+    added = command(
+        "plan",
+        _plan,
+        "show the changes that apply would make; changes nothing, needs no root",
+        config=installed,
+        has_root=True,
+    )
     added.switch("--exit-code", f"exit with {DIFFERS} if there is something to change")
     added.switch("--diff", "show the changed files as a unified diff")
+    _from_records(added)
     added = command("apply", _apply, "correct this node now and for every boot", config="", has_root=True)
     added.switch("--force", "go on even if addresses that leave right would leave wrong")
-    text = "prove every expected CIDR, and compare all else; changes nothing, needs no root"
-    added = command("check", _check, text, config=installed, has_root=True)
+    added = command(
+        "check",
+        _check,
+        "prove every expected CIDR, and compare all else; changes nothing, needs no root",
+        config=installed,
+        has_root=True,
+    )
     added.add_argument(
         "--fail-on",
         choices=["error", "warning"],
         default="error",
         help="exit with 1 for findings of this severity or a worse one; the default is error",
     )
+    _from_records(added)
     added.switch("--fix", "write CONFIG with the routes that mend this node, to apply it")
+    added.add_argument(
+        "--format",
+        choices=["prometheus"],
+        help="the answer as metrics of this node, for the textfile collector of node_exporter",
+    )
+    added.add_argument("--out", metavar="FILE", help="write the metrics to FILE, which is replaced as a whole")
+    command("record", _record, "print this node as a line of JSON, for --from; needs no root")
     added = command("explain", _explain, "show which route and device decide each part, and why")
     added.add_argument("asked", nargs="+", metavar="ADDRESS|CIDR")
     added = command("render", _render, "show the files that apply would install", config="")
     added.add_argument("name", nargs="?", metavar="NAME", help="only this file, by its path or last part")
-    text = "write them below DIR, which is made if need be"
-    added.add_argument("--out", type=_folder, metavar="DIR", help=text)
+    added.add_argument("--out", type=_folder, metavar="DIR", help="write them below DIR, which is made if need be")
     text = "remove everything that hostrouting installed, and restore swept objects"
     of_any = "any config; only the records of a sweep with a backupDir need one"
     command("reset", _reset, text, config=of_any, has_root=True)
-    text = "remove the stale objects of azure-vnet; `reset` restores them"
-    added = command("sweep", _sweep, text, config=installed)
+    added = command("sweep", _sweep, "remove the stale objects of azure-vnet; `reset` restores them", config=installed)
     added.switch("--dry-run", "only show the objects that a sweep would remove")
     added.switch("--exit-code", f"with --dry-run: exit with {DIFFERS} if there is something to sweep")
     command("watch", _watch, "keep the routing of an applied config right, until SIGTERM or SIGINT", config=installed)
     command("schema", _schema, "print the JSON Schema of CONFIG, for editors and for programs that write one")
     return root
+
+
+def _from_records(added: argparse.ArgumentParser) -> None:
+    text = "of recorded nodes instead, in files with a line for each, or - for stdin"
+    added.add_argument("--from", dest="records", nargs="+", metavar="FILE", help=text)
+    text = "with --from: the number of processes; the default is 1"
+    added.add_argument("--jobs", type=int, choices=range(1, 65), default=1, metavar="N", help=text)
+    added.set_defaults(fail_on="error")
 
 
 def _seconds(text: str) -> float:
@@ -205,6 +234,8 @@ def _plan(arguments: argparse.Namespace) -> int:
     from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl, is_there
     from phases import plan
 
+    if arguments.records:
+        return _fleet(arguments)
     config, host = _config(arguments), _host(arguments)
     lacks_systemd = isinstance(host.services, Systemctl) and not is_there()
     if lacks_systemd:
@@ -280,6 +311,11 @@ def _check(arguments: argparse.Namespace) -> int:
     from hostrouting.boot import INTENT_PATH
     from hostrouting.check import check_node
 
+    if arguments.records:
+        return _fleet(arguments)
+    if (arguments.root or arguments.fix or arguments.json) if arguments.format else arguments.out is not None:
+        problem = "--format prometheus goes with none of --root, --fix and --json, and --out goes with it alone"
+        return _refuse(arguments, problem, USAGE)
     config, host = _config(arguments), _host(arguments)
     # The given time is for the default route: its absence is an answer.
     with _context(None) as ctx:
@@ -294,8 +330,62 @@ def _check(arguments: argparse.Namespace) -> int:
             return FINE
         path = arguments.config or INTENT_PATH
         report = check_node(ctx, config, host, seconds=arguments.timeout, path=path, root=arguments.root)
-    _answer(arguments, report.to_mapping(), report.lines(verbose=arguments.verbose))
+        lines = report.lines(verbose=arguments.verbose)
+        if arguments.format:
+            from hostrouting.fleet.metrics import exposition
+
+            text = exposition(report, config, now=ctx.clock.time())
+            # A name of stdout is no file to be replaced.
+            if arguments.out in {None, "-", "/dev/stdout"}:
+                lines = text.splitlines()
+            else:
+                path = os.path.abspath(arguments.out)  # noqa: PTH100 (slow)
+                # The node of a device, such as /dev/null, would be gone for the whole machine; a link, for its owner.
+                if os.path.islink(path) or os.path.exists(path) > os.path.isfile(path):  # noqa: PTH110, PTH113, PTH114
+                    raise HostFileError(f"{path} is no file to be replaced; give the path of one")
+                host.files.write(path, text.encode(), mode=0o644)
+    _answer(arguments, report.to_mapping(), lines)
     return FINE if report.severities.isdisjoint({"error", arguments.fail_on}) else BAD
+
+
+def _record(arguments: argparse.Namespace) -> int:
+    from hostrouting.fleet import take_record
+
+    with _context(arguments.timeout) as ctx:
+        print_lines([take_record(ctx, _host(arguments)).to_line().decode()])
+    return FINE
+
+
+def _fleet(arguments: argparse.Namespace) -> int:
+    """Prove recorded nodes: a line for each that is to be told, and what they have in common."""
+    from hostrouting.fleet.stream import Summary, read_lines, verdict_on, verdicts
+
+    planned, summary = arguments.command == "plan", Summary(arguments.fail_on)
+    useless = [
+        name
+        for name in ("root", "fix", "diff", "exit-code", "timeout", "format", "out")
+        if vars(arguments).get(name.replace("-", "_"))
+    ]
+    if useless or (planned and not arguments.config) or [arguments.config, *arguments.records].count("-") > 1:
+        rule = "a plan needs a CONFIG, and stdin is read once"
+        problem = f"--{useless[0]} means nothing with --from" if useless else f"with --from {rule}"
+        return _refuse(arguments, problem, USAGE)
+    judge = partial(verdict_on, config=_config(arguments) if arguments.config else None, planned=planned)
+
+    def told() -> Iterator[str]:
+        with _context(None) as ctx, ctx.interruptible():
+            for found in verdicts(read_lines(arguments.records), judge, arguments.jobs):
+                if summary.add(found) or arguments.verbose or arguments.json:
+                    yield json_line(found.to_mapping()) if arguments.json else printable(str(found))
+                if sys.stderr.isatty() and not summary.counts["nodes"] % _PROGRESS:
+                    sys.stderr.write(f"\r{summary.counts['nodes']:,} nodes, {summary.counts['bad']:,} bad\r")
+        if arguments.json:
+            yield json_line({"summary": summary.to_mapping()})
+        else:
+            yield from map(printable, summary.lines(planned=planned))
+
+    print_lines(told())
+    return summary.status
 
 
 def _status(arguments: argparse.Namespace) -> int:

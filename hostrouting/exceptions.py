@@ -163,20 +163,18 @@ class RouteRejectedError(BackendError):
         rolled_back: bool,
         left_behind: Iterable[str] = (),
         what: str = "route",
-        may_heal: bool = False,
     ) -> None:
         self.refusals = refusals
         self.rolled_back = rolled_back
         self.left_behind: list[str] = list(left_behind)
         self.what = what
         heading = f"{len(refusals)} {what} change{'s were' if len(refusals) != 1 else ' was'} refused:"
-        super().__init__(heading, errno=refusals[0].errno if refusals else None, may_heal=may_heal)
+        super().__init__(heading, errno=refusals[0].errno if refusals else None)
 
     def __str__(self) -> str:
         lines = [super().__str__(), *(f"  {refusal}" for refusal in self.refusals)]
         if self.rolled_back:
-            plural = self.what.replace(" and ", "s and ")
-            lines.append(f"the {plural}s are as before: the rollback was verified by reading them back")
+            lines.append(f"the {self.what}s are as before: the rollback was verified by reading them back")
         else:
             lines.append("THE ROLLBACK IS INCOMPLETE, these differ from before:")
             lines += [f"  {line}" for line in self.left_behind]

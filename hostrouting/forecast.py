@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hostrouting.host.ports import Routing
     from hostrouting.net.routes import ObservedRoute
     from hostrouting.route_overlap import OverlapReport
+    from hostrouting.route_overlap.fabric import Fabric
     from hostrouting.route_overlap.report import Finding
     from phases import Change, Context
 
@@ -83,9 +84,9 @@ class Forecast(NamedTuple):
 class Forecaster:
     """Proves a node before, in and after one run."""
 
-    def __init__(self, ctx: Context, config: HostRoutingConfig, host: Host) -> None:
+    def __init__(self, ctx: Context, config: HostRoutingConfig, host: Host, *, fabric: Fabric | None = None) -> None:
         self._config, self._host = config, host
-        fabric = announced_fabric(ctx.child(timeout=0), config.route_overlap.fabric, host)
+        fabric = fabric or announced_fabric(ctx.child(timeout=0), config.route_overlap.fabric, host)
         self._prove = partial(prove_config, config, fabric)
         self._before: OverlapReport | None = None
         self._model: Fib | None = None
@@ -94,12 +95,15 @@ class Forecaster:
     def _read(self) -> Fib:
         """Return the model of the node, with IPv6 if it is proven or changed."""
         routing, families = self._host.routes, self._families
+        if isinstance(routing, Fib):
+            return routing
         routes = chain.from_iterable(map(routing.routes, families))
         return Fib.of(routing.links(), routes, chain.from_iterable(map(routing.rules, families)))
 
-    def look(self) -> None:
-        """Let the kernel prove the node as it is, for the comparison with `now`."""
+    def look(self) -> OverlapReport:
+        """Return the proof of the node as it is, for the comparison with `now`; the kernel answers."""
         self._before = self._prove(self._host.routes)
+        return self._before
 
     def planned(self, changes: Sequence[RouteChange], stuck: Sequence[Change]) -> Forecast:
         """Return the proof of the node with these changes, unless some are `stuck`.

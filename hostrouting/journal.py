@@ -10,7 +10,6 @@ being restored.
 from __future__ import annotations
 
 import json
-import operator
 import re
 import time
 from contextlib import suppress
@@ -22,12 +21,7 @@ import attrs
 from hostrouting.exceptions import HostFileError
 from hostrouting.host.packets.ebtables_rules import BACKENDS, EbtablesRule
 from hostrouting.net.links import Neighbour
-from hostrouting.net.mappings import (
-    neighbour_from_mapping,
-    route_from_mapping,
-    route_to_mapping,
-    typed,
-)
+from hostrouting.net.mappings import FORMS, Form, typed
 from hostrouting.net.routes import ObservedRoute
 
 if TYPE_CHECKING:
@@ -235,29 +229,26 @@ def _order(name: str) -> tuple[str, int]:
 
 
 def object_to_mapping(each: Restorable) -> dict[str, Any]:
-    """Return the one JSON form of an object, for records and for the command's output."""
-    if isinstance(each, ObservedRoute):
-        return route_to_mapping(each)
-    if isinstance(each, Neighbour):
-        return {"neighbour": str(each), **each._asdict()}
-    return {"ebtables rule": str(each), **each._asdict(), "spec": list(each.spec)}
+    """Return the one JSON form of an object, after its text, for records and for the command's output."""
+    return {_NAMES[type(each)]: str(each), **FORMS[type(each)].brief(each)}
 
 
 def _from_mapping(mapping: dict[str, Any]) -> Restorable:
-    if "neighbour" in mapping:
-        return neighbour_from_mapping(mapping)
-    return _rule(mapping) if "ebtables rule" in mapping else route_from_mapping(mapping)
+    [(kind, name)] = ((kind, name) for kind, name in _NAMES.items() if name in mapping)
+    found: Restorable = FORMS[kind].read({key: value for key, value in mapping.items() if key != name})
+    if isinstance(found, ObservedRoute):
+        # It checks the rest.
+        found.to_route()
+    return found
 
 
-def _rule(mapping: dict[str, Any]) -> EbtablesRule:
-    backend, chain, *spec = (_word(word) for word in (mapping["backend"], mapping["chain"], *mapping["spec"]))
-    if backend not in BACKENDS:
-        raise ValueError(f"{backend!r} is not a backend of ebtables")
-    return EbtablesRule(backend, chain, operator.index(mapping["position"]), tuple(spec))
+def _check_rule(rule: EbtablesRule) -> None:
+    if rule.backend not in BACKENDS:
+        raise ValueError(f"{rule.backend!r} is not a backend of ebtables")
+    for word in (rule.chain, *rule.spec):
+        if not word.isprintable():
+            raise ValueError(f"{word!r} is not a word of an ebtables rule")
 
 
-def _word(value: object) -> str:
-    word = typed(value, str)
-    if not word.isprintable():
-        raise ValueError(f"{word!r} is not a word of an ebtables rule")
-    return word
+Form(EbtablesRule, _check_rule)
+_NAMES: Final[dict[type, str]] = {EbtablesRule: "ebtables rule", Neighbour: "neighbour", ObservedRoute: "route"}

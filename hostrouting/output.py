@@ -25,6 +25,15 @@ _MOST_LINES: Final = 10
 _REPEATED: Final = ("failed task=", "cancelled task=")
 
 
+def printable(text: str) -> str:
+    r"""Return foreign text with escapes for control characters, so that it says nothing to a terminal.
+
+    >>> print(printable("a\x1b[2Jb"))
+    a\x1b[2Jb
+    """
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
 def print_json(answer: Mapping[str, object]) -> None:
     """Write an answer as JSON to stdout, with the version of its form."""
     print_document({"version": _VERSION, **answer})
@@ -35,6 +44,13 @@ def print_document(document: Mapping[str, object]) -> None:
     import json
 
     print_lines([json.dumps(document, indent=2)])
+
+
+def json_line(document: Mapping[str, object]) -> str:
+    """Return one of many answers as a line of JSON."""
+    import json
+
+    return json.dumps({"version": _VERSION, **document})
 
 
 def print_lines(lines: Iterable[str]) -> None:

@@ -15,7 +15,6 @@ from hostrouting.check import check_node
 from hostrouting.commands import CHECK, FIX, SHOW_HISTORY
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import ConfigError, HostRoutingError, InvalidConfigError
-from hostrouting.host.units import template_of
 from hostrouting.net.routes import OUR_PROTOCOL
 from phases.exceptions import CONTEXT_OVER
 
@@ -68,10 +67,11 @@ class NodeStatus:
         if not self.live or (overlap.ok and not told and not self.report.not_asked):
             return None
         # A route that waits for a default route has another step first: `check` names it.
-        if any(f"; run: {self.report.step}" in reason for reason in told):
-            return self.report.step
-        if self.report.step and any(cidr.configured_routes for cidr in overlap.cidrs):
-            return self.report.step
+        step = self.report.step
+        if step and (
+            any(f"; run: {step}" in each for each in told) or any(each.configured_routes for each in overlap.cidrs)
+        ):
+            return step
         return FIX if overlap.suggested_routes else CHECK
 
     def to_mapping(self) -> dict[str, Any]:
@@ -109,17 +109,9 @@ def node_status(ctx: Context, host: Host, config: HostRoutingConfig | None = Non
         config = require_intent(host.files)
     report = check_node(ctx, config, host, seconds=0, path=INTENT_PATH, is_applied=is_applied)
     broken = next((found.reason for found in report.findings if found.kind == "disabled"), "")
-    kinds = [found.kind for found in report.findings if not found.reason.startswith("is ours, ")]
-    routes, wrong = len(config.static_routes.routes), kinds.count("boot-file")
-    lost = routes if "not-applied" in kinds else kinds.count("lost-route")
-    rest = "shut" if report.mode == "STRICT" and not report.overlap.ok and not broken else "open"
-    gates = {
-        found.subject: found.reason.partition(";")[0]
-        for found in report.findings
-        if found.kind.startswith(("held", "gate-"))
-    }
-    named = {*gates, *map(template_of, gates)}
-    gates |= {gate: f"{rest} ({state(gate)})" for gate in config.gates if gate not in named}
+    wrong = sum(found.kind == "boot-file" for found in report.findings)
+    routes, lost = len(config.static_routes.routes), report.lost_routes(config)
+    gates = {unit: told or f"{word} ({state(unit)})" for unit, (word, told) in report.gates(config).items()}
     held = [f"{unit} {told}" for unit, told in gates.items() if told.startswith("is held")]
     unit = UNIT_OF[config.watch.mode]
     age = ctx.clock.time() - (host.files.modified(INTENT_PATH) or 0)

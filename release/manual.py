@@ -32,7 +32,7 @@ _COMPLETIONS: Final = {
     "zsh": "usr/share/zsh/vendor-completions/_hostrouting",
 }
 #: The words for which a shell completes paths.
-_PATHS: Final = {"config": shtab.FILE, "root": shtab.DIRECTORY, "out": shtab.DIRECTORY}
+_PATHS: Final = {"config": shtab.FILE, "root": shtab.DIRECTORY, "out": shtab.FILE}
 
 
 def write(folder: Path) -> None:

@@ -2,14 +2,16 @@
 
     python release/pyz.py OUTPUT [VERSION PYTHON]...
 
-It has the sources of hostrouting (without its `testing`), phases and attrs, and compiled modules for each VERSION in a
-folder of this name: Python stores none for a zip file, and to compile at each start takes three times as long as the
-start. A Python without a folder reads the sources. Nothing is compressed, since that starts faster. Each entry has the
-same time, so two builds of the same sources with the same Pythons are the same bytes.
+It has the sources of hostrouting (without its `testing`), phases and attrs, with their metadata, and compiled
+modules for each VERSION in a folder of this name: Python stores none for a zip file, and to compile at each start
+takes three times as long as the start. A Python without a folder reads the sources. Nothing is compressed, since
+that starts faster. Each entry has the same time, so two builds of the same sources with the same Pythons are the
+same bytes.
 """
 
 from __future__ import annotations
 
+import re
 import stat
 import subprocess
 import sys
@@ -59,7 +61,7 @@ def build(output: Path, pythons: dict[str, str], *, interpreter: str = "/usr/bin
     entries = {"__main__.py": _MAIN, **files}
     for version, python in pythons.items():
         compiled = _compiled(files, python)
-        assets = {name: content for name, content in files.items() if not name.endswith(".py")}
+        assets = {name: text for name, text in files.items() if not name.endswith(".py") and ".dist-info/" not in name}
         entries |= {f"{version}/{name}": content for name, content in (compiled | assets).items()}
     output.parent.mkdir(parents=True, exist_ok=True)
     # A build that fails, for example on a full disk, leaves nothing that looks like the file.
@@ -86,8 +88,12 @@ def sources() -> Iterator[tuple[str, bytes]]:
                 yield str(name), path.read_bytes()
     attrs = distribution("attrs")
     for file in attrs.files or ():
-        if file.suffix in {".py", ".typed"} or file.name == "LICENSE":
+        # What `importlib.metadata` reads; RECORD and the like tell of the installation that the build found.
+        if file.suffix in {".py", ".typed"} or file.name in {"LICENSE", "METADATA"}:
             yield str(file), Path(str(attrs.locate_file(file))).read_bytes()
+    version = re.findall('^__version__ = "(.+)"$', (ROOT / "hostrouting/__init__.py").read_text(), re.MULTILINE)[0]
+    metadata = f"Metadata-Version: 2.1\nName: hostrouting\nVersion: {version}\n"
+    yield f"hostrouting-{version}.dist-info/METADATA", metadata.encode()
 
 
 def _compiled(files: dict[str, bytes], python: str) -> dict[str, bytes]:

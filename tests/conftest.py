@@ -18,8 +18,9 @@ from phases.testing import ManualClock
 # pytest rewrites the asserts of these modules, as it does those of test files.
 pytest.register_assert_rewrite("support.contracts")
 
-# Tests find the programs of the environment (shellcheck) as if it were activated.
-os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
+# Tests find the programs of the environment (shellcheck) as if it were activated, and those of `make fleet-tools`.
+_FLEET_TOOLS = str(Path(__file__).parents[1] / ".tools/fleet/bin")
+os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), _FLEET_TOOLS, os.environ.get("PATH", os.defpath)])
 
 # `make test`. A fixed seed: no change fails by chance, so what a soak finds becomes a test of its own.
 settings.register_profile(

@@ -126,14 +126,7 @@ _KEYS_OF_WATCH = "known here are enabled, interval, keepForeignRoutes, mode, rea
             "'10.0.0.1' has no prefix length; write it as '10.0.0.1/32' if one address is meant",
         ),
         ("staleCni.bridge", "", "'' is not a device name: it is empty"),
-        (
-            "staleCni.force",
-            True,
-            (
-                'expected two switches, found the boolean true; write {"conflist": true, "lock": true}, or only the '
-                "one you need"
-            ),
-        ),
+        ("staleCni.force", True, "expected an object, found the boolean true"),
         ("staleCni.force.conflits", True, "is not a known key; did you mean 'conflist'?"),
         ("staleCni.force.lock", 1, "expected true or false, found the number 1"),
         ("staleCni.confirmations", 0, "expected a whole number from 1 to 10, found the number 0"),

@@ -53,7 +53,6 @@ BACKEND_ERRORS = st.one_of(
         st.lists(st.builds(Refusal, texts, st.integers(1, 133), texts), min_size=1, max_size=3),
         rolled_back=st.booleans(),
         left_behind=lists,
-        may_heal=st.booleans(),
     ),
     st.builds(ToolNotFoundError, texts, package=texts, purpose=texts),
 )

@@ -7,7 +7,7 @@
     generation      the scripts of all capabilities and the intent, which change at once; a survey of the disk
     steps           from the disk as it is to the disk as it should be
     gates           faults of gates; the units that their gate has refused
-    task            the common parts of tasks; the order of boot files and the live machine
+    task            the common parts of tasks
     assets/         hostrouting-ready.service, the gates' drop-in, the ask, the retry, the functions that scripts share
 
     static-routes.service ───────┐ Before= and RequiredBy=
@@ -50,7 +50,7 @@ from hostrouting.boot.layout import (
     units_in,
 )
 from hostrouting.boot.recorded import RecordedFiles
-from hostrouting.boot.task import NodeTask, PairTask, install_around
+from hostrouting.boot.task import NodeTask, PairTask
 
 __all__ = [
     "BOOT_FOLDERS",
@@ -77,7 +77,6 @@ __all__ = [
     "RecordedFiles",
     "UnreadFilesError",
     "held_gates",
-    "install_around",
     "installed_checksum",
     "is_program",
     "is_refused_now",

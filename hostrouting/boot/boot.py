@@ -123,9 +123,14 @@ class Boot:
         self._refuse_gates(ctx, units_in(parts), self._steps(parts))
         return self.drift(ctx, *parts)
 
-    def refuse_gates(self, ctx: Context, *parts: Part) -> None:
-        """Raise UnitError as `install` would: for masked files, and for gates that never open or start too early."""
-        self._accepted_steps(ctx, parts)
+    def refuse_gates(self, ctx: Context, *parts: Part) -> list[Step]:
+        """Raise UnitError for masked files, and for gates that never open or start too early; or return the steps."""
+        steps = self._steps(parts)
+        masked = [change.subject for change in _changes(steps) if is_refused(change.detail)]
+        if masked:
+            raise UnitError(f"cannot install {', '.join(masked)}: {MASKED}")
+        self._refuse_gates(ctx, units_in(parts), steps)
+        return steps
 
     def exposed(self, *parts: Part) -> str:
         """Return what others than root could change of that which root will run; "" if there is nothing."""
@@ -172,7 +177,7 @@ class Boot:
         a file that an administrator has masked.
         """
         units = units_in(parts)
-        steps = self._accepted_steps(ctx, parts)
+        steps = self.refuse_gates(ctx, *parts)
         if units and not removes:
             steps = [step for step in steps if None not in step.after.values()]
         with self._noted(changes_files=bool(steps)):
@@ -225,8 +230,8 @@ class Boot:
         """
         found = [finding for finding in self.findings(ctx) if not is_unsuitable(finding)]
         new = [gate for gate in self._gates if self._disk.differs(gate_drop_in(gate))]
-        running = [state.name for gate in new for state in self._host.services.running(ctx, gate)]
-        return [*found, *(NodeFinding("gate-new", name, _NOT_ASKED, "note") for name in running)]
+        states = [state for gate in new for state in self._host.services.loaded(ctx, gate)]
+        return [*found, *(NodeFinding("gate-new", each.name, _NOT_ASKED, "note") for each in states if each.is_running)]
 
     def held(self, ctx: Context) -> list[str]:
         """Return the held units."""
@@ -255,14 +260,6 @@ class Boot:
 
     def _steps(self, parts: Sequence[Part]) -> list[Step]:
         return Steps(self._host.files, self._disk, gates=self._gates).between(parts)
-
-    def _accepted_steps(self, ctx: Context, parts: Sequence[Part]) -> list[Step]:
-        steps = self._steps(parts)
-        masked = [change.subject for change in _changes(steps) if is_refused(change.detail)]
-        if masked:
-            raise UnitError(f"cannot install {', '.join(masked)}: {MASKED}")
-        self._refuse_gates(ctx, units_in(parts), steps)
-        return steps
 
     def _refuse_gates(self, ctx: Context, units: Sequence[BootUnit], steps: Sequence[Step]) -> None:
         ctx.check()
@@ -390,8 +387,8 @@ class Boot:
 
     def _stop(self, ctx: Context, name: str) -> None:
         for gate in self._gates:
-            for state in self._host.services.running(ctx, gate):
-                if name in state.requires:
+            for state in self._host.services.loaded(ctx, gate):
+                if state.is_running and name in state.requires:
                     raise UnitError(
                         f"cannot stop {name}, because {state.name} requires it and would stop, too; see: "
                         f"systemctl cat {state.name}; remove that Requires=, and try again"

@@ -32,8 +32,8 @@ def held_gates(ctx: Context, services: ServiceManager) -> list[str]:
 
     A unit that restarts by itself may be missing for the moment of its restart.
     """
-    markers = services.running(ctx, HELD_TEMPLATE)
-    return sorted(state.name.removeprefix(HELD_PREFIX).removesuffix(".service") for state in markers)
+    markers = (state.name for state in services.loaded(ctx, HELD_TEMPLATE) if state.is_running)
+    return sorted(name.removeprefix(HELD_PREFIX).removesuffix(".service") for name in markers)
 
 
 def is_refused_now(ctx: Context, services: ServiceManager, gate: str) -> bool | None:
@@ -104,21 +104,19 @@ def is_gated(state: UnitState) -> bool:
 _BREAK_GLASS: Final = (f"{SCRIPT_DIRECTORY}/hostrouting.disabled", "/run/hostrouting.disabled")
 #: With this word on the kernel's command line, every gate is open as well.
 _BREAK_GLASS_WORD: Final = "hostrouting.disabled"
-#: The settings that can leave a gate open, shut it for ever, or make it dangerous.
-_ASKED: Final = (
-    "After",
-    "ExecStartPre",
-    "FailureAction",
-    "RootDirectory",
-    "RootImage",
-    "StartLimitAction",
-    "SuccessExitStatus",
-    "TimeoutStartSec",
-)
+_HIDES: Final = ("gate-root", "where the commands of its drop-in are not found")
+_ACTS: Final = ("gate-action", "which a refusal would cause at every boot")
+#: The settings with which a unit may be no gate at all, in their order of telling: the kind of the fault, and why.
+_UNSUITABLE: Final = {
+    "RootDirectory": _HIDES,
+    "RootImage": _HIDES,
+    "StartLimitAction": _ACTS,
+    "FailureAction": _ACTS,
+    "SuccessExitStatus": ("gate-success", "with which a refusal is a success"),
+    "TimeoutStartSec": ("gate-timeout", f"and a look at routing may take {LONGEST_ASK:.0f} s; give it more"),
+}
 #: What says if a unit is to be up.
 _WANTED: Final = ("WantedBy", "RequiredBy", "ConditionResult", "ConditionTimestampMonotonic")
-#: The kinds of faults with which a unit cannot be a gate at all.
-_UNSUITABLE: Final = frozenset({"gate-root", "gate-action", "gate-success", "gate-timeout"})
 #: Every service waits for these, unless it says DefaultDependencies=no.
 _ALWAYS_AWAITED: Final = frozenset({"sysinit.target", "basic.target"})
 
@@ -148,8 +146,8 @@ def unread_gates(ctx: Context, services: ServiceManager, gates: Iterable[str]) -
 
     At the next boot systemd reads the disk, and such a gate may be open then.
     """
-    # A template answers for future instances; a running one may have been loaded before the drop-in came.
-    states = [state for gate in gates for state in (services.state(ctx, gate), *services.running(ctx, gate))]
+    # A template answers for future instances; one in systemd's memory may have been loaded before the drop-in came.
+    states = [state for gate in gates for state in (services.state(ctx, gate), *services.loaded(ctx, gate))]
     known = (state for state in states if state.load_state == "loaded")
     return [state.name for state in known if state.needs_reload or not is_gated(state)]
 
@@ -173,7 +171,7 @@ def gate_faults(ctx: Context, services: ServiceManager, gates: Sequence[str]) ->
     held = held_gates(ctx, services) if gates else []
     for gate in gates:
         found = list(_faults(ctx, services, gate))
-        running = (state.name for state in services.running(ctx, gate))
+        running = (state.name for state in services.loaded(ctx, gate) if state.is_running)
         instances = {*running, *(unit for unit in held if template_of(unit) == gate)} - {gate}
         known = {fault.kind for fault in found}
         found += [
@@ -213,7 +211,7 @@ def refuse_faulty_gates(ctx: Context, services: ServiceManager, gates: Sequence[
 
 def is_unsuitable(fault: NodeFinding) -> bool:
     """Return True for a fault with which a unit cannot be a gate at all."""
-    return fault.kind in _UNSUITABLE
+    return any(fault.kind == kind for kind, _ in _UNSUITABLE.values())
 
 
 def _faults(ctx: Context, services: ServiceManager, unit: str) -> Iterator[NodeFinding]:
@@ -225,7 +223,7 @@ def _faults(ctx: Context, services: ServiceManager, unit: str) -> Iterator[NodeF
         yield NodeFinding("gate-masked", unit, reason, "note")
     if state.load_state != "loaded":
         return
-    found = services.settings(ctx, unit, *_ASKED)
+    found = services.settings(ctx, unit, "After", "ExecStartPre", *_UNSUITABLE)
     # No other drop-in can remove an After=, so this setting shows that systemd has read ours.
     if READY_UNIT in found["After"].split() and HELD_PREFIX not in found["ExecStartPre"]:
         reason = (
@@ -233,24 +231,16 @@ def _faults(ctx: Context, services: ServiceManager, unit: str) -> Iterator[NodeF
             f"systemctl cat {unit}; remove that line, or rename its file so that it sorts before {DROP_IN_NAME}"
         )
         yield NodeFinding("gate-open", unit, reason)
-    for name in ("RootDirectory", "RootImage"):
-        if found[name]:
-            reason = f"cannot be a gate: it has {name}={found[name]}, where the commands of its drop-in are not found"
-            yield NodeFinding("gate-root", unit, reason)
-    for name in ("StartLimitAction", "FailureAction"):
-        if found[name] not in {"", "none"}:
-            reason = f"cannot be a gate: it has {name}={found[name]}, which a refusal would cause at every boot"
-            yield NodeFinding("gate-action", unit, reason)
-    success = found["SuccessExitStatus"]
-    # systemd judges the commands of the drop-in by it, too: they end with 1, or by a signal that kills them.
-    if any(word == "1" or not word.isdigit() for word in success.split()):
-        reason = f"cannot be a gate: it has SuccessExitStatus={success}, with which a refusal is a success"
-        yield NodeFinding("gate-success", unit, reason)
-    timeout = found["TimeoutStartSec"]
-    # 0 is the unit files' word for no timeout.
-    if timeout and 0 < seconds(timeout) < LONGEST_ASK:
-        reason = (
-            f"cannot be a gate: it has TimeoutStartSec={timeout}, and a look at routing may take {LONGEST_ASK:.0f} s; "
-            "give it more"
-        )
-        yield NodeFinding("gate-timeout", unit, reason)
+    for name, (kind, why) in _UNSUITABLE.items():
+        if _does_harm(name, found[name]):
+            yield NodeFinding(kind, unit, f"cannot be a gate: it has {name}={found[name]}, {why}")
+
+
+def _does_harm(setting: str, value: str) -> bool:
+    if setting == "SuccessExitStatus":
+        # systemd judges the commands of the drop-in by it, too: they end with 1, or by a signal that kills them.
+        return any(word == "1" or not word.isdigit() for word in value.split())
+    if setting == "TimeoutStartSec":
+        # 0 is the unit files' word for no timeout.
+        return bool(value) and 0 < seconds(value) < LONGEST_ASK
+    return value not in {"", "none"}

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from hostrouting.boot.intent import INTENT_MODE
 from hostrouting.boot.layout import (
     INTENT_PATH,
     NETWORKD_FOLDER,
@@ -48,7 +47,7 @@ GENERATION_LINK: Final = f"{SCRIPT_DIRECTORY}/hostrouting"
 SCRIPT_PATHS: Final = (f"{SCRIPT_DIRECTORY}/static-routes.sh", f"{SCRIPT_DIRECTORY}/check-route-overlap.sh")
 _PREFIX: Final = "hostrouting-"
 #: All that changes together, by the same names.
-MODES: Final = {**dict.fromkeys(SCRIPT_PATHS, 0o755), INTENT_PATH: INTENT_MODE}
+LINKED_PATHS: Final = (*SCRIPT_PATHS, INTENT_PATH)
 #: Stands for a script that is not configured.
 IDLE: Final = b"#!/bin/bash\n# Installed by hostrouting: nothing is configured for this script.\nexit 0\n"
 #: Replaces a configured script that was lost, until its task installs it again: no gate opens unchecked.
@@ -86,8 +85,7 @@ class Generation:
     def files(self) -> list[BootFile]:
         """The files with their paths in the folder."""
         return [
-            BootFile(path=f"{self.folder}/{path.rpartition('/')[2]}", content=content, mode=MODES[path])
-            for path, content in self.contents.items()
+            BootFile(f"{self.folder}/{path.rpartition('/')[2]}", content) for path, content in self.contents.items()
         ]
 
 
@@ -102,8 +100,8 @@ def link_of(path: str) -> str:
 
 def contents_in_force(files: FileStore) -> dict[str, bytes]:
     """Return the contents of the generation in force, by path; none if there is no generation."""
-    found = {path: files.read(path) for path in MODES if files.read_link(path) == link_of(path)}
-    return {path: content for path, content in found.items() if content is not None}
+    linked = (path for path in LINKED_PATHS if files.read_link(path) == link_of(path))
+    return {path: content for path in linked if (content := files.read(path)) is not None}
 
 
 def intent_in_force(files: FileStore) -> bytes | None:

@@ -6,6 +6,7 @@ it never sees the middle of an apply or reset. docs/decisions/intent.md has the 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from hostrouting.host import FileStore
 
 NOT_INSTALLED: Final = f"no config is installed: there is no {INTENT_PATH}"
-#: Every user may run `check`, which compares the file.
-INTENT_MODE: Final = 0o644
 
 #: The attributes of a config that a unit is made of, by the name of the unit.
 _SECTION_OF: Final[dict[str, str]] = {
@@ -71,7 +70,7 @@ class Intent:
     @property
     def file(self) -> BootFile:
         """The file of this config alone."""
-        return BootFile(path=INTENT_PATH, content=_text(self.config), mode=INTENT_MODE)
+        return BootFile(INTENT_PATH, _text(self.config))
 
     def text_over(self, installed: bytes | None, *, units: Collection[str]) -> bytes | None:
         """Return the file's content in place of the installed one; None if nothing is wanted.
@@ -79,17 +78,16 @@ class Intent:
         `units` will be on the disk. If the section of one of them is kept, but unknown because the installed file was
         lost or damaged, that file stays as it is: a config without the section would say that its routes are to go.
         """
-        if self.kept and installed != _text(self.config):
-            return self._merged(installed, units)
-        return _text_if_any(self.config)
-
-    def _merged(self, installed: bytes | None, units: Collection[str]) -> bytes | None:
-        earlier = _parsed(installed)
-        if earlier is None and any(_SECTION_OF.get(unit) in self.kept for unit in units):
-            return installed
-        kept = {name: getattr(earlier or HostRoutingConfig(), name) for name in self.kept}
-        whole = attrs.evolve(self.config, **kept)
-        return _text_if_any(whole)
+        whole = self.config
+        if self.kept and installed != _text(whole):
+            earlier = None
+            with suppress(InvalidConfigError):
+                earlier = _config_of(installed)
+            if earlier is None and any(_SECTION_OF.get(unit) in self.kept for unit in units):
+                return installed
+            kept = {name: getattr(earlier or HostRoutingConfig(), name) for name in self.kept}
+            whole = attrs.evolve(whole, **kept)
+        return _text(whole) if whole.asks else None
 
 
 #: The intent of a run that names none.
@@ -107,8 +105,7 @@ def read_intent(files: FileStore) -> HostRoutingConfig | None:
     >>> read_intent(FakeHost().files) is None
     True
     """
-    content = files.read(INTENT_PATH)
-    return None if content is None else _config_of(content)
+    return _config_of(files.read(INTENT_PATH))
 
 
 def installed_checksum(files: FileStore) -> str:
@@ -138,24 +135,15 @@ def require_intent(files: FileStore) -> HostRoutingConfig:
 
 # `Watch` reads it before each repair, and hardly ever finds another one.
 @lru_cache(maxsize=1)
-def _config_of(content: bytes) -> HostRoutingConfig:
+def _config_of(content: bytes | None) -> HostRoutingConfig | None:
+    if content is None:
+        return None
     name = f"the installed config {INTENT_PATH}"
     config = HostRoutingConfig.from_mapping(read_json(content, name=name))
     # Ours always has a section. A file like `{}` was damaged: it does not ask to remove all routes.
     if not config.asks:
         raise InvalidConfigError([ConfigError("hostRouting", f"is missing or empty in {name}; apply a config again")])
     return config
-
-
-def _parsed(content: bytes | None) -> HostRoutingConfig | None:
-    try:
-        return None if content is None else _config_of(content)
-    except InvalidConfigError:
-        return None
-
-
-def _text_if_any(config: HostRoutingConfig) -> bytes | None:
-    return _text(config) if config.asks else None
 
 
 # A run compares it several times: 2 ms for each 1,000 routes.

@@ -60,13 +60,17 @@ _LINK_FOLDERS: Final = (("RequiredBy", "requires"), ("WantedBy", "wants"))
 _SECTION: Final = re.compile(r" *# @if ([a-z0-9 ]+)@\n(.*?) *# @end@\n", re.DOTALL)
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class BootFile:
-    """A file with its permission bits: 0o755 for a script, 0o644 for a unit."""
+    """A file that a boot needs."""
 
     path: str
     content: bytes
-    mode: int
+
+    @property
+    def mode(self) -> int:
+        """The permission bits: a script can be run, and every user may read all files."""
+        return 0o755 if self.path.endswith(".sh") else 0o644
 
     @property
     def state(self) -> tuple[bytes, int]:
@@ -79,7 +83,7 @@ class BootUnit:
     r"""A unit with all its files, in the order in which they are written: a file comes before those that name it.
 
     >>> text = b"[Service]\nType=oneshot\nExecStart=/bin/true\n[Install]\nRequiredBy=hostrouting-ready.service\n"
-    >>> file = BootFile(path="/etc/systemd/system/a.service", content=text, mode=0o644)
+    >>> file = BootFile("/etc/systemd/system/a.service", text)
     >>> BootUnit(name="a.service", files=(file,)).words("RequiredBy")
     ['hostrouting-ready.service']
     """
@@ -146,7 +150,7 @@ class BootTemplate:
             text = text.replace(f"# @{name}@\n", value)
         contents = {script_path: script, path: text.encode()}
         contents |= {beside: read_asset(self.module, asset) for beside, asset in self.beside.items()}
-        return BootUnit(name=unit, files=tuple(map(_boot_file, contents, contents.values())))
+        return BootUnit(name=unit, files=tuple(map(BootFile, contents, contents.values())))
 
 
 def unit_path(name: str) -> str:
@@ -176,13 +180,13 @@ def ready_unit() -> BootUnit:
     """Return hostrouting-ready.service with the units that restart refused gates; the same on every machine."""
     scripts = [f"{SCRIPT_DIRECTORY}/{name}" for name in _SCRIPTS]
     paths = (*scripts, *map(unit_path, (RETRY_UNIT, HELD_TEMPLATE, READY_UNIT)))
-    files = [_boot_file(path, read_asset(__file__, path.rpartition("/")[2])) for path in paths]
+    files = [BootFile(path, read_asset(__file__, path.rpartition("/")[2])) for path in paths]
     return BootUnit(name=READY_UNIT, files=tuple(files))
 
 
 def gate_drop_in(gate: str) -> BootFile:
     """Return the drop-in of a gate, the same for all gates."""
-    return _boot_file(drop_in_of(gate), read_asset(__file__, DROP_IN_NAME))
+    return BootFile(drop_in_of(gate), read_asset(__file__, DROP_IN_NAME))
 
 
 def program_path(files: FileStore, name: str) -> str | None:
@@ -194,10 +198,6 @@ def program_path(files: FileStore, name: str) -> str | None:
 def is_program(files: FileStore, path: str) -> bool:
     """Return True if the path is a file that can be run."""
     return bool((files.mode(path) or 0) & 0o111)
-
-
-def _boot_file(path: str, content: bytes) -> BootFile:
-    return BootFile(path=path, content=content, mode=0o755 if path.endswith(".sh") else 0o644)
 
 
 def read_asset(module: str, name: str) -> bytes:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from hostrouting.boot.generation import (
     GENERATION_LINK,
     IDLE,
+    LINKED_PATHS,
     LOST,
-    MODES,
     SCRIPT_PATHS,
     Generation,
     contents_in_force,
@@ -23,6 +23,7 @@ from hostrouting.boot.layout import (
     READY_UNIT,
     SCRIPT_DIRECTORY,
     UNIT_DIRECTORY,
+    BootFile,
     Departure,
     drop_in_of,
     gate_drop_in,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
     from hostrouting.boot.generation import Survey
     from hostrouting.boot.intent import Part
-    from hostrouting.boot.layout import BootFile, BootUnit
+    from hostrouting.boot.layout import BootUnit
     from hostrouting.host import FileStore
 
 #: Why a file is not installed, and the next step. A mask is a decision, and removing it here would undo that silently.
@@ -136,8 +137,8 @@ class Steps:
         return generation if plain and now in {None, generation.name} else None
 
     def _plain_scripts(self) -> dict[str, bytes]:
-        found = {path: self._files.read(path) for path in SCRIPT_PATHS if self._files.read_link(path) is None}
-        return {path: content for path, content in found.items() if content is not None}
+        plain = (path for path in SCRIPT_PATHS if self._files.read_link(path) is None)
+        return {path: content for path in plain if (content := self._files.read(path)) is not None}
 
     def _adopted(self, plain: Generation, wanted: Mapping[str, bytes]) -> list[Step]:
         """Return the steps after which links lead to upstream's scripts, so that one step exchanges all of them.
@@ -186,7 +187,7 @@ class Steps:
         return {
             path: Change("~" if path in in_force else "+", path)
             for path in linked
-            if in_force.get(path) != generation.contents[path] or self._files.mode(path) != MODES[path]
+            if (in_force.get(path), self._files.mode(path)) != BootFile(path, generation.contents[path]).state
         }
 
     def _discard_folders(self, *, keep: Generation | None, plain: Generation | None = None) -> list[Step]:
@@ -229,7 +230,7 @@ class Steps:
 
     def _put_file(self, file: BootFile) -> list[Step]:
         """Return the step that writes a file, or makes the link to a script; none if it is right."""
-        return self._put(file.path, link_of(file.path) if file.path in MODES else file.state)
+        return self._put(file.path, link_of(file.path) if file.path in LINKED_PATHS else file.state)
 
     def _put(self, path: str, state: FileState) -> list[Step]:
         now = state_of(self._files, path)

@@ -1,4 +1,4 @@
-"""The common parts of tasks: their constructor, the boot half of the routing pair, and the order of both halves."""
+"""The common parts of tasks: their constructor, and the boot half of the routing pair."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import Intent
 from hostrouting.boot.layout import Departure
 from hostrouting.config import HostRoutingConfig, require_config
-from hostrouting.exceptions import BackendError, HostRoutingError, PermissionDeniedError, RouteRejectedError
+from hostrouting.exceptions import BackendError
 from hostrouting.host import Host
 from hostrouting.net.addresses import IPV6
 
@@ -19,27 +19,6 @@ if TYPE_CHECKING:
 
     from hostrouting.boot.layout import BootUnit
     from phases import Change, Context
-
-
-def install_around(boot: Boot, install: Callable[[], object], act: Callable[[], object]) -> None:
-    """Install and act, in the order that never leaves a node without its gate or with a config that cannot work.
-
-    On a node without hostrouting, `install` comes first: if `act` fails, the machine must not start at the next boot
-    either. Over an installed config `act` comes first, and a config that the kernel refuses is not installed. Any other
-    failure may be gone at the next boot, and is raised after the installation.
-    """
-    if not boot.is_installed:
-        install()
-        act()
-        return
-    try:
-        act()
-    except HostRoutingError as error:
-        # A refusal of the config as such would come again at the next boot.
-        if not isinstance(error, RouteRejectedError | PermissionDeniedError) or error.may_heal:
-            install()
-        raise
-    install()
 
 
 class NodeTask:

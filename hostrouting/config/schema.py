@@ -41,9 +41,6 @@ def config_schema() -> dict[str, Any]:
 
 def _define(cls: type[WireValue], sections: dict[str, Any]) -> None:
     """Add the schema of a class, and those of the classes that it names."""
-    if cls.__name__ in sections:
-        return
-    # First, because a class may name itself one day.
     schema: dict[str, Any] = {"type": "object", "description": (cls.__doc__ or "").partition("\n")[0]}
     sections[cls.__name__], fields = schema, wire_fields(cls)
     schema |= {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 from hostrouting.config import rules
-from hostrouting.config.wire import WireValue, accepting, describe, schema_of, section, wire
+from hostrouting.config.wire import WireValue, wire
 from hostrouting.exceptions import ConfigError
 
 if TYPE_CHECKING:
@@ -49,17 +49,6 @@ class StaleCNIForce(WireValue):
     lock: bool = False
 
 
-_force_section = section(StaleCNIForce)
-
-
-@accepting(schema_of(_force_section))
-def _force(value: object) -> StaleCNIForce:
-    if isinstance(value, bool):
-        switches = f'{{"conflist": {str(value).lower()}, "lock": {str(value).lower()}}}'
-        raise ValueError(f"expected two switches, found {describe(value)}; write {switches}, or only the one you need")  # noqa: TRY004 (a rule raises ValueError)
-    return _force_section(value)
-
-
 @attrs.frozen(kw_only=True)
 class StaleCNIConfig(WireValue):
     """The sweep of a removed CNI's objects: only those of pod addresses in `pod_cidrs`."""
@@ -72,7 +61,7 @@ class StaleCNIConfig(WireValue):
     confirmations: int = attrs.field(default=2, metadata=wire(rules.whole_number(1, 10)))
     backup_dir: str = attrs.field(default="/var/lib/hostrouting/stale-cni", metadata=wire(rules.folder))
     #: Clean even while the CNI still looks configured, or at work.
-    force: StaleCNIForce = attrs.field(default=StaleCNIForce(), metadata=wire(_force))
+    force: StaleCNIForce = StaleCNIForce()
     #: If true, a failure fails `Configure`; otherwise it is a warning.
     required: bool = False
     #: Objects that become stale while `Watch` runs: it reports them, or removes them as an apply does.

@@ -109,6 +109,10 @@ class Fib:
         """See `RouteBackend.routes`."""
         return list(self.tables.routes(family))
 
+    def routes_of(self, protocol: int, family: int = IPV4) -> list[ObservedRoute]:
+        """See `RouteBackend.routes_of`."""
+        return [route for route in self.tables.routes(family) if route.protocol == protocol]
+
     def rules(self, family: int = IPV4) -> list[Rule]:
         """See `RouteBackend.rules`."""
         return self.policy.of(family)
@@ -265,7 +269,11 @@ class Fib:
         if route is None:
             return Lookup(packet.destination, None, decision.errno)
         if resolve:
-            route = self._path(packet, route, next(hop for hop in route.hops if not hop.dead))
+            hop = next((hop for hop in route.hops if not hop.dead), None)
+            if hop is None:
+                # The kernel may show no next hops of a nexthop object.
+                raise UnknownDecisionError(f"the model does not know the next hops of '{route}'")
+            route = self._path(packet, route, hop)
         return Lookup(packet.destination, route)
 
     def _holds(self, address: int) -> bool:

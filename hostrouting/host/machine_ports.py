@@ -133,11 +133,11 @@ class ServiceManager(Protocol):
     def state(self, ctx: Context, unit: str) -> UnitState:
         """Return the state of the unit; for a template, that of an instance that does not run."""
 
-    def running(self, ctx: Context, unit: str) -> list[UnitState]:
-        """Return the unit if it is running; for a template, all running instances sorted by name."""
-
     def loaded(self, ctx: Context, unit: str) -> list[UnitState]:
-        """Return the same, and units that are down, but that systemd has in its memory: another unit names them."""
+        """Return the unit if systemd has it in its memory; for a template, all such instances sorted by name.
+
+        They are the running ones, the failed ones, and some that are down: another unit names them.
+        """
 
     def ordered_before(self, ctx: Context, unit: str) -> frozenset[str]:
         """Return every unit that waits for this one, or for an instance of this template, directly or through others.

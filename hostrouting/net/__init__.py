@@ -7,5 +7,5 @@ default_route.py  the default routes of a node
 rules.py          Rule: a policy rule with all its selectors
 links.py          Device with its addresses, Neighbour, Station
 events.py         the kernel's announcements of all these
-mappings.py       the JSON form of routes and neighbours
+mappings.py       the JSON form of all of them
 """

@@ -148,16 +148,6 @@ def parse_address(text: str) -> Address | None:
         return None
 
 
-def canonical(text: str) -> str | None:
-    """Return the address in the spelling of `ip` and the kernel; None if it is no address.
-
-    >>> canonical("FD00:0::9"), canonical("10.0.0.1"), canonical("10.0.0.1/32")
-    ('fd00::9', '10.0.0.1', None)
-    """
-    address = parse_address(text)
-    return None if address is None else str(address)
-
-
 def format_address(family: int, number: int) -> str:
     """Return the text of an address of either family, in the spelling of `ip` and the kernel."""
     return inet_ntop(family, number.to_bytes(address_bits(family) // 8, "big"))

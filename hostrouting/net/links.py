@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from hostrouting.net.addresses import IPV4, Address, Prefix, canonical
+from hostrouting.net.addresses import IPV4, Address, Prefix
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -133,6 +133,6 @@ def is_as_shown(neighbour: Neighbour) -> bool:
     """
     try:
         mac = bytes.fromhex(neighbour.mac.replace(":", "")).hex(":")
-        return bool(mac) and mac == neighbour.mac and canonical(neighbour.address) == neighbour.address
+        return bool(mac) and mac == neighbour.mac and str(Address.parse(neighbour.address)) == neighbour.address
     except ValueError:
         return False

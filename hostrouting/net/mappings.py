@@ -1,20 +1,26 @@
-"""The JSON form of routes and neighbours, for records on disk and for machine-readable output.
+"""The JSON form of values, for records on disk and for machine-readable output.
 
-Addresses are text and payloads are hexadecimal. The readers refuse values that no kernel can have shown.
+Addresses are text and payloads are hexadecimal. The readers are made of the types that a class names for its parts.
+They refuse what no kernel can have shown, with the path of the part.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from hostrouting.net.addresses import Address, Prefix
-from hostrouting.net.links import Neighbour
-from hostrouting.net.routes import Encapsulation, NextHop, ObservedRoute
+import attrs
+
+from hostrouting.net.addresses import FAMILY_NAMES, IPV4, Address, Prefix, address_bits, mask_of
+from hostrouting.net.links import Device, DeviceAddress, Neighbour, is_as_shown
+from hostrouting.net.routes import KIND_NUMBERS, KINDS, Encapsulation, NextHop, ObservedRoute
+from hostrouting.net.rules import Range, Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Container
+    from typing import TypeAlias
 
-    from hostrouting.net.routes import Extra
+    Reader: TypeAlias = Callable[[Any], Any]
 
 T = TypeVar("T")
 _KINDS: Final[dict[type, str]] = {
@@ -24,97 +30,24 @@ _KINDS: Final[dict[type, str]] = {
     int: "a whole number",
     bool: "true or false",
 }
-
-#: The numbers of a route, each with the number of its bits.
-_NUMBERS: Final = {
-    "metric": 32,
-    "table": 32,
-    "protocol": 8,
-    "scope": 8,
-    "tos": 8,
-    "flags": 32,
-    "nexthop_id": 32,
-    "expires": 32,
+#: Characters of a text; no name that the kernel gives is as long.
+_LONGEST: Final = 4096
+_BYTE: Final = range(1 << 8)
+_WORD: Final = range(1 << 32)
+#: The numbers that may not be any of 32 bits. A route whose time is below zero has ended.
+_NUMBERS: Final[dict[str, Container[int]]] = {
+    **dict.fromkeys(("protocol", "scope", "tos", "ip_protocol"), _BYTE),
+    "weight": range(1, 257),
+    "expires": range(-1 << 31, 1 << 31),
+    "tun_id": range(1 << 64),
+    "family": FAMILY_NAMES,
 }
+#: Of these the numbers are addresses of the family of the whole, and the pairs are networks of it.
+_OWN: Final = frozenset({"network", "local", "peer", "broadcast", "source", "destination", "address"})
+_OWN_TYPES: Final = {"int": "Address", "tuple[int, int]": "Prefix"}
 
 
-def route_to_mapping(route: ObservedRoute) -> dict[str, Any]:
-    """Return every detail that it takes to restore the route; `route` is the text that `ip` prints, for people."""
-    source = None if route.source is None else Address(route.family, route.source)
-    return {
-        "route": str(route),
-        "destination": route.destination,
-        "kind": route.kind,
-        "gateway": _text(route.gateway),
-        "dev": route.dev,
-        "source": _text(source),
-        "from": _text(route.from_prefix),
-        **{name: getattr(route, name) for name in _NUMBERS},
-        "encapsulation": _encapsulation_to_json(route.encapsulation),
-        "nexthops": [
-            {
-                "gateway": _text(hop.gateway),
-                "dev": hop.dev,
-                "weight": hop.weight,
-                "onlink": hop.onlink,
-                "encapsulation": _encapsulation_to_json(hop.encapsulation),
-                "extra": _extra_to_json(hop.extra),
-            }
-            for hop in route.nexthops
-        ],
-        "extra": _extra_to_json(route.extra),
-    }
-
-
-def route_from_mapping(mapping: Mapping[str, Any]) -> ObservedRoute:
-    """Read a route that `route_to_mapping` wrote; raise ValueError, KeyError or TypeError.
-
-    >>> route = ObservedRoute.parse("fd00:1::9/128", "azv1234", metric=1024, protocol=3)
-    >>> route_from_mapping(route_to_mapping(route)) == route
-    True
-    """
-    prefix, source, origin = Prefix.parse(mapping["destination"]), _address(mapping["source"]), mapping["from"]
-    if source is not None and source.family != prefix.family:
-        raise ValueError(f"{prefix} cannot send from {source}, which is of the other family")
-    route = ObservedRoute(
-        prefix.network,
-        prefix.length,
-        gateway=_address(mapping["gateway"]),
-        dev=None if mapping["dev"] is None else typed(mapping["dev"], str),
-        kind=typed(mapping["kind"], str),
-        source=None if source is None else source.number,
-        nexthops=tuple(map(_hop, mapping["nexthops"])),
-        extra=_extra(mapping["extra"]),
-        encapsulation=_encapsulation(mapping["encapsulation"]),
-        family=prefix.family,
-        from_prefix=None if origin is None else Prefix.parse(origin),
-        **{name: _number(name, mapping[name], bits) for name, bits in _NUMBERS.items()},
-    )
-    # It checks the rest.
-    route.to_route()
-    return route
-
-
-def neighbour_from_mapping(mapping: Mapping[str, Any]) -> Neighbour:
-    """Read the fields of a neighbour; raise ValueError, KeyError or TypeError."""
-    return Neighbour(
-        address=str(Address.parse(typed(mapping["address"], str))),
-        dev=typed(mapping["dev"], str),
-        mac=bytes.fromhex(typed(mapping["mac"], str).replace(":", "")).hex(":"),
-        permanent=typed(mapping["permanent"], bool),
-        flags=_number("flags", mapping["flags"], 32),
-        protocol=_number("protocol", mapping["protocol"], 8),
-    )
-
-
-# --- values ----------------------------------------------------------------------------------------------------------
-
-
-def _text(value: Address | Prefix | None) -> str | None:
-    return None if value is None else str(value)
-
-
-def typed(value: object, kind: type[T], name: str = "") -> T:
+def typed(value: object, kind: type[T], name: str = "it") -> T:
     """Return a value of a JSON document if it is of this type; raise ValueError, which names it, for any other.
 
     >>> typed([], dict, "routes[0]")
@@ -123,7 +56,7 @@ def typed(value: object, kind: type[T], name: str = "") -> T:
     """
     # Not isinstance: True is no number.
     if type(value) is not kind:
-        raise ValueError(f"{name or repr(value)} should be {_KINDS[kind]}, not {type(value).__name__}")
+        raise ValueError(f"{name} should be {_KINDS[kind]}, not {type(value).__name__}")
     return value
 
 
@@ -132,42 +65,157 @@ def typed_or_null(value: object, kind: type[T], name: str) -> T:
     return kind() if value is None else typed(value, kind, name)
 
 
-def _number(name: str, value: object, bits: int) -> Any:
-    if not 0 <= typed(value, int) < 1 << bits:
-        raise ValueError(f"{name} {value} is not from 0 to {(1 << bits) - 1}")
-    return value
+def _text(value: Any) -> str:
+    """Read a text; a name of the kernel is bytes, which may be no characters."""
+    # The usual one first, for speed.
+    if type(value) is not str or not value.isascii():
+        typed(value, str).encode(errors="surrogateescape")
+    if len(value) > _LONGEST:
+        raise ValueError(f"it has more than {_LONGEST} characters")
+    return value  # type: ignore[no-any-return]
 
 
-def _address(text: str | None) -> Address | None:
-    return None if text is None else Address.parse(typed(text, str))
+def _number(among: Container[int]) -> Reader:
+    def read(value: Any) -> int:
+        if type(value) is not int or value not in among:
+            raise ValueError(f"{typed(value, int)} is not in {among}")
+        return value
+
+    return read
 
 
-def _hop(mapping: Mapping[str, Any]) -> NextHop:
-    return NextHop(
-        _address(mapping["gateway"]),
-        typed(mapping["dev"], str),
-        1 + _number("weight - 1 =", mapping["weight"] - 1, 8),
-        typed(mapping["onlink"], bool),
-        _extra(mapping["extra"]),
-        _encapsulation(mapping["encapsulation"]),
-    )
+def _under(step: str, error: Exception) -> ValueError:
+    """Return the error of a part, after its path."""
+    reason = f"{error} is not known" if isinstance(error, KeyError) else str(error)
+    return ValueError(f"{step}{'' if reason[:1] in {'.', '['} else ': '}{reason}")
 
 
-def _encapsulation_to_json(encapsulation: Encapsulation | None) -> list[int | str] | None:
-    return None if encapsulation is None else [encapsulation.kind, encapsulation.payload.hex()]
+def _several(read: Reader) -> Reader:
+    def read_all(value: Any) -> tuple[Any, ...]:
+        found: list[Any] = []
+        try:
+            for each in typed(value, list):
+                found.append(read(each))  # noqa: PERF401 (its length tells the place of an error)
+        except (LookupError, TypeError, ValueError) as error:
+            raise _under(f"[{len(found)}]", error) from None
+        return tuple(found)
+
+    return read_all
 
 
-def _encapsulation(value: tuple[int, str] | None) -> Encapsulation | None:
-    return None if value is None else Encapsulation(_number("encapsulation", value[0], 16), bytes.fromhex(value[1]))
+def _attribute(value: Any) -> tuple[int, bytes]:
+    key, payload = typed(value, list)
+    # The upper two bits of its number are flags.
+    return _number(range(1 << 14))(key), bytes.fromhex(_text(payload))
 
 
-def _extra_to_json(extra: Extra) -> list[list[int | str]]:
-    return [[number, payload.hex()] for number, payload in extra]
+# Most addresses of a fleet come again and again.
+_address: Final = lru_cache(1 << 14)(Address.parse)
+#: By the names of types; forms are added when they are made.
+_READERS: Final[dict[str, Reader]] = {
+    "str": _text,
+    "bool": lambda value: typed(value, bool),
+    "bytes": lambda value: bytes.fromhex(_text(value)),
+    "Address": lambda value: _address(_text(value)),
+    "Prefix": lambda value: Prefix.parse(_text(value)),
+    "Extra": _several(_attribute),
+}
+#: By their classes.
+FORMS: Final[dict[type, Form[Any]]] = {}
 
 
-def _extra(extra: list[tuple[int, str]]) -> Extra:
-    # The upper two bits of an attribute's number are flags, and four of its bytes are its head.
-    pairs = tuple((_number("attribute", number, 14), bytes.fromhex(payload)) for number, payload in extra)
-    for number, payload in pairs:
-        _number(f"length of attribute {number}", len(payload) + 4, 16)
-    return pairs
+def _reader(name: str, hint: str) -> Reader:
+    inner = hint.removeprefix("tuple[").removesuffix(", ...]")
+    read = _READERS[inner] if inner != "int" else _number(_NUMBERS.get(name, _WORD))
+    return read if inner == hint else _several(read)
+
+
+class Form(Generic[T]):
+    """The JSON objects of a class of values: a NamedTuple, or an attrs class whose parts all have defaults.
+
+    An object has a field for each part that is not as usual.
+
+    >>> form = FORMS[Range]
+    >>> form.brief(Range(1, 2)), form.read({"first": 1, "last": 2})
+    ({'first': 1, 'last': 2}, Range(first=1, last=2))
+    >>> form.read({"first": -1})
+    Traceback (most recent call last):
+    ValueError: .first: -1 is not in range(0, 4294967296)
+    """
+
+    def __init__(self, kind: type[T], check: Callable[[T], object] = bool, /, **readers: Reader) -> None:
+        """`check` raises ValueError for parts that do not go together; `readers` are those of some parts, by name."""
+        self._kind = kind
+        self._check = check
+        self._usual: dict[str, Any] = getattr(kind, "_field_defaults", {})
+        if attrs.has(kind):
+            self._usual = attrs.asdict(kind(), recurse=False)
+        hints = {name: str(getattr(hint, "__forward_arg__", hint)) for name, hint in kind.__annotations__.items()}
+        self._optional = dict.fromkeys(name for name, hint in hints.items() if hint.endswith(" | None"))
+        hints = {name: hint.removesuffix(" | None") for name, hint in hints.items()}
+        self._own = {name: _OWN_TYPES[hint] for name, hint in hints.items() if name in _OWN and hint in _OWN_TYPES}
+        self._readers = {name: readers.get(name) or _reader(name, hint) for name, hint in (hints | self._own).items()}
+        _READERS[kind.__name__] = self.read
+        FORMS[kind] = self
+
+    def brief(self, value: T) -> dict[str, Any]:
+        """Return the object."""
+        family = getattr(value, "family", IPV4)
+        parts = ((name, getattr(value, name)) for name in self._readers)
+        return {
+            name: _written(part, family if name in self._own else 0)
+            for name, part in parts
+            if part is not None and part != self._usual.get(name, self)
+        }
+
+    def read(self, value: Any) -> T:
+        """Read an object; raise ValueError for a part that is wrong, unknown or not there, after its path."""
+        values: dict[str, Any] = self._optional.copy()
+        name, readers = "", self._readers
+        try:
+            for name, each in typed(value, dict).items():
+                values[name] = readers[name](each)
+        except (LookupError, TypeError, ValueError) as error:
+            raise _under(f".{name}" if name else "", error) from None
+        for name in self._own:
+            if part := values.get(name):
+                if part.family != values.get("family", IPV4):
+                    raise ValueError(f".{name}: is of another family")
+                values[name] = part[1] if isinstance(part, Address) else part[1:]
+        made = self._kind(**values)
+        self._check(made)
+        return made
+
+
+def _written(part: Any, family: int = 0) -> Any:
+    if family:
+        part = Prefix(family, *part) if isinstance(part, tuple) else Address(family, part)
+    if type(part) in FORMS:
+        return FORMS[type(part)].brief(part)
+    if isinstance(part, Address | Prefix):
+        return str(part)
+    if isinstance(part, tuple):
+        return [*map(_written, part)]
+    return part.hex() if isinstance(part, bytes) else part
+
+
+def _check_network(value: Any) -> None:
+    if value.prefix_length > address_bits(value.family):
+        raise ValueError(".prefix_length: is more than an address has bits")
+    if getattr(value, "network", 0) & ~mask_of(value.family, value.prefix_length):
+        raise ValueError(".network: has host bits")
+
+
+def _check_neighbour(neighbour: Neighbour) -> None:
+    if not is_as_shown(neighbour):
+        raise ValueError("is not as the kernel shows it")
+
+
+Form(Range)
+Form(Rule)
+Form(Encapsulation)
+Form(NextHop)
+Form(ObservedRoute, _check_network, kind=lambda value: KINDS[KIND_NUMBERS[value]])
+Form(DeviceAddress, _check_network)
+Form(Device)
+Form(Neighbour, _check_neighbour)

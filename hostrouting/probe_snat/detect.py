@@ -235,18 +235,11 @@ def standing_rules(ctx: Context, host: Host) -> Standing:
     return effect_of(listing) or "its rules are not those of hostrouting"
 
 
-def drift_of(standing: ProbeRules | str) -> str:
-    """Describe the difference between the rules and a table that has drifted."""
-    if isinstance(standing, ProbeRules):
-        return f"it rewrites {standing.source} to {standing.address} on {standing.dev}"
-    return standing
-
-
 def change_to(before: Standing, after: ProbeRules | None) -> Change:
     """Return the change of the table from one state to another."""
     if after is None:
         return Change("-", TABLE)
-    return Change("+", TABLE) if before is None else Change("~", TABLE, drift_of(before))
+    return Change("+", TABLE) if before is None else Change("~", TABLE, str(before))
 
 
 # --- repair

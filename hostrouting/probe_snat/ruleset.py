@@ -88,6 +88,10 @@ class ProbeRules:
         check_device_name(self.dev)
         ProbeSNATConfig(source=self.source, address=self.address)
 
+    def __str__(self) -> str:
+        """Return what a table with these rules does, as a sentence about it."""
+        return f"it rewrites {self.source} to {self.address} on {self.dev}"
+
 
 @functools.cache
 def template() -> str:

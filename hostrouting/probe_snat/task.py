@@ -18,7 +18,6 @@ from hostrouting.probe_snat.detect import (
     assume,
     change_to,
     describes_ipv6,
-    drift_of,
     rules_to_install,
     seconds_to_settle,
     standing_rules,
@@ -104,7 +103,7 @@ class ConfigureProbeSNAT(NodeTask):
             return self._plan_removal(ctx)
         if isinstance(outcome, Obstacle):
             missing = [Change("+", path) for path in DEPARTURE.paths if not self._host.files.exists(path)]
-            return [Change("~" if self._has_table(ctx) else "+", TABLE, self._foreseen(outcome)), *missing]
+            return [Change("~" if is_installed(self._host.files) else "+", TABLE, self._foreseen(outcome)), *missing]
         unit, intent = self._parts(outcome)
         files = self._boot.plan_install(ctx, unit, intent)
         if not self._config.probe_snat.required:
@@ -231,7 +230,7 @@ class ConfigureProbeSNAT(NodeTask):
                 DEPARTURE.name,
             )
             return
-        done = "loaded" if before is None else f"replaced, because it had drifted ({drift_of(before)})"
+        done = "loaded" if before is None else f"replaced, because it had drifted ({before})"
         self._tell(logging.INFO, "%s %s: on %s, %s becomes %s", TABLE, done, rules.dev, rules.source, rules.address)
 
     def _delete_table(self, ctx: Context) -> None:
@@ -270,12 +269,6 @@ class ConfigureProbeSNAT(NodeTask):
             return [Change("~" if wanted else "-", TABLE, f"{doubt}: only root can read it")]
         return [] if before == wanted else [change_to(before, wanted)]
 
-    def _has_table(self, ctx: Context) -> bool:
-        try:
-            return standing_rules(ctx, self._host) is not None
-        except (PermissionDeniedError, ToolNotFoundError):
-            return is_installed(self._host.files)
-
     def _plan_removal(self, ctx: Context) -> list[Change]:
         """Return the changes in the order of `undo`."""
         changes = self._boot.plan_install(ctx, DEPARTURE, self._intent_with(DEPARTURE))
@@ -312,7 +305,7 @@ class ConfigureProbeSNAT(NodeTask):
         ]
         standing = standing_rules(ctx, self._host)
         if standing != outcome:
-            reason = "is missing" if standing is None else f"has drifted: {drift_of(standing)}"
+            reason = "is missing" if standing is None else f"has drifted: {standing}"
             found.insert(0, NodeFinding("probe-snat", TABLE, f"{reason}; {APPLY}"))
         if taken := taken_before(outcome, self._host):
             found.append(NodeFinding("probe-snat", outcome.dev, taken, "warning"))

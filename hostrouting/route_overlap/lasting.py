@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hostrouting.route_overlap.parts import Part
 
 _ROUTES: Final = "/proc/net/ipv6_route"
+_ACCEPTS: Final = "/proc/sys/net/ipv6/conf/{}/accept_ra"
 #: How to end a default route of advertisements, if the kernel follows these, and if a program does.
 _OF_KERNEL: Final = """\
 The kernel follows the router advertisements on {dev}. To end that, and what it brought:
@@ -97,13 +98,26 @@ def _warnings(node: Node, sent: Mapping[tuple[str, int], int], allowed: AllowedD
 def learned_by_kernel(files: FileStore, routes: Iterable[ObservedRoute]) -> list[ObservedRoute]:
     """Return those of the routes that the kernel learned; none if it does not say."""
     candidates = [route for route in routes if route.protocol in {KERNEL_PROTOCOL, RA_PROTOCOL} and route.dev]
-    marked = set()
-    with suppress(HostFileError):
-        for line in (files.read(_ROUTES) or b"").splitlines() if candidates else ():
+    marked = {key for key, _ in _marked(files)} if candidates else ()
+    return [route for route in candidates if _line_of(route) in marked]
+
+
+def _marked(files: FileStore) -> Iterator[tuple[tuple[object, ...], bytes]]:
+    """Yield the kernel's own routes, each as `_line_of` has it, and the line; none if it does not say."""
+    with suppress(HostFileError, ValueError):
+        for line in (files.read(_ROUTES) or b"").splitlines():
             words = line.split()
             if len(words) == _FIELDS and int(words[8], 16) & _BY_KERNEL:
-                marked.add((*(int(words[at], 16) for at in (0, 1, 4, 5)), words[9]))
-    return [route for route in candidates if _line_of(route) in marked]
+                yield (*(int(words[at], 16) for at in (0, 1, 4, 5)), words[9]), line
+
+
+def evidence(files: FileStore) -> Iterator[tuple[str, bytes]]:
+    """Yield the lines that these functions need of a node, for its record, each after the path of its file."""
+    for key, line in _marked(files):
+        yield _ROUTES, line
+        path = _ACCEPTS.format(str(key[-1], errors="surrogateescape"))  # type: ignore[call-overload]
+        with suppress(HostFileError):
+            yield path, files.read(path) or b""
 
 
 def _line_of(route: ObservedRoute) -> tuple[object, ...]:
@@ -121,7 +135,7 @@ def vanishing(files: FileStore, learned: Iterable[ObservedRoute]) -> Iterator[No
             continue
         setting = b""
         with suppress(HostFileError):
-            setting = files.read(f"/proc/sys/net/ipv6/conf/{route.dev}/accept_ra") or b""
+            setting = files.read(_ACCEPTS.format(route.dev)) or b""
         if setting.strip() not in {b"2", b""}:
             switch = f"net.ipv6.conf.{_in_sysctl(route.dev)}.accept_ra=2"
             loss = "no advertisement renews it" if route.prefix_length else "the kernel deletes it"

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from hostrouting.exceptions import HostFileError, StaleCNIError
-from hostrouting.net.addresses import canonical
+from hostrouting.net.addresses import Address
 from hostrouting.net.mappings import typed_or_null
 
 if TYPE_CHECKING:
@@ -224,9 +224,10 @@ def _endpoint(mapping: dict[str, Any], path: str, device: str, *keys: str) -> En
     addresses = [
         _address(text)
         for key in keys
+        for at in [f"an entry of {path}.{key}"]
         for network in _member(mapping, key, list, path)
         # An address that was never set is empty text.
-        if (text := _address_text(network, f"an entry of {path}.{key}"))
+        if (text := _member(typed_or_null(network, dict, at), "IP", str, at))
     ]
     return Endpoint(
         tuple(addresses),
@@ -235,17 +236,8 @@ def _endpoint(mapping: dict[str, Any], path: str, device: str, *keys: str) -> En
     )
 
 
-def _address_text(network: object, path: str) -> str:
-    if isinstance(network, str):
-        # Go does not write a net.IPNet like this, but it is clear, and believing it only protects a pod.
-        return network.partition("/")[0]
-    return _member(typed_or_null(network, dict, path), "IP", str, path)
-
-
 def _address(text: str) -> str:
-    address = canonical(text)
-    if address is None:
-        raise ValueError(f"{text!r} is not an IP address")
+    address = str(Address.parse(text))
     # An IPv4-mapped IPv6 address is the IPv4 address.
     return address.removeprefix("::ffff:") if "." in address else address
 

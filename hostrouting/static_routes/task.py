@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from hostrouting.boot import RUNTIME_DIRECTORY, WAIT_SECONDS, Departure, PairTask, install_around
-from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
+from hostrouting.boot import RUNTIME_DIRECTORY, WAIT_SECONDS, Departure, PairTask
+from hostrouting.exceptions import (
+    BackendError,
+    HostRoutingError,
+    LinkNotFoundError,
+    PermissionDeniedError,
+    RouteRejectedError,
+)
 from hostrouting.findings import is_refused
 from hostrouting.net.addresses import GIVERS
 from hostrouting.net.routes import place
@@ -30,8 +36,10 @@ if TYPE_CHECKING:
 class ConfigureStaticRoutes(PairTask):
     """Configure the static routes of a config, now and at every boot; without any, remove those of earlier runs.
 
-    It holds the run lock while it works. Routes change all together or not at all; for the order of routes and boot
-    files see `hostrouting.boot.install_around`.
+    It holds the run lock while it works. Routes change all together or not at all. On a node without hostrouting the
+    boot files come first: if the routes fail, the machine must not start at the next boot either. Over an installed
+    config the routes come first, and a config that the kernel refuses is not installed. Any other failure may be gone
+    at the next boot, and is raised after the installation.
     """
 
     name = "configure-static-routes"
@@ -47,7 +55,18 @@ class ConfigureStaticRoutes(PairTask):
         with self._host.lock.hold(ctx) as held:
             # An unsuitable gate is refused before anything is changed.
             boot.refuse_gates(held, unit, intent)
-            install_around(boot, lambda: boot.install(held, unit, intent), lambda: self.act(held))
+            if not boot.is_installed:
+                boot.install(held, unit, intent)
+                self.act(held)
+                return
+            try:
+                self.act(held)
+            except HostRoutingError as error:
+                # A refusal of the config as such would come again at the next boot.
+                if not isinstance(error, RouteRejectedError | PermissionDeniedError) or error.may_heal:
+                    boot.install(held, unit, intent)
+                raise
+            boot.install(held, unit, intent)
 
     # --- the live half, for Configure, which installs the boot files of all its tasks at once
 

@@ -18,7 +18,6 @@ from hostrouting.net.routes import (
     MAIN_TABLE,
     SCOPE_HOST,
     SCOPE_LINK,
-    NextHop,
     resting,
     signature,
 )
@@ -31,14 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hostrouting.fib import Fib
-    from hostrouting.fib.tables import Bucket
     from hostrouting.net.addresses import Address
     from hostrouting.net.links import Device
-    from hostrouting.net.routes import Extra, ObservedRoute, Route
-
-#: The mark of a next hop whose gateway was an address of the node's own when the route came. The kernel takes such a
-#: route for another one than the same route by a neighbour, and sends no packet to the gateway.
-_OWN_GATEWAY: Final = (0xFFFF, b"")
+    from hostrouting.net.routes import NextHop, ObservedRoute, Route
 
 #: RTA_METRICS, and the most that the kernel keeps of its mtu, advmss and hop limit.
 _METRICS: Final = 8
@@ -80,20 +74,6 @@ def removed(fib: Fib, route: Route | ObservedRoute) -> Fib:
     return with_bucket(fib, key_of(route), tuple(other for other in bucket if other not in gone))
 
 
-def shown(bucket: Bucket, route: ObservedRoute) -> ObservedRoute:
-    """Return a route of a bucket as a dump shows it, without our mark."""
-    if route.family == IPV6:
-        return ipv6.shown(bucket, route)
-    if route.nexthops:
-        return route._replace(nexthops=tuple(hop._replace(extra=_unmarked(hop.extra)) for hop in route.nexthops))
-    return route._replace(extra=_unmarked(route.extra)) if route.extra else route
-
-
-def shown_path(path: ObservedRoute) -> ObservedRoute:
-    """Return the path of a packet, which goes to no gateway of the node's own."""
-    return path._replace(gateway=None, extra=()) if _OWN_GATEWAY in path.extra else path
-
-
 def check_rule(policy: Iterable[Rule], new: Rule) -> None:
     """Raise `Refused` if the kernel does not take a new rule: a duplicate, or a `goto` that leads backwards."""
     if new.goto is not None and new.goto <= new.priority:
@@ -113,20 +93,16 @@ def _fits(named: Rule, standing: Rule, fields: Iterable[str]) -> bool:
     return all(getattr(named, name) == getattr(standing, name) for name in given)
 
 
-def _unmarked(extra: Extra) -> Extra:
-    return tuple(one for one in extra if one != _OWN_GATEWAY)
-
-
 def _checked(fib: Fib, route: Route | ObservedRoute) -> ObservedRoute:
-    """Return the route as a dump will show it, with marked next hops."""
+    """Return the route as a dump will show it."""
     new = resting(route)
     new = new._replace(extra=tuple(map(_limited, new.extra)))
     if route.kind not in DEVICELESS_KINDS:
         if route.scope == SCOPE_HOST:
             _check_host_scope(fib, route)
         else:
-            hops = tuple(_checked_hop(fib, new, hop) for hop in new.hops)
-            new = new._replace(nexthops=hops) if new.nexthops else new._replace(extra=hops[0].extra)
+            for hop in new.hops:
+                _check_hop(fib, new, hop)
     _check_source(fib, route)
     return new if new.dev is None else with_state(new, fib.devices[new.dev])
 
@@ -159,18 +135,18 @@ def _check_host_scope(fib: Fib, route: Route | ObservedRoute) -> None:
     _known(fib, route.dev)
 
 
-def _checked_hop(fib: Fib, route: ObservedRoute, hop: NextHop) -> NextHop:
+def _check_hop(fib: Fib, route: ObservedRoute, hop: NextHop) -> None:
     device = _known(fib, hop.dev)
     if hop.gateway is None:
         if not device.up:
             raise Refused(errno.ENETDOWN, "Device for nexthop is not up")
-        return hop
+        return
     if hop.gateway.family == IPV6:
         ipv6.check_hop(fib, hop, route.table)
-        return hop
+        return
     if hop.onlink:
         _check_onlink(fib, route, hop.gateway, device)
-        return hop
+        return
     found = _gateway_found(fib, Packet(hop.gateway.number, oif=hop.dev), route)
     if found.route is None:
         raise Refused(found.errno, "Nexthop has invalid gateway")
@@ -178,7 +154,9 @@ def _checked_hop(fib: Fib, route: ObservedRoute, hop: NextHop) -> NextHop:
         raise Refused(errno.EINVAL, "Nexthop has invalid gateway")
     if not device.up:
         raise Refused(errno.ENETDOWN)
-    return hop if found.route.scope == SCOPE_LINK else hop._replace(extra=(*hop.extra, _OWN_GATEWAY))
+    if found.route.scope != SCOPE_LINK:
+        # The kernel takes it for another route than the same one by a neighbour, and sends no packet to the gateway.
+        raise ValueError(f"the model does not know gateways that are the node's own addresses, such as {hop.gateway}")
 
 
 def _check_onlink(fib: Fib, route: ObservedRoute, gateway: Address, device: Device) -> None:

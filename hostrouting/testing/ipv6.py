@@ -10,7 +10,7 @@ import errno
 from typing import TYPE_CHECKING, Any, Final
 
 from hostrouting.fib.tables import inserted, key_of
-from hostrouting.net.addresses import IPV6, mask_of
+from hostrouting.net.addresses import IPV4, IPV6, mask_of
 from hostrouting.net.changes import may_merge
 from hostrouting.net.routes import (
     FLAG_ONLINK,
@@ -42,13 +42,13 @@ def parted(route: Route | ObservedRoute) -> list[ObservedRoute]:
 
 
 def shown(bucket: Bucket, route: ObservedRoute) -> ObservedRoute:
-    """Return the route that one of the bucket is a part of."""
+    """Return the route that one of the bucket is a part of; one of IPv4 is whole."""
+    if route.family == IPV4 or not route.nexthops:
+        return route
     first, *others = parts = together(bucket, route)
     if others:
         hops = sorted((hop._replace(extra=()) for part in parts for hop in part.hops), key=str)
         return first._replace(nexthops=tuple(hops), flags=0)
-    if not route.nexthops:
-        return route
     gateway, dev, _, onlink, _, encapsulation, _ = route.nexthops[0]
     flags = FLAG_ONLINK if onlink else 0
     return route._replace(gateway=gateway, dev=dev, nexthops=(), encapsulation=encapsulation, flags=flags)

@@ -19,7 +19,7 @@ from hostrouting.net.events import AddressEvent, DeviceEvent, NeighbourEvent, Ro
 from hostrouting.net.links import Device, DeviceAddress, Neighbour
 from hostrouting.net.routes import SCOPE_HOST, place
 from hostrouting.testing import consequences, ipv6
-from hostrouting.testing.admission import admitted, check_rule, is_named_by, removed, shown, shown_path
+from hostrouting.testing.admission import admitted, check_rule, is_named_by, removed
 from hostrouting.testing.faults import OneByOne, Operations, Refused
 from hostrouting.testing.memory_events import MemoryEvents, new_indexes
 from hostrouting.testing.node import Node
@@ -50,9 +50,9 @@ class MemoryBackend(Node):
     It refuses each change that the kernel refuses, with the kernel's errno and words. `fail_at` lets a change fail, and
     `steps.plan` lets another program act within a batch. `fib` is the node as it is now. `events` announces the changes
     of the handles, but not the routes that come and go with a device or an address, of which the kernel announces some.
-    A feature that it does not model (nexthop objects, for example) raises ValueError. It forwards no IPv6 packets, so
-    it has no anycast addresses; and it shows each IPv6 route, though a dump of the kernel's may leave one out that
-    stands between two next hops of another.
+    A feature that it does not model (nexthop objects, or gateways that are the node's own) raises ValueError. It
+    forwards no IPv6 packets, so it has no anycast addresses; and it shows each IPv6 route, though a dump of the
+    kernel's may leave one out that stands between two next hops of another.
     """
 
     families: tuple[int, ...] = (IPV4, IPV6)
@@ -99,8 +99,9 @@ class MemoryBackend(Node):
     ) -> list[Lookup]:
         """See `RouteBackend.lookup`."""
         answers = self.fib.lookup(destinations, sources=sources, resolve=resolve, family=family)
-        cleaned = shown_path if resolve else self.shown
-        return [answer._replace(route=answer.route and cleaned(answer.route)) for answer in answers]
+        if resolve:
+            return answers
+        return [answer._replace(route=answer.route and self.shown(answer.route)) for answer in answers]
 
     def apply(
         self,
@@ -241,7 +242,7 @@ class MemoryBackend(Node):
 
     def shown(self, route: ObservedRoute) -> ObservedRoute:
         """Return a route of the model as a dump shows it."""
-        return shown(self.fib.tables.bucket(key_of(route)), route)
+        return ipv6.shown(self.fib.tables.bucket(key_of(route)), route)
 
     def _set_policy(self, policy: Iterable[Rule], family: int) -> None:
         self.fib = attrs.evolve(self.fib, policy=Policy(policy), merged=self.fib.merged and family == IPV6)
@@ -282,4 +283,4 @@ def _events_of(verb: str, before: Bucket, after: Bucket) -> Iterator[RouteEvent]
     for route in new:
         if route not in old:
             told = cast("Literal['add', 'prepend', 'append', 'replace', 'remove']", verb)
-            yield RouteEvent(told if place(route) in places else "add", shown((route,), route))
+            yield RouteEvent(told if place(route) in places else "add", ipv6.shown((route,), route))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import attrs
 
 from hostrouting.exceptions import UnitError
-from hostrouting.host.systemd.systemctl import journal_advice, unit_error
+from hostrouting.host.systemd.systemctl import NOBODYS_INSTANCE, journal_advice, unit_error
 from hostrouting.host.systemd.unit_files import UNIT_FOLDERS, UnitFiles
 from hostrouting.host.units import UnitState, instance_of, settings, template_of, words
 from hostrouting.testing.faults import Faulty
@@ -17,8 +17,6 @@ from phases import CommandFailedError
 if TYPE_CHECKING:
     from hostrouting.testing.memory_files import MemoryTree
     from phases import Context
-
-_NOBODYS_INSTANCE: Final = "hostrouting-asks"
 
 
 @attrs.define
@@ -83,28 +81,20 @@ class MemoryServices(Faulty):
         self._begin(ctx, "state", unit)
         return self._state(unit)
 
-    def running(self, ctx: Context, unit: str) -> list[UnitState]:
-        """See `ServiceManager.running`."""
-        self._begin(ctx, "running", unit)
-        return [state for state in self._loaded(unit) if state.is_running]
-
     def loaded(self, ctx: Context, unit: str) -> list[UnitState]:
         """See `ServiceManager.loaded`."""
         self._begin(ctx, "loaded", unit)
-        return self._loaded(unit)
-
-    def _loaded(self, unit: str) -> list[UnitState]:
         return sorted(self._state(name) for name in self._memory if unit in {name, template_of(name)})
 
     def ordered_before(self, ctx: Context, unit: str) -> frozenset[str]:
         """See `ServiceManager.ordered_before`."""
         self._begin(ctx, "ordered_before", unit)
-        return self._unit_files.ordered_before(instance_of(unit, _NOBODYS_INSTANCE))
+        return self._unit_files.ordered_before(instance_of(unit, NOBODYS_INSTANCE))
 
     def settings(self, ctx: Context, unit: str, *names: str) -> dict[str, str]:
         """See `ServiceManager.settings`."""
         self._begin(ctx, "settings", unit)
-        return settings(self._unit(instance_of(unit, _NOBODYS_INSTANCE)).texts.values(), *names)
+        return settings(self._unit(instance_of(unit, NOBODYS_INSTANCE)).texts.values(), *names)
 
     def _start(self, name: str) -> None:
         unit = self._unit(name)
@@ -155,7 +145,7 @@ class MemoryServices(Faulty):
         return texts, frozenset([*words(texts.values(), "Requires"), *links]) if texts else frozenset()
 
     def _state(self, name: str) -> UnitState:
-        asked = instance_of(name, _NOBODYS_INSTANCE)
+        asked = instance_of(name, NOBODYS_INSTANCE)
         unit = self._unit(asked)
         now = self._unit_files.texts(asked)
         masked = self._unit_files.is_masked(asked)

@@ -50,7 +50,7 @@ class ForeignRoutes(NamedTuple):
 
 def drop_in() -> BootFile:
     """Return the drop-in that makes networkd leave foreign routes in place, the same on every machine."""
-    return BootFile(path=DROP_IN_PATH, content=read_asset(__file__, DROP_IN_NAME), mode=0o644)
+    return BootFile(DROP_IN_PATH, read_asset(__file__, DROP_IN_NAME))
 
 
 def networkd_texts(files: FileStore, *coming: BootFile) -> dict[str, str]:

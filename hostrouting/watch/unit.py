@@ -109,7 +109,7 @@ def boot_unit(config: HostRoutingConfig, command: str) -> BootUnit:
     text = read_asset(__file__, name).decode()
     for place, value in _values(config, command).items():
         text = text.replace(place, value)
-    file = BootFile(path=f"{UNIT_DIRECTORY}/{name}", content=text.encode(), mode=0o644)
+    file = BootFile(f"{UNIT_DIRECTORY}/{name}", text.encode())
     return BootUnit(name=name, files=(file, drop_in()) if config.watch.keep_foreign_routes else (file,))
 
 

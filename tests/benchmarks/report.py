@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, Final, NamedTuple
 
-from benchmarks import fabric, one_file, pair, storm, sweep, watch
+from benchmarks import fabric, families, fleet, one_file, pair, storm, sweep, watch
 from benchmarks.cases import Result
 from benchmarks.footprint import BARE, Imports, Memory
 from benchmarks.measure import Contest
@@ -70,8 +70,10 @@ def as_text(findings: Findings) -> Iterator[str]:
         one_file.CHECK,
         fabric.BOOT,
         fabric.CHECK,
+        families.BOOT,
         *watch.NAMES,
         *storm.NAMES,
+        *fleet.NAMES,
     }
     kinds = {result.whole for name, result in findings.results.items() if name not in with_own_legend}
     if False in kinds:
@@ -81,9 +83,11 @@ def as_text(findings: Findings) -> Iterator[str]:
     rooms = {
         one_file.START: one_file,
         fabric.BOOT: fabric,
+        families.BOOT: families,
         sweep.SWEEP: sweep,
         watch.DELETION: watch,
         storm.ELSEWHERE: storm,
+        fleet.ROUTES: fleet,
     }
     yield from (room.LEGEND for name, room in rooms.items() if name in findings.results)
     for result in findings.results.values():

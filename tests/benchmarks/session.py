@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from benchmarks import cases, fabric, footprint, one_file, pair, report, storm, sweep, watch, world
+from benchmarks import cases, fabric, families, fleet, footprint, one_file, pair, report, storm, sweep, watch, world
 from benchmarks.measure import BenchmarkError
 from benchmarks.targets import targets
 
@@ -23,9 +23,11 @@ _CASES: Final[Mapping[str, Callable[[cases.Setting], list[cases.Result]]]] = {
     "pair": pair.pair,
     "one-file": one_file.one_file,
     "fabric": fabric.fabric,
+    "families": families.families,
     "sweep": sweep.sweep,
     "watch": watch.watch,
     "storm": storm.storm,
+    "fleet": fleet.fleet,
 }
 _NAMES: Final = (*_CASES, "memory", "imports")
 _SOURCE: Final = Path(__file__).with_name("yardstick.c")

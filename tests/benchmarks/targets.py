@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from benchmarks import fabric, one_file, pair, storm, sweep, watch
+from benchmarks import fabric, families, fleet, one_file, pair, storm, sweep, watch
 from benchmarks.cases import IP, OURS, VERIFIED, C, Result
 from benchmarks.footprint import Imports, Memory
 from benchmarks.measure import Contest
@@ -58,7 +58,16 @@ def targets(results: Mapping[str, Result], memory: Memory | None, imports: Impor
     for module, limit in ("hostrouting", 60), ("phases", 20):
         extra = imports.over_bare(f"import {module}") if imports is not None else None
         found.append(Target(f"import {module}, over bare Python", extra, limit, unit=" ms"))
-    return found + _pair(results) + _one_file(results) + _fabric(results) + _watch(results) + _storm(results)
+    return (
+        found
+        + _pair(results)
+        + _one_file(results)
+        + _fabric(results)
+        + _families(results)
+        + _watch(results)
+        + _storm(results)
+        + _fleet(results)
+    )
 
 
 def _pair(results: Mapping[str, Result]) -> list[Target]:
@@ -104,6 +113,17 @@ def _fabric(results: Mapping[str, Result]) -> list[Target]:
     ]
 
 
+def _families(results: Mapping[str, Result]) -> list[Target]:
+    def ratio(name: str) -> float | None:
+        found = results.get(families.BOOT)
+        return found.contests[0].ratio(name, families.IPV4) if found else None
+
+    return [
+        Target("boot check of 8 routes and 4 CIDRs of IPv6, to IPv4", ratio(families.IPV6), 1.3),
+        Target("boot check of 8 routes and 4 CIDRs of both families, to IPv4", ratio(families.MIXED), 1.7),
+    ]
+
+
 def _watch(results: Mapping[str, Result]) -> list[Target]:
     def one(case: str, figure: Callable[[Contest], float]) -> float | None:
         return figure(results[case].contests[0]) if case in results else None
@@ -125,6 +145,14 @@ def _watch(results: Mapping[str, Result]) -> list[Target]:
         Target("watch beside a deletion every 10 ms", one(watch.LOOP, watch.share), 5, unit=" %"),
         Target("watch idle", one(watch.IDLE, watch.share), 0.05, unit=" %"),
     ]
+
+
+def _fleet(results: Mapping[str, Result]) -> list[Target]:
+    found = []
+    for name, limit in fleet.LIMITS.items():
+        spent = results[name].contests[-1].microseconds_per_item(OURS) if name in results else None
+        found.append(Target(f"a recorded node ({name}), of processor time", spent, limit, unit=" us"))
+    return found
 
 
 def _storm(results: Mapping[str, Result]) -> list[Target]:

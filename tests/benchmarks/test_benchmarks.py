@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import pair, storm, watch
+from benchmarks import fleet, pair, storm, watch
 from benchmarks.cases import Setting
 from benchmarks.measure import BenchmarkError
 from benchmarks.session import main
@@ -32,12 +32,15 @@ PAIR = {
     "prove_egress": {"30": {"total", "dump", "lookups", "freeing", "analysis"}},
     "boot check, announced fabric": {"8": {"announced", "without"}},
     "hostrouting check, announced fabric": {"8": {"announced", "without"}},
+    "boot check, by family": {"8": {"ipv4", "ipv6", "mixed"}},
     watch.DELETION: {"1000": {"ours"}},
     watch.CHANGES: {"1000": set(watch.KINDS)},
     watch.AT_ONCE: {"1000": {"ours"}},
     watch.IDLE: {"1000": {"ours"}},
     watch.LOOP: {"1000": {"ours"}},
     **{name: {"30": {"ours"}} for name in storm.NAMES},
+    **{name: {"30": {"ours"}} for name in fleet.LIMITS},
+    fleet.ROUTES: {"64": {"ours"}, "1000": {"ours"}},
     "hostrouting apply": {"30": {"ours", "ip"}} if shutil.which("systemctl") else {},
 }
 
@@ -91,7 +94,7 @@ def test_every_case_has_every_contender_at_every_size(findings: dict[str, Any]) 
             samples = [contender["wall_seconds"] for contender in one["contenders"].values()]
             assert all(len(each) == 1 for each in samples) or name in watch.NAMES
             assert all(min(each) > 0 for each in samples)
-            assert one["ratios"] or name.startswith(("prove_egress", "watch", "storm"))
+            assert one["ratios"] or name.startswith(("prove_egress", "watch", "storm", "fleet"))
 
 
 @needs_kernel

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, install_upstream, stand_in
+from support.boots import pids_of_machines
 
 from hostrouting.boot import Boot
 from hostrouting.testing import FakeHost, MemoryFiles, MemoryServices
@@ -81,7 +82,7 @@ def test_killed_before_any_step(part: str, prepare: Story, story: Story) -> None
     while True:
         number += 1
         host = machine(prepare, ctx)
-        pids = [state.main_pid for state in host.services.running(ctx, NSPAWN)]
+        pids = pids_of_machines(host)
         broken: MemoryFiles | MemoryServices = host.files if part == "files" else host.services
         broken.fail_at(number, KilledError())
         try:
@@ -94,7 +95,7 @@ def test_killed_before_any_step(part: str, prepare: Story, story: Story) -> None
         story(host, ctx)
         assert host.files.tree.snapshot() == wanted.files.tree.snapshot()
         assert_systemd_knows(host, wanted, ctx)
-        assert [state.main_pid for state in host.services.running(ctx, NSPAWN)] == pids
+        assert pids_of_machines(host) == pids
         host.services.operations.calls.clear()
         story(host, ctx)
         assert ("daemon_reload",) not in host.services.operations.calls

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, install_upstream, stand_in
+from support.boots import pids_of_machines
 from support.disk_views import seen
 
 from hostrouting.boot import Boot
@@ -68,7 +69,7 @@ def configure(host: FakeHost, wanted: Configuration) -> bool:
 def test_hopping(upstream: bool, hops: list[Configuration]) -> None:
     """Every hop ends as a first install would, plans its changes exactly, and disturbs no running unit."""
     host = machine(upstream=upstream)
-    pids = [state.main_pid for state in host.services.running(Context(), NSPAWN)]
+    pids = pids_of_machines(host)
     for wanted in hops:
         configure(host, wanted)
         fresh = machine()
@@ -78,6 +79,6 @@ def test_hopping(upstream: bool, hops: list[Configuration]) -> None:
         for unit in ("systemd-nspawn@kube1.service", "kubelet.service", "hostrouting-ready.service"):
             now, then = host.services.state(Context(), unit), fresh.services.state(Context(), unit)
             assert (now.drop_ins, now.requires) == (then.drop_ins, then.requires)
-    assert [state.main_pid for state in host.services.running(Context(), NSPAWN)] == pids
+    assert pids_of_machines(host) == pids
     configure(host, Configuration({}, [NSPAWN]))
     assert host.files.tree.snapshot() == machine().files.tree.snapshot()

@@ -27,7 +27,7 @@ from hostrouting.testing.strategies import configs
 from phases import Context, Task, plan, run
 from phases.testing import ManualClock
 
-COMMANDS = "plan|apply|check|explain|render|reset|sweep|watch|schema|status"
+COMMANDS = "plan|apply|check|record|explain|render|reset|sweep|watch|schema|status"
 #: A command line ends with its line, or before a mark that a shell would not give to the command either.
 LINE = re.compile(rf"\bhostrouting (?:{COMMANDS})\b(?: (?:'[^'\n]*'|[^\s'\",;`)]+))*")
 PATHS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)

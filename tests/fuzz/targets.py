@@ -18,6 +18,7 @@ from fuzz.loopback import LoopbackService
 from hostrouting import HostRoutingConfig
 from hostrouting.boot.gates import broken_glass, gate_faults
 from hostrouting.exceptions import BackendError, InvalidConfigError, UnitError
+from hostrouting.fleet.stream import verdict_on
 from hostrouting.host import units
 from hostrouting.host.imds import InstanceMetadataClient
 from hostrouting.host.netlink import probes
@@ -106,7 +107,7 @@ class _SaidSystemctl(Systemctl):
 
 def _systemctl_show(text: str) -> None:
     services = _SaidSystemctl(text=text)
-    for ask in (services.state, services.running):
+    for ask in (services.state, services.loaded):
         try:
             ask(Context(), "kubelet.service")
         except UnitError:
@@ -201,7 +202,7 @@ TARGETS: Final = (
     *(_target(f"netlink-{name}", *readers, raises=[BackendError]) for name, readers in netlink_readers.READERS.items()),
     _target("config", _config, raises=[InvalidConfigError]),
     _target("addresses", *(_text(read) for read in (parse_ipv4, parse_cidr, check_device_name)), raises=[ValueError]),
-    _target("networks", *map(_text, (addresses.parse_address, addresses.canonical, _as_shown))),
+    _target("networks", *map(_text, (addresses.parse_address, _as_shown))),
     _target("asked-addresses", _text(probes.pack_address), raises=[BackendError]),
     _target("frames", _frame),
     _target("nft-json", _text(partial(nft._objects, what="list the table")), raises=[BackendError]),
@@ -220,6 +221,7 @@ TARGETS: Final = (
     _target("fabric-configuration", _file(fabric.CONFIGURATION, _fabric)),
     _target("fabric-pool", _file(fabric.POOL, _fabric)),
     _target("sweep-backups", _file(f"{_BACKUPS}/sweep-20251103T170405Z-1.json", _backups)),
+    _target("fleet-records", lambda line: verdict_on(("", line))),
     _target("metadata-http", _metadata, raises=[BackendError]),
     _target("metadata-json", _describes_ipv6, raises=[BackendError]),
     _target("probe-rules", _text(parse)),

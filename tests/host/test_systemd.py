@@ -79,7 +79,7 @@ class TestOfflineUnits(ServiceManagerContract):
         services.start(ctx, "ct-offline.service")
         services.stop(ctx, "ct-offline.service")
         assert not (image / "started").exists()
-        assert services.running(ctx, "ct-offline.service") == []
+        assert services.loaded(ctx, "ct-offline.service") == []
 
     def test_units_of_the_distribution_are_found(self, files: FileStore, image: Path, ctx: Context) -> None:
         """A gate may lie in any folder that systemd reads, over a link or not."""

@@ -209,7 +209,10 @@ def test_the_namespace_is_named_too() -> None:
     [
         pytest.param(message(ERROR, 0, b"\0"), id="cut"),
         pytest.param(message(24, 0, bytes(12)), id="no acknowledgement"),
-        pytest.param(message(ERROR, 0x200, struct.pack("=i", -22) + bytes(16), sequence=1 << 24), id="cut sentence"),
+        pytest.param(
+            message(ERROR, 0x300, struct.pack("=i", -22) + bytes(16) + b"\x20\0\1\0", sequence=1 << 24),
+            id="cut sentence",
+        ),
         pytest.param(message(ERROR, 0, struct.pack("=i", -(2**31)) + bytes(16), sequence=1 << 24), id="no errno"),
         pytest.param(message(ERROR, 0, struct.pack("=i", -22) + bytes(16), sequence=0x63000000), id="of no change"),
     ],

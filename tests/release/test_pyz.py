@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import version
 from pathlib import Path, PurePath
 
 import pytest
@@ -102,6 +103,16 @@ unit._PASSING.clear(); cli.main(["render", {str(config)!r}, "--out", {str(tmp_pa
     subprocess.run(["bash", "-n", script], check=True)
     unit = (tmp_path / "files/etc/systemd/system/hostrouting-watch.service").read_text()
     assert f"\nExecStart={pyz} watch " in unit
+
+
+def test_its_metadata_are_those_of_its_packages(pyz: Path) -> None:
+    """A program that has the file on its path reads the versions of what it imports, also beside installed packages."""
+    asked = "import sys; sys.path[:0] = sys.argv[1:]; import attr; from importlib import metadata as of; "
+    asked += "print(*(of.version(name) for name in ('hostrouting', 'attrs')), attr.__version__, attr.__file__)"
+    versions = [__version__, *[version("attrs")] * 2, f"{pyz}/attr/__init__.py"]
+    for isolated in ("-IS", "-I"):
+        words = [sys.executable, isolated, "-c", asked, pyz]
+        assert subprocess.run(words, check=True, capture_output=True, text=True).stdout.split() == versions
 
 
 def test_the_library_says_which_backend_needs_pyroute2(pyz: Path) -> None:

@@ -41,8 +41,8 @@ RequiredBy=hostrouting-ready.service
     return BootUnit(
         name=f"{name}.service",
         files=(
-            BootFile(path=script, content=f"#!/bin/bash\n{program}".encode(), mode=0o755),
-            BootFile(path=f"{UNIT_DIRECTORY}/{name}.service", content=text.encode(), mode=0o644),
+            BootFile(script, f"#!/bin/bash\n{program}".encode()),
+            BootFile(f"{UNIT_DIRECTORY}/{name}.service", text.encode()),
         ),
     )
 

@@ -4,6 +4,7 @@ from support.boot_units import NSPAWN
 
 from hostrouting.boot import Boot
 from hostrouting.testing import FakeHost, MemoryServices
+from phases import Context
 
 UNITS = "/etc/systemd/system"
 READY = f"{UNITS}/hostrouting-ready.service"
@@ -18,3 +19,8 @@ def boot(host: FakeHost, *gates: str) -> Boot:
 
 def reloads(services: MemoryServices) -> int:
     return services.operations.calls.count(("daemon_reload",))
+
+
+def pids_of_machines(host: FakeHost) -> list[int]:
+    """Return the main processes of the machines that run."""
+    return [state.main_pid for state in host.services.loaded(Context(), NSPAWN) if state.is_running]

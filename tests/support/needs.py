@@ -39,6 +39,18 @@ PACKAGES: Final = {
     "systemd-path": "systemd",
     "tc": "iproute2",
 }
+#: What `make fleet-tools` gets, and no package installs.
+_FLEET_TOOLS: Final = frozenset(
+    {
+        "ansible-playbook",
+        "buildah",
+        "cloud-init",
+        "fleet-python",
+        "kubernetes-validate",
+        "prometheus-node-exporter",
+        "promtool",
+    }
+)
 
 
 def _root() -> str | None:
@@ -110,6 +122,6 @@ def require(*things: str) -> None:
 def _reason(thing: str) -> str | None:
     if thing in _THINGS:
         return "is left to `make test`" if os.environ.get("HYPOTHESIS_PROFILE") == "quick" else _THINGS[thing]()
-    package = PACKAGES[thing]
+    way = "make fleet-tools" if thing in _FLEET_TOOLS else f"Debian: apt-get install {PACKAGES[thing]}"
     here = Path(thing).exists() if thing.startswith("/") else shutil.which(thing) is not None
-    return None if here else f"needs `{thing}` (Debian: apt-get install {package})"
+    return None if here else f"needs `{thing}` ({way})"

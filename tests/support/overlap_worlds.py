@@ -47,7 +47,7 @@ class World(NamedTuple):
             with suppress(BackendError):
                 node.add_address(dev, address, peer=peer)
         for route in self.routes:
-            with suppress(BackendError):
+            with suppress(BackendError, ValueError):
                 node.insert_route(route, verb="append")
         for rule in self.rules:
             with suppress(BackendError):

@@ -5,7 +5,7 @@ from typing import Any, Final
 from hostrouting.host.netlink.device_codec import KNOWN_NEIGHBOUR
 from hostrouting.host.netlink.frames import HEADER_LENGTH, attributes, next_hops, number_of
 from hostrouting.host.netlink.route_codec import encapsulation_of, gateway_of
-from hostrouting.host.netlink.rule_codec import RULE_ACTIONS, unknown_selectors
+from hostrouting.host.netlink.rule_codec import KNOWN, RULE_ACTIONS
 from hostrouting.net.addresses import IPV4, Address, parse_ipv4
 from hostrouting.net.links import Device, DeviceAddress
 from hostrouting.net.routes import FLAG_DEAD, FLAG_ONLINK, KINDS, Extra, NextHop, ObservedRoute
@@ -175,7 +175,7 @@ def rule(message: Any) -> Rule:
         suppress_prefix_length=_unless_off(value("SUPPRESS_PREFIXLEN", None)),
         suppress_group=_unless_off(value("SUPPRESS_IFGROUP", None)),
         protocol=value("PROTOCOL", 0),
-        unknown=unknown_selectors(raw),
+        unknown=tuple(item for item in raw.items() if item[0] not in KNOWN),
     )
 
 

@@ -34,7 +34,7 @@ class World(NamedTuple):
             with suppress(BackendError):
                 node.add_address(dev, address, peer=peer)
         for route, append in zip(self.routes, self.repeated, strict=True):
-            with suppress(BackendError):
+            with suppress(BackendError, ValueError):
                 node.insert_route(route, verb="append" if append else "add")
         if self.down:
             node.set_up(self.down, up=False)

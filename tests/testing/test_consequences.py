@@ -127,3 +127,13 @@ class TestOnTheKernel:
             world.add_address("ib0", "172.16.1.6/16")
         assert memory.routes() == kernel.routes()
         assert [str(route) for route in kernel.routes() if "172.16.1.6" in str(route)] == []
+
+
+def test_a_gateway_of_the_nodes_own_is_not_known() -> None:
+    """The kernel takes a route by its own address, and sends no packet there; the fake says that it does not know."""
+    node = MemoryBackend()
+    node.add_link("eth0")
+    node.add_address("eth0", "10.224.0.4/16")
+    with pytest.raises(ValueError, match="does not know gateways that are the node's own"):
+        node.add_route("172.16.0.0/16", gateway="10.224.0.4", dev="eth0")
+    assert not [route for route in node.routes() if route.gateway]

@@ -3,8 +3,6 @@
 Short lives are in tests/fib/test_short_histories.py.
 """
 
-from functools import partial
-
 from hypothesis import settings
 from support.examples import FEW
 from support.kernel import needs_kernel
@@ -15,7 +13,6 @@ from hostrouting.fib import Packet
 from hostrouting.net.addresses import IPV6, parse_ipv4
 from hostrouting.net.routes import NextHop, Route
 from hostrouting.net.rules import Rule
-from hostrouting.testing import KernelNode, MemoryBackend
 
 pytestmark = needs_kernel
 
@@ -63,31 +60,5 @@ def test_a_packet_has_all_next_hops_of_its_route() -> None:
             == [decided(worlds.memory, packet)]
             == ["default nexthop dev e0 weight 2 nexthop dev e0 weight 3"]
         )
-    finally:
-        worlds.teardown()
-
-
-def test_a_gateway_that_turned_into_an_address_of_the_nodes() -> None:
-    """A route by it is another one than before, and no packet is sent to it: the state machine found this once."""
-    by_gateway = Route.parse("0.0.0.0/0", gateway="10.0.0.7", dev="e0")
-    routes = [
-        Route.parse("0.0.0.0/0", dev="e0"),
-        by_gateway,
-        by_gateway,
-        Route.parse("10.0.0.0/8", dev="e0", kind="local"),
-        by_gateway,
-        Route.parse("10.1.0.0/24", gateway="10.0.0.7", dev="e0"),
-    ]
-
-    def append(route: Route, world: MemoryBackend | KernelNode) -> None:
-        world.insert_route(route, verb="append")
-
-    worlds = TwoWorlds()
-    worlds.begin()
-    try:
-        for route in routes:
-            worlds.both(partial(append, route))
-        worlds.same_routes()
-        worlds.same_lookups()
     finally:
         worlds.teardown()

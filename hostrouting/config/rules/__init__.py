@@ -16,7 +16,6 @@ from hostrouting.config.rules.addresses import (
     list_of,
     one_of,
     seconds,
-    string,
     whole_number,
     write_duration,
 )
@@ -39,7 +38,6 @@ __all__ = [
     "one_of",
     "optional_device",
     "seconds",
-    "string",
     "whole_number",
     "write_duration",
 ]

@@ -265,7 +265,7 @@ def duration(lowest: int, highest: int) -> Callable[[object], float]:
             raise ValueError(f"{text!r} is not a duration such as '60s' or '1m30s'")
         nanoseconds = 0
         for whole, fraction, unit in re.findall(_DURATION_PART, text):
-            nanoseconds += int(whole + fraction) * _NANOSECONDS[unit] // int("1" + "0" * len(fraction))
+            nanoseconds += int(whole + fraction) * _NANOSECONDS[unit] // 10 ** len(fraction)
         if not lowest * _NANOSECONDS["s"] <= nanoseconds <= highest * _NANOSECONDS["s"]:
             raise ValueError(f"expected {wanted}, found {describe(text)}")
         return nanoseconds / 1e9
@@ -279,5 +279,4 @@ def write_duration(value: float) -> str:
     >>> write_duration(60.0), write_duration(1.5)
     ('60s', '1.5s')
     """
-    whole, fraction = divmod(round(value * 1e9), _NANOSECONDS["s"])
-    return f"{whole}.{fraction:09}".rstrip("0").rstrip(".") + "s"
+    return f"{value:.9f}".rstrip("0").rstrip(".") + "s"

@@ -52,7 +52,6 @@ message_start: Callable[..., tuple[Any, ...]] = struct.Struct("=IHH").unpack_fro
 _attribute = struct.Struct("=HH")
 _next_hop = struct.Struct("=HBBI")
 _NLMSGERR_ATTR_MSG: Final = 1
-_ACK_CAPPED: Final = 0x100
 _ACK_TLVS: Final = 0x200
 
 
@@ -166,14 +165,10 @@ def error_of(answer: bytes) -> tuple[int, str]:
     if kind != ERROR:
         raise ValueError(f"a message has the type {kind}, which answers no request")
     number: int = -struct.unpack_from("=i", answer, HEADER_LENGTH)[0]
-    offset = HEADER_LENGTH + 4 + HEADER_LENGTH
-    if not flags & _ACK_CAPPED:
-        # Without NETLINK_CAP_ACK the whole request stands before the sentence.
-        (request_length,) = word.unpack_from(answer, HEADER_LENGTH + 4)
-        offset += request_length - HEADER_LENGTH if number else 0
     reason = os.strerror(number) if number else ""
     if flags & _ACK_TLVS:
-        said = attributes(answer, offset).get(_NLMSGERR_ATTR_MSG)
+        # Of the request there is the header: each kernel with these sentences knows NETLINK_CAP_ACK, too.
+        said = attributes(answer, HEADER_LENGTH + 4 + HEADER_LENGTH).get(_NLMSGERR_ATTR_MSG)
         if said:
             reason = f"{said.rstrip(bytes(1)).decode(errors='replace').removeprefix('Error: ')} ({reason})"
     return number, reason

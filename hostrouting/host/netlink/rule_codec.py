@@ -13,9 +13,6 @@ from hostrouting.net.rules import Range, Rule
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hostrouting.host.netlink.frames import Attributes
-    from hostrouting.net.routes import Extra
-
 _fib_rule = struct.Struct("=8BI")
 #: By the family.
 RULES: Final = {
@@ -26,7 +23,8 @@ RULES: Final = {
 _FRA_DST, _FRA_SRC, _FRA_IIF, _FRA_GOTO, _FRA_PRIORITY, _FRA_MARK, _FRA_TUN_ID = 1, 2, 3, 4, 6, 10, 12
 _FRA_SUPPRESS_GROUP, _FRA_SUPPRESS_LENGTH, _FRA_TABLE, _FRA_MARK_MASK, _FRA_OIF = 13, 14, 15, 16, 17
 _FRA_L3MDEV, _FRA_UIDS, _FRA_PROTOCOL, _FRA_IP_PROTOCOL, _FRA_SPORTS, _FRA_DPORTS = 19, 20, 21, 22, 23, 24
-_KNOWN: Final = frozenset({*range(1, 5), 6, 10, *range(12, 25)})
+#: All others are attributes that we do not understand, and that may select.
+KNOWN: Final = frozenset({*range(1, 5), 6, 10, *range(12, 25)})
 _RULE_INVERTED: Final = 0x2
 #: Stands for a suppressor that is off.
 _NO_NUMBER: Final = 0xFFFFFFFF
@@ -67,13 +65,8 @@ def _parse_rule(payload: bytes) -> Rule:
         suppress_group=_unless_off(fields.get(_FRA_SUPPRESS_GROUP)),
         protocol=number(_FRA_PROTOCOL, 1),
         family=family,
-        unknown=unknown_selectors(fields),
+        unknown=tuple(item for item in fields.items() if item[0] not in KNOWN),
     )
-
-
-def unknown_selectors(fields: Attributes) -> Extra:
-    """Return the attributes of a rule that we do not understand, and that may select."""
-    return tuple(item for item in fields.items() if item[0] not in _KNOWN)
 
 
 def _range(layout: str, packed: bytes | None) -> Range | None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _PROPERTIES: Final = "Id,LoadState,ActiveState,SubState,Result,MainPID,NeedDaemonReload,DropInPaths,Requires"
 #: systemctl does not show a template. So it is asked about an unused instance, which systemd loads for the answer.
-_NOBODYS_INSTANCE: Final = "hostrouting-asks"
+NOBODYS_INSTANCE: Final = "hostrouting-asks"
 
 
 @attrs.frozen
@@ -57,13 +57,9 @@ class Systemctl:
 
     def state(self, ctx: Context, unit: str) -> UnitState:
         """See `ServiceManager.state`."""
-        asked = instance_of(unit, _NOBODYS_INSTANCE)
+        asked = instance_of(unit, NOBODYS_INSTANCE)
         with _readable(asked):
             return _unit_state(self._show(ctx, _PROPERTIES, [asked])[0])._replace(name=unit)
-
-    def running(self, ctx: Context, unit: str) -> list[UnitState]:
-        """See `ServiceManager.running`."""
-        return [state for state in self.loaded(ctx, unit) if state.is_running]
 
     def loaded(self, ctx: Context, unit: str) -> list[UnitState]:
         """See `ServiceManager.loaded`."""
@@ -81,13 +77,13 @@ class Systemctl:
                 shown = self._show(ctx, "Before", sorted(ring))
                 return {name for properties in shown for name in _names(properties.get("Before", ""))}
 
-        return reach(instance_of(unit, _NOBODYS_INSTANCE), waiting)
+        return reach(instance_of(unit, NOBODYS_INSTANCE), waiting)
 
     def settings(self, ctx: Context, unit: str, *names: str) -> dict[str, str]:
         """See `ServiceManager.settings`."""
         # systemd shows a duration under another name than unit files use.
         shown_as = {name: f"{name.removesuffix('Sec')}USec" if name.endswith("Sec") else name for name in names}
-        shown = self._show(ctx, ",".join(shown_as.values()), [instance_of(unit, _NOBODYS_INSTANCE)])
+        shown = self._show(ctx, ",".join(shown_as.values()), [instance_of(unit, NOBODYS_INSTANCE)])
         # Without any property, systemctl prints no block.
         found = shown[0] if shown else {}
         return {name: found.get(key, "") for name, key in shown_as.items()}
@@ -146,13 +142,10 @@ class OfflineUnits:
             return UnitState(unit)
         return UnitState(unit, load_state="masked" if self._unit_files.is_masked(unit) else "loaded")
 
-    def running(self, ctx: Context, unit: str) -> list[UnitState]:  # noqa: ARG002 - the port asks with a unit
-        """See `ServiceManager.running`."""
+    def loaded(self, ctx: Context, unit: str) -> list[UnitState]:  # noqa: ARG002 - the port asks with a unit
+        """See `ServiceManager.loaded`."""
         ctx.check()
         return []
-
-    #: See `ServiceManager.loaded`.
-    loaded = running
 
     def ordered_before(self, ctx: Context, unit: str) -> frozenset[str]:
         """See `ServiceManager.ordered_before`."""

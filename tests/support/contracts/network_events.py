@@ -37,7 +37,7 @@ class NetworkEventsContract(ListeningContract):
     def test_a_new_route_is_told_with_its_place(self, eth0: Node, listener: Listener, backend: RouteBackend) -> None:
         """Alone in its place, before the others, after them, or instead of the first: as the kernel did it."""
         for last, verb in enumerate(("add", "append", "prepend", "replace"), 1):
-            wanted = Route.parse("9.0.0.0/8", gateway=f"10.224.0.{last}", dev="eth0", protocol=3)
+            wanted = Route.parse("9.0.0.0/8", gateway=f"10.224.0.1{last}", dev="eth0", protocol=3)
             eth0.insert_route(wanted, verb=verb)
             [event] = listener.take()
             assert event == RouteEvent(verb, event[1])  # type: ignore[arg-type]
@@ -45,7 +45,7 @@ class NetworkEventsContract(ListeningContract):
             assert event.route.fulfils(wanted)
             assert event.route in backend.routes()
         standing = [str(route.gateway) for route in backend.routes() if route.destination == "9.0.0.0/8"]
-        assert standing == ["10.224.0.4", "10.224.0.1", "10.224.0.2"]
+        assert standing == ["10.224.0.14", "10.224.0.11", "10.224.0.12"]
 
     @pytest.mark.parametrize("verb", ["prepend", "append", "replace"])
     def test_a_route_alone_in_its_place_is_added(self, eth0: Node, listener: Listener, verb: str) -> None:

@@ -1,0 +1,56 @@
+"""The report of `check` for Prometheus, in the text format that the textfile collector of node_exporter reads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from hostrouting import __version__
+from hostrouting.output import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from hostrouting.check import NodeReport
+    from hostrouting.config import HostRoutingConfig
+
+
+def exposition(report: NodeReport, config: HostRoutingConfig, *, now: float) -> str:
+    """Return the metrics of a live node.
+
+    >>> from hostrouting.check import NodeReport
+    >>> from hostrouting.config import HostRoutingConfig, OverlapMode
+    >>> from hostrouting.route_overlap import OverlapReport
+    >>> report = NodeReport(overlap=OverlapReport(expected_devs=(), cidrs=()), mode=OverlapMode.WARN)
+    >>> told = exposition(report, HostRoutingConfig(gates=("kubelet.service",)), now=1.5)
+    >>> 'hostrouting_gate{unit="kubelet.service",state="open"} 1' in told.splitlines()
+    True
+    """
+    found = Counter(("", one.kind, one.severity) for one in report.findings)
+    found.update((one.cidr, each.kind, report.severity) for one in report.overlap.cidrs for each in one.findings)
+    wanted, lost = len(config.static_routes.routes), report.lost_routes(config)
+    routes = {("in_force",): wanted - lost, ("lost",): lost, ("not_of_this_config",): report.left_routes}
+    gates = {(unit, state): 1 for unit, (state, _) in report.gates(config).items()}
+    lines = [
+        *_family(
+            "findings", "Findings of hostrouting check; a cidr is of the proof", found, "cidr", "kind", "severity"
+        ),
+        *_family("routes", "Static routes by their state", routes, "state"),
+        *_family("gate", "1 for the state of each unit with a gate", gates, "unit", "state"),
+        *_family("checked_timestamp_seconds", "Time of this check", {(): now}),
+        *_family("build_info", "1 for the version of hostrouting", {(__version__,): 1}, "version"),
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _family(name: str, text: str, samples: Mapping[Any, float], *labels: str) -> Iterator[str]:
+    """Yield the lines of one metric; the labels of a sample are its key."""
+    yield f"# HELP hostrouting_{name} {text}"
+    yield f"# TYPE hostrouting_{name} gauge"
+    for values, number in samples.items():
+        pairs = ",".join(f'{label}="{_escaped(value)}"' for label, value in zip(labels, values, strict=True))
+        yield f"hostrouting_{name}{{{pairs}}} {number}"
+
+
+def _escaped(value: str) -> str:
+    return printable(value).replace("\\", r"\\").replace('"', r"\"")

@@ -1,0 +1,165 @@
+"""A node as one line of JSON: all that the proof reads of it, and the config in force."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import attrs
+
+from hostrouting import __version__
+from hostrouting.boot import installed_checksum, read_intent
+from hostrouting.config import HostRoutingConfig
+from hostrouting.exceptions import InvalidConfigError
+from hostrouting.fib import Fib
+from hostrouting.host import Host
+from hostrouting.host.offline import absent
+from hostrouting.net.addresses import IPV6, Prefix
+from hostrouting.net.mappings import Form, typed
+from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE
+from hostrouting.route_overlap.fabric import Fabric, FabricAddress
+from hostrouting.route_overlap.lasting import evidence
+from hostrouting.route_overlap.task import announced_fabric
+
+if TYPE_CHECKING:
+    from hostrouting.net.links import Device
+    from hostrouting.net.routes import ObservedRoute
+    from hostrouting.net.rules import Rule
+    from phases import Context
+
+#: Bytes of a line. A node with 64,000 routes has fewer.
+LONGEST: Final = 16 << 20
+#: Of the format; another one for another meaning of a field, or for one more.
+_VERSION: Final = 1
+_HOSTNAME: Final = "/proc/sys/kernel/hostname"
+#: Each device has these, and no static route and no expected CIDR is there.
+_OF_A_LINK: Final = (Prefix(IPV6, 0xFE80 << 112, 10), Prefix(IPV6, 0xFF << 120, 8))
+
+
+@attrs.frozen(kw_only=True)
+class Record:
+    """The routing of a node at one time, and the config in force.
+
+    >>> from hostrouting.testing import FakeHost
+    >>> from phases import Context
+    >>> record = take_record(Context(), FakeHost())
+    >>> Record.parse(record.to_line()) == record
+    True
+    """
+
+    hostname: str = ""
+    #: UTC.
+    time: str = ""
+    #: The version of hostrouting.
+    tool: str = ""
+    #: None if none is installed, or if `checksum` is that of a damaged one.
+    config: HostRoutingConfig | None = None
+    checksum: str = ""
+    devices: tuple[Device, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    #: Without IPv6 routes to link-local and multicast addresses.
+    routes: tuple[ObservedRoute, ...] = ()
+    #: See `Fib.merged`, which the kernel told.
+    merged: bool | None = None
+    #: What `fabric: auto` stands for.
+    fabric: Fabric = attrs.field(factory=Fabric)
+    #: What the proof reads of files.
+    lines: tuple[Line, ...] = ()
+
+    @classmethod
+    def parse(cls, line: bytes) -> Record:
+        """Read a line; raise ValueError, which names the field, for anything that `to_line` does not write."""
+        if len(line) > LONGEST:
+            raise ValueError(f"it has more than {LONGEST >> 20} MiB")
+        try:
+            document = typed(json.loads(line.decode()), dict, "the record")
+        except json.JSONDecodeError as error:
+            raise ValueError(f"column {error.colno}: {error.msg}") from None
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
+        if document.pop("version", None) != _VERSION:
+            raise ValueError(f".version: hostrouting {__version__} reads {_VERSION} only")
+        return _RECORD.read(document)
+
+    def to_line(self) -> bytes:
+        """Return the record as a line of JSON, in ASCII, without its end."""
+        document = {"version": _VERSION, **_RECORD.brief(self)}
+        return json.dumps(document, separators=(",", ":"), default=HostRoutingConfig.to_mapping).encode()
+
+    @property
+    def host(self) -> Host:
+        """The node, to be asked what the proof asks; its routes are a model."""
+        fib, files = Fib.of(self.devices, self.routes, self.rules), _Files(self.lines)
+        # The kernel parts the tables with the first change of a rule.
+        model = attrs.evolve(fib, merged=fib.merged is None and self.merged)
+        return Host(routes=model, files=files, services=absent("services"), lock=absent("lock"))  # type: ignore[arg-type]
+
+
+class Line(NamedTuple):
+    """A line of a file that the proof reads."""
+
+    path: str
+    text: str
+
+
+@attrs.frozen
+class _Files:
+    """The readers of `FileStore` that the proof needs."""
+
+    lines: tuple[Line, ...]
+
+    def read(self, path: str) -> bytes:
+        found = dict.fromkeys(line.text for line in self.lines if line.path == path)
+        return "\n".join(found).encode(errors="surrogateescape")
+
+    def names(self, _folder: str) -> list[str]:
+        # Its devices tell of InfiniBand, too.
+        return []
+
+
+def take_record(ctx: Context, host: Host) -> Record:
+    """Return the record of a live node; it needs no privilege."""
+    routing, families = host.routes, host.routes.families
+    routes = tuple(
+        route
+        for family in families
+        for route in routing.routes(family)
+        if not any(known.covers(Prefix(family, *route[:2])) for known in _OF_A_LINK)
+    )
+    own = [route.network for route in routes if (route.table, route.kind) == (LOCAL_TABLE, "local")][:1]
+    is_main = [answer.route.table == MAIN_TABLE for answer in routing.lookup(own) if answer.route]
+    config = None
+    with suppress(InvalidConfigError):
+        config = read_intent(host.files)
+    return Record(
+        hostname=(host.files.read(_HOSTNAME) or b"").decode(errors="surrogateescape").strip(),
+        time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ctx.clock.time())),
+        tool=__version__,
+        config=config,
+        checksum=installed_checksum(host.files),
+        devices=tuple(device._replace(neighbours=()) for device in routing.links()),
+        rules=tuple(rule for family in families for rule in routing.rules(family)),
+        routes=routes,
+        # While they are one, both tables have its name.
+        merged=all(is_main),
+        fabric=announced_fabric(ctx, "auto", host),
+        lines=tuple(Line(path, line.decode(errors="surrogateescape")) for path, line in evidence(host.files)),
+    )
+
+
+# --- the JSON form
+
+
+# Most nodes of a fleet have the same; a foreign one may take hundreds of MB.
+@lru_cache(maxsize=8)
+def _parsed(config: str) -> HostRoutingConfig:
+    return HostRoutingConfig.from_json(config)
+
+
+Form(Line)
+Form(FabricAddress)
+Form(Fabric)
+_RECORD: Final = Form(Record, config=lambda value: _parsed(json.dumps(value)))

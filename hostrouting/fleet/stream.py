@@ -1,0 +1,178 @@
+"""Recorded nodes as they come, line by line: their verdicts in the same order, and what these have in common."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+from collections import Counter, deque
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from threading import current_thread, main_thread
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
+
+import attrs
+
+from hostrouting.exceptions import HostFileError
+from hostrouting.fleet.record import LONGEST, Record
+from hostrouting.fleet.verdict import Verdict, prove_record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from hostrouting.config import HostRoutingConfig
+
+#: Lines that a process gets at once; each may have 16 MiB.
+_CHUNK: Final = 8
+#: Those that are held, and those that are shown.
+_MOST_GROUPS: Final = 1000
+_SHOWN: Final = 50
+_OTHERS: Final = "other reasons"
+_EXAMPLES: Final = 3
+#: Of processor time for a line; one with 64,000 routes takes one.
+_SECONDS: Final = 20
+#: Characters of the reason why a line is refused.
+_TOLD: Final = 300
+
+
+#: Its place, and its content.
+_Line: TypeAlias = tuple[str, bytes]
+
+
+def read_lines(names: Iterable[str]) -> Iterator[_Line]:
+    """Yield the lines of files, of which `-` is stdin, after their places; of one that is too long the beginning."""
+    for name in names:
+        try:
+            with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file:
+                for number, line in enumerate(iter(partial(file.readline, LONGEST + 1), b""), 1):
+                    end = line
+                    while len(line) > LONGEST and end and not end.endswith(b"\n"):
+                        end = file.readline(1 << 16)
+                    yield f"{name}:{number}", line
+        except OSError as error:
+            raise HostFileError(f"cannot read the records in {name!r}: {error.strerror}") from error
+
+
+def verdict_on(line: _Line, config: HostRoutingConfig | None = None, *, planned: bool = False) -> Verdict:
+    """Return the verdict on a line, as that on its record; for one that is none, the reason by its place."""
+    try:
+        with _limited():
+            return prove_record(Record.parse(line[1]), config, planned=planned)
+    except ValueError as error:
+        return Verdict(hostname=line[0], undecided=str(error)[:_TOLD], is_record=False)
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    """Raise ValueError in a block that takes too long; only in the main thread, as no other one gets signals."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    signal.signal(signal.SIGVTALRM, _give_up)
+    # Again and again: the first error may be caught by the work itself.
+    signal.setitimer(signal.ITIMER_VIRTUAL, _SECONDS, 1)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+
+def _give_up(*_: object) -> NoReturn:
+    raise ValueError(f"its proof takes more than {_SECONDS} s")
+
+
+def verdicts(lines: Iterator[_Line], judge: Callable[[_Line], Verdict], jobs: int = 1) -> Iterator[Verdict]:
+    """Yield the verdicts in the order of the lines; with several `jobs`, as many processes make them."""
+    if jobs == 1:
+        yield from map(judge, lines)
+        return
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    # A fork needs no file of the program, which may be one in an archive.
+    with ProcessPoolExecutor(jobs, get_context("fork"), _leave_signals) as pool:
+        window: deque[Any] = deque()
+        while (chunk := [*islice(lines, _CHUNK)]) or window:
+            if chunk:
+                window.append(pool.submit(_each, judge, chunk))
+            if not chunk or len(window) > 2 * jobs:
+                yield from window.popleft().result()
+
+
+def _leave_signals() -> None:
+    # The first process tells that the user or a manager has ended the command.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _each(judge: Callable[[_Line], Verdict], lines: Iterable[_Line]) -> list[Verdict]:
+    return [*map(judge, lines)]
+
+
+@attrs.define
+class Summary:
+    """The verdicts in numbers, and in groups of nodes with the same reason, whatever the digits of its device."""
+
+    fail_on: str = "error"
+    #: Nodes that are `bad` or `unknown`, bad `lines`, and nodes that overlap: now, and after a plan.
+    counts: Counter[str] = attrs.field(factory=Counter)
+    #: The number of nodes by reason, and the first ones.
+    groups: dict[str, tuple[int, list[str]]] = attrs.field(factory=dict)
+
+    def add(self, verdict: Verdict) -> bool:
+        """Count a verdict; return True if it is to be told."""
+        state, report = "unknown" if verdict.is_record else "lines", verdict.report
+        reasons = {state}
+        if report:
+            state = "right" if report.severities.isdisjoint({"error", self.fail_on}) else "bad"
+            reasons = {
+                f"{cidr} {one.kind} {re.sub('[0-9]+', '*', one.dev or '')}".rstrip()
+                for cidr, one in report.overlap.findings
+            }
+            self.counts["overlap"] += bool(reasons)
+            reasons |= {one.kind for one in report.findings if one.severity != "note"}
+        self.counts.update({state: 1, "nodes": verdict.is_record, "overlap_now": verdict.overlaps_now})
+        for reason in sorted(reasons):
+            # Nodes with a reason that is beyond these are counted, too.
+            key = reason if reason in self.groups or len(self.groups) < _MOST_GROUPS else _OTHERS
+            number, names = self.groups.get(key, (0, []))
+            self.groups[key] = number + 1, [*names, verdict.hostname][:_EXAMPLES]
+        return state != "right"
+
+    @property
+    def status(self) -> int:
+        """The exit status: 1 if a node is bad, 3 if something is unknown, or all, else 0."""
+        counts = self.counts
+        return 1 if counts["bad"] else 3 * bool(counts["unknown"] + counts["lines"] or not counts["right"])
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the summary for JSON, with the largest groups."""
+        groups = sorted((-number, reason, names) for reason, (number, names) in self.groups.items())
+        shown = [{"reason": reason, "nodes": -number, "examples": names} for number, reason, names in groups[:_SHOWN]]
+        return {**self.counts, "groups": shown, "more_groups": len(groups) - len(shown)}
+
+    def lines(self, *, planned: bool) -> Iterator[str]:
+        """Yield the summary as text lines."""
+        told, counts = self.to_mapping(), self.counts
+        for group in told["groups"]:
+            yield f"{group['nodes']:,} x {group['reason']}: {_some(group['nodes'], group['examples'])}"
+        if told["more_groups"]:
+            yield f"and {told['more_groups']} more reasons"
+        if not counts["nodes"]:
+            yield "no node was proven"
+            return
+        nodes, after, unknown = f"of {counts['nodes']:,} nodes", counts["overlap"], counts["unknown"]
+        if not planned:
+            yield f"{nodes} {counts['bad']:,} are bad"
+            return
+        then = f"{after:,} would" if after else "none would" if unknown else "all are right"
+        then += f", of {unknown:,} it is unknown" * bool(unknown)
+        if worse := self.groups.get("worse"):
+            then += f"; these {worse[0]:,} lose an address that leaves right today: {_some(*worse)}"
+        yield f"{nodes} {counts['overlap_now']:,} overlap now; with this config {then}"
+
+
+def _some(number: int, names: Iterable[str]) -> str:
+    return ", ".join(names) + " ..." * (number > _EXAMPLES)

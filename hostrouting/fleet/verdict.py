@@ -1,0 +1,89 @@
+"""The proof of a recorded node: a pure function of record and config, with a small result."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from hostrouting.boot import NOT_INSTALLED
+from hostrouting.check import NodeReport
+from hostrouting.config import OverlapMode
+from hostrouting.fib import UnknownDecisionError
+from hostrouting.findings import NodeFinding
+from hostrouting.forecast import Forecaster
+from hostrouting.net.addresses import IPV6
+from hostrouting.route_overlap import OverlapReport
+from hostrouting.route_overlap.task import announced_fabric, prove_now
+from hostrouting.static_routes import ConfigureStaticRoutes
+from phases import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hostrouting.config import HostRoutingConfig
+    from hostrouting.fleet.record import Record
+
+#: What only the node itself can answer.
+_NOT_ASKED: Final = ("units, gates and boot files", "probes and leftovers", "silent routers")
+_NOT_ASKED_OF_IPV6: Final = ("the kernel's choice of sources", "link-local and multicast addresses")
+
+
+@attrs.frozen(kw_only=True)
+class Verdict:
+    """The verdict on a recorded node."""
+
+    #: Or the place of a line that is no record.
+    hostname: str
+    is_record: bool = True
+    #: As of `check`; of a plan, as afterwards, with an error of the kind `worse` for each range that is worse off.
+    report: NodeReport | None = None
+    #: Why there is no report.
+    undecided: str = ""
+    #: Of a plan: the number of changed routes, and if the proof fails without them.
+    changes: int = 0
+    overlaps_now: bool = False
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the verdict for JSON: as of `check --json`, and more."""
+        told = attrs.asdict(self, filter=lambda field, _: field.name != "report")
+        return told | (self.report.to_mapping() if self.report else {"ok": False})
+
+    def __str__(self) -> str:
+        told = [self.undecided]
+        if report := self.report:
+            told = [*report.overlap.lines(), *(each.text for each in report.findings if each.severity != "note")]
+        return f"{self.hostname}: {'; '.join(told) or 'right'}"
+
+
+def prove_record(record: Record, config: HostRoutingConfig | None = None, *, planned: bool = False) -> Verdict:
+    """Return what `check` finds of the routing of a recorded node, or `plan`; without a config, under its own."""
+    used, verdict = config or record.config, partial(Verdict, hostname=record.hostname)
+    if used is None:
+        reason = "the installed config is damaged" if record.checksum else NOT_INSTALLED
+        finding = NodeFinding("not-applied", "hostRouting", reason)
+        nothing = OverlapReport(expected_devs=(), cidrs=())
+        return verdict(report=NodeReport(overlap=nothing, mode=OverlapMode.WARN, findings=(finding,)))
+    host, section, ctx = record.host, used.route_overlap, Context()
+    fabric = record.fabric if section.fabric == "auto" else announced_fabric(ctx, section.fabric, host)
+    routes = ConfigureStaticRoutes(used, host=host)
+    findings: Iterable[NodeFinding] = ()
+    try:
+        if planned:
+            changes, stuck = routes.planned()
+            forecaster = Forecaster(ctx, used, host, fabric=fabric)
+            verdict = partial(verdict, changes=len(changes), overlaps_now=not forecaster.look().ok)
+            overlap, worse, undecided = forecaster.planned(changes, stuck)
+            if overlap is None:
+                return verdict(undecided=undecided)
+            findings = (NodeFinding("worse", "leaves right today, and would not", line) for line in worse)
+        else:
+            overlap = prove_now(used, fabric, host)
+            # A config that is not applied yet has no routes to be lost.
+            findings = (*overlap.notes, *(() if config else routes.findings(ctx)))
+    except UnknownDecisionError as error:
+        return verdict(undecided=str(error))
+    not_asked = _NOT_ASKED + _NOT_ASKED_OF_IPV6 * (IPV6 in used.families)
+    report = NodeReport(overlap=overlap, mode=section.mode, findings=tuple(findings), not_asked=not_asked)
+    return verdict(report=report)

@@ -1,0 +1,43 @@
+"""Recorded nodes: what one more costs, and how much memory a process of them takes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from benchmarks.cases import OURS, Result, Setting
+from benchmarks.measure import Contest, Sample
+
+#: By family, with the limit in microseconds of processor time a node.
+LIMITS: Final = {"fleet, IPv4": 1500, "fleet, both families": 2500}
+ROUTES: Final = "fleet, routes of a node"
+NAMES: Final = (*LIMITS, ROUTES)
+LEGEND: Final = """\
+Fleet: microseconds of processor time for each of N recorded nodes with 64 routes, parsed and proven by one process, and
+for each route of a node with N; the peak of memory is that of the process."""
+
+_CHILD: Final = Path(__file__).with_name("fleet_child.py")
+_SIZES: Final = (64, 1000, 8000, 64_000)
+
+
+def fleet(setting: Setting) -> list[Result]:
+    """Measure fleets of each size, and one node with many routes."""
+    found = []
+    for families, name in enumerate(LIMITS, 1):
+        each = {
+            count: _measured(count, 64, families) for count in setting.sizes if count >= min(1000, setting.sizes[-1])
+        }
+        remark = "peak " + ", ".join(f"{peak / 1024:.0f} MB of {count:,}" for count, (_, peak) in each.items())
+        contests = [Contest(count, {OURS: [sample]}, clock="cpu") for count, (sample, _) in each.items()]
+        found.append(Result(name, contests, [], remark))
+    sizes = [size for size in _SIZES if size <= max(1000, setting.sizes[-1])]
+    many = [Contest(size, {OURS: [_measured(1, size, 1)[0]]}, clock="cpu") for size in sizes]
+    return [*found, Result(ROUTES, many, [])]
+
+
+def _measured(count: int, routes: int, families: int) -> tuple[Sample, int]:
+    argv = [sys.executable, str(_CHILD), str(count), str(routes), str(families)]
+    wall, cpu, peak, _ = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
+    return Sample(float(wall), float(cpu)), int(peak)

@@ -1,0 +1,98 @@
+"""How much a process needs that proves N recorded nodes.
+
+fleet_child.py N ROUTES FAMILIES; prints seconds, seconds of processor time, and its peak in kB. A third of the nodes is
+bad. The lines are made of one as cheaply as possible, since their making counts, too.
+"""
+
+import gc
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from hostrouting.config import HostRoutingConfig
+from hostrouting.fleet import Record
+from hostrouting.fleet.stream import Summary, verdict_on, verdicts
+from hostrouting.net.addresses import IPV6
+from hostrouting.net.links import Device, DeviceAddress
+from hostrouting.net.routes import ObservedRoute
+from hostrouting.net.rules import Rule
+
+_OWN = "10.224.7.7"
+_LOST = ObservedRoute.parse("172.16.8.0/22", "eth0", "10.224.0.1", protocol=142)
+
+
+def _held(dev: str, address: str) -> Iterator[ObservedRoute]:
+    own = address.partition("/")[0]
+    if ":" in address:
+        yield ObservedRoute.parse(f"{own.rpartition(':')[0]}:/64", dev, metric=256, protocol=2)
+        yield ObservedRoute.parse(f"{own}/128", dev, table=255, kind="local", protocol=2)
+        return
+    network = own.rsplit(".", 2)[0]
+    yield ObservedRoute.parse(f"{network}.0.0/16", dev, protocol=2, scope=253, source=own)
+    yield ObservedRoute.parse(f"{own}/32", dev, table=255, kind="local", protocol=2, scope=254, source=own)
+    yield ObservedRoute.parse(
+        f"{network}.255.255/32", dev, table=255, kind="broadcast", protocol=2, scope=253, source=own
+    )
+
+
+def _node(routes: int, families: int) -> Record:
+    """Return a node with eight InfiniBand devices, one of which takes addresses that it should not."""
+    cidrs = ["172.16.8.0/22", "10.0.0.0/16", "10.64.0.0/16", *["fd00:99::/64"] * (families > 1)]
+    route = {"destination": "172.16.8.0/22", "gateway": "10.224.0.1", "dev": "eth0"}
+    section = {"expectedCidrs": cidrs, "mode": "STRICT"}
+    held = {"eth0": [f"{_OWN}/16"], **{f"ib{number}": [f"172.{16 + number}.1.4/16"] for number in range(8)}}
+    found = [ObservedRoute.parse("0.0.0.0/0", "eth0", "10.224.0.1", protocol=16, metric=100), _LOST]
+    if families > 1:
+        found.append(ObservedRoute.parse("::/0", "eth0", "fe80::1", protocol=9, metric=1024))
+        held = {dev: [*own, f"fd00:{number}::4/64"] for number, (dev, own) in enumerate(held.items())}
+    found += [one for dev, own in held.items() for address in own for one in _held(dev, address)]
+    for number in range(routes - len(found)):
+        destination = f"10.{64 + number // 65536}.{number // 256 % 256}.{number % 256}/32"
+        found.append(ObservedRoute.parse(destination, "eth0", f"10.224.0.{1 + number % 200}", protocol=12, metric=20))
+    places = ((0, 255), (32766, 254), (32767, 253))
+    return Record(
+        hostname="node-7",
+        config=HostRoutingConfig.from_mapping(
+            {"routeOverlap": section, "staticRoutes": {"enabled": True, "routes": [route]}}
+        ),
+        devices=tuple(
+            Device(dev, number, up=True, addresses=tuple(map(DeviceAddress.parse, own)))
+            for number, (dev, own) in enumerate(held.items(), 2)
+        ),
+        rules=(
+            *(Rule(priority, table=table, protocol=2) for priority, table in places),
+            *(Rule(priority, table=table, protocol=2, family=IPV6) for priority, table in places[:2]),
+        ),
+        routes=tuple(found),
+        merged=True,
+    )
+
+
+def main(count: int, routes: int, families: int) -> None:
+    """Prove them, and tell."""
+    line = _node(routes, families).to_line()
+    lost = line.replace(b'"network":"172.16.8.0"', b'"network":"172.16.12.0"')
+
+    def lines() -> Iterator[tuple[str, bytes]]:
+        for number in range(count):
+            own = b"10.224.%d.%d" % (number // 250 % 250, 2 + number % 250)
+            yield (
+                str(number),
+                (line if number % 3 else lost).replace(_OWN.encode(), own).replace(b"node-7", b"n%d" % number),
+            )
+
+    # As in the command.
+    gc.disable()
+    summary = Summary()
+    wall, cpu = time.perf_counter(), time.process_time()
+    for verdict in verdicts(lines(), verdict_on):
+        summary.add(verdict)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    assert (summary.counts["nodes"], summary.counts["lines"]) == (count, 0), summary
+    peak = next(line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line)
+    print(wall, cpu, peak, summary.counts["bad"])
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

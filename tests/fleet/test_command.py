@@ -1,0 +1,248 @@
+"""The command and a fleet: `record`, `check --from` and `plan --from`."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from io import BytesIO
+from pathlib import Path
+from types import SimpleNamespace
+
+import attrs
+import pytest
+from support.command_line import COMMAND, run
+from support.fleets import FULL, fleet
+from support.in_process import Result, run_here
+from support.kernel import needs_kernel
+
+from hostrouting.check import NodeReport
+from hostrouting.config import HostRoutingConfig, OverlapMode
+from hostrouting.findings import NodeFinding
+from hostrouting.fleet import Record, Verdict, stream
+from hostrouting.fleet.record import LONGEST
+from hostrouting.fleet.stream import Summary
+from hostrouting.net.rules import Rule
+from hostrouting.output import printable
+from hostrouting.route_overlap import OverlapReport
+from hostrouting.testing import KernelNode
+
+STRICT = {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}}
+ROUTE = {"destination": "172.16.8.0/22", "gateway": "10.224.0.1", "dev": "eth0"}
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Path:
+    """Nine nodes: each third is bad."""
+    path = tmp_path / "nodes"
+    path.write_bytes(b"".join(line + b"\n" for line in fleet(9)))
+    return path
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "config"
+    path.write_text(json.dumps({**STRICT, "staticRoutes": {"enabled": True, "routes": [ROUTE]}}))
+    return path
+
+
+def told(result: Result) -> list[str]:
+    return result.stdout.splitlines()
+
+
+def test_bad_nodes_are_told_and_grouped(nodes: Path) -> None:
+    """A line for each bad node, then a line for each reason, whatever the number of the device, with three examples."""
+    result = run_here("check", "--from", nodes)
+    assert result.returncode == 1
+    assert [line.partition(":")[0] for line in told(result)[:3]] == ["node-0", "node-3", "node-6"]
+    assert told(result)[3:] == [
+        "3 x 172.16.8.0/22 overlap ib*: node-0, node-3, node-6",
+        "3 x lost-route: node-0, node-3, node-6",
+        "of 9 nodes 3 are bad",
+    ]
+    assert "node-1: right" in told(run_here("check", "-v", "--from", nodes))
+    twice = run_here("check", "--from", nodes, nodes)
+    assert told(twice)[-3:] == [
+        "6 x 172.16.8.0/22 overlap ib*: node-0, node-3, node-6 ...",
+        "6 x lost-route: node-0, node-3, node-6 ...",
+        "of 18 nodes 6 are bad",
+    ]
+
+
+def test_a_roll_out_is_told(nodes: Path, config: Path, tmp_path: Path) -> None:
+    """How many overlap now, how many would, and which lose an address that leaves right today."""
+    good = run_here("plan", config, "--from", nodes)
+    assert (good.returncode, told(good)) == (0, ["of 9 nodes 3 overlap now; with this config all are right"])
+    bare = tmp_path / "bare"
+    bare.write_text(json.dumps(STRICT))
+    worse = run_here("plan", bare, "--from", nodes)
+    now, _, after = told(worse)[-1].partition("; ")
+    assert (worse.returncode, now) == (1, "of 9 nodes 3 overlap now")
+    lost = "these 6 lose an address that leaves right today: node-1, node-2, node-4 ..."
+    assert after == f"with this config 9 would; {lost}"
+
+
+@pytest.mark.parametrize("words", [["check"], ["check", "--json"], ["plan", "CONFIG"]])
+def test_several_processes_tell_the_same(nodes: Path, config: Path, words: list[str]) -> None:
+    """The lines come in their order, and the groups are those of one process."""
+    nodes.write_bytes(nodes.read_bytes() * 40 + b"{}\n")
+    argv = [str(config) if word == "CONFIG" else word for word in words]
+    one, two = (run(*argv, "--from", nodes, "--jobs", jobs) for jobs in ("1", "2"))
+    assert (one.returncode, one.stdout) == (two.returncode, two.stdout)
+    assert len(one.stdout.splitlines()) > 1
+
+
+def test_the_answer_as_json(nodes: Path) -> None:
+    """A line a node with all of `check --json`, and one with the summary at the end."""
+    *each, last = map(json.loads, told(run_here("check", "--json", "--from", nodes)))
+    assert [(node["hostname"], node["ok"]) for node in each] == [(f"node-{n}", n % 3 > 0) for n in range(9)]
+    assert each[0]["cidrs"][0]["findings"][0]["dev"] == "ib0"
+    assert "silent routers" in each[0]["not_asked"]
+    summary = last["summary"]
+    assert (summary["nodes"], summary["bad"], summary["more_groups"]) == (9, 3, 0)
+    group = {"reason": "172.16.8.0/22 overlap ib*", "nodes": 3, "examples": ["node-0", "node-3", "node-6"]}
+    assert summary["groups"][0] == group
+
+
+def test_bad_lines_do_not_stop_the_rest(nodes: Path, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is told with its number and the reason, also on stdin; without a bad node the exit status is 3."""
+    lines = nodes.read_bytes().splitlines(keepends=True)
+    content = b"".join(
+        [lines[1], b"\n", b'{"version": 1, "devices": [{"name": []}]}\n', b" " * (LONGEST + 9), b"\n", lines[2][:-1]]
+    )
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=BytesIO(content)))
+    result = run_here("check", config, "--from", "-")
+    assert result.returncode == 3
+    assert told(result) == [
+        "-:2: column 1: Expecting value",
+        "-:3: .devices[0].name: it should be text, not list",
+        "-:4: it has more than 16 MiB",
+        "3 x lines: -:2, -:3, -:4",
+        "of 2 nodes 0 are bad",
+    ]
+    nodes.write_bytes(content + b"\n" + lines[0])
+    assert run_here("check", config, "--from", nodes).returncode == 1
+
+
+def test_warnings_can_fail_it(nodes: Path, tmp_path: Path) -> None:
+    """As in a live check: in mode WARN a fault is a warning."""
+    path = tmp_path / "warn"
+    path.write_text(json.dumps({"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"]}}))
+    assert [run_here("check", path, *more, "--from", nodes).returncode for more in ([], ["--fail-on", "warning"])] == [
+        0,
+        1,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["check", "--root", "/", "--from"], "--root means nothing with --from"),
+        (["check", "--fix", "--from"], "--fix means nothing with --from"),
+        (["check", "--timeout", "9", "--from"], "--timeout means nothing with --from"),
+        (["plan", "CONFIG", "--diff", "--from"], "--diff means nothing with --from"),
+        (["plan", "CONFIG", "--exit-code", "--from"], "--exit-code means nothing with --from"),
+        (["plan", "--from"], "with --from a plan needs a CONFIG, and stdin is read once"),
+        (["check", "-", "--from", "-"], "with --from a plan needs a CONFIG, and stdin is read once"),
+        (["check", "--jobs", "0", "--from"], "argument --jobs: invalid choice: 0"),
+    ],
+)
+def test_options_without_a_meaning_are_refused(nodes: Path, config: Path, words: list[str], problem: str) -> None:
+    """They are mistakes of usage, told by their names."""
+    result = run_here(*(str(config) if word == "CONFIG" else word for word in words), nodes)
+    assert result.returncode == 2
+    assert problem in result.stderr
+
+
+def test_no_record_is_no_proof(tmp_path: Path) -> None:
+    """An empty file, as a pipe leaves it that failed, is not right."""
+    (tmp_path / "empty").touch()
+    done = run_here("check", "--from", tmp_path / "empty")
+    assert (done.returncode, done.stdout) == (3, "no node was proven\n")
+
+
+def test_no_record_takes_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node may send rules that take hours: its line is refused, and the next one has its own time."""
+    monkeypatch.setattr(stream, "_SECONDS", 0.1)
+    rules = tuple(Rule(priority, "goto", goto=priority + 1) for priority in range(4000))
+    config = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": ["10.0.0.0/8"]}})
+    slow, fast = (Record(config=config, rules=rules[:number]).to_line() for number in (4000, 4))
+    told = [stream.verdict_on(("-:1", line)) for line in (slow, fast)]
+    assert [one.is_record for one in told] == [False, True]
+    assert "more than" in told[0].undecided
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    """It could not: exit status 3, with the name."""
+    result = run_here("check", "--from", tmp_path / "absent")
+    assert (result.returncode, "absent': No such file" in result.stderr) == (3, True)
+
+
+def test_control_characters_are_escaped(tmp_path: Path) -> None:
+    """No text of a record reaches a terminal as a command."""
+    path = tmp_path / "odd"
+    path.write_bytes(attrs.evolve(FULL, hostname="a\x1b[2J\n\udcff", config=None).to_line())
+    result = run_here("check", "--from", path)
+    assert told(result)[0].startswith("a\\x1b[2J\\n\\udcff: hostRouting: ")
+    assert printable("a\x9b\u202e ü") == "a\\x9b\\u202e ü"
+
+
+def test_progress_is_told_on_a_terminal(nodes: Path) -> None:
+    """Every hundred nodes, and in no file."""
+    nodes.write_bytes(nodes.read_bytes() * 12)
+    assert run_here("check", "--from", nodes).stderr == ""
+    terminal, end = os.openpty()
+    subprocess.run([*COMMAND, "check", "--from", nodes], check=False, stderr=end, stdout=subprocess.DEVNULL)
+    assert os.read(terminal, 99) == b"\r100 nodes, 34 bad\r"
+    os.close(terminal)
+    os.close(end)
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_signal_ends_it_at_once(nodes: Path, jobs: str) -> None:
+    """Also while it waits for the next line, and with all of its processes."""
+    words = [*COMMAND, "check", "-v", "--from", "-", "--jobs", jobs]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, start_new_session=True, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(nodes.read_bytes() * 60)
+        process.stdin.flush()
+        assert process.stdout.readline().startswith(b"node-0: ")
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(9) == 130
+        assert process.stderr
+        said = process.stderr.read()
+        # With -v also where it happened, but not in each process.
+        assert (said.endswith(b"hostrouting: cancelled: SIGINT\n"), said.count(b"ForkProcess")) == (True, 0)
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+
+
+def test_groups_have_a_limit() -> None:
+    """Fifty are shown and a thousand held, however many reasons an odd fleet has; the others are one."""
+    summary = Summary()
+    nothing = OverlapReport(expected_devs=(), cidrs=())
+    for number in range(1200):
+        finding = NodeFinding(f"kind {number}", "", "")
+        report = NodeReport(overlap=nothing, mode=OverlapMode.WARN, findings=(finding,))
+        summary.add(Verdict(hostname=f"n{number}", report=report))
+    assert len(summary.groups) == 1001
+    *_, rest, last = summary.lines(planned=False)
+    assert (rest, last) == ("and 951 more reasons", "of 1,200 nodes 1,200 are bad")
+    assert next(summary.lines(planned=False)) == "200 x other reasons: n1000, n1001, n1002 ..."
+
+
+@needs_kernel
+def test_a_node_is_recorded_without_privilege(node: KernelNode, tmp_path: Path) -> None:
+    """One line, which any other machine proves; the config in force is none."""
+    words = ("setpriv", "--reuid=65534", "--clear-groups", "--bounding-set=-all,+dac_read_search", "--inh-caps=-all")
+    result = run("record", inside=node, prefix=words)
+    assert (result.returncode, result.stderr) == (0, "")
+    record = Record.parse(result.stdout.encode())
+    assert {device.name for device in record.devices} == {"lo", "eth0", "ib0"}
+    assert "172.16.0.0/16" in {route.destination for route in record.routes}
+    assert (record.config, record.checksum, record.merged) == (None, "", True)
+    path = tmp_path / "one"
+    path.write_text(result.stdout)
+    assert "no config is installed" in run_here("check", "--from", path).stdout

@@ -1,0 +1,109 @@
+"""Recorded nodes on the workers of Dask, which import nothing but the single file."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from zipfile import ZipFile
+
+import attrs
+import pytest
+from support.command_line import CHECKED, MENDED, run
+from support.documents import ROOT
+from support.needs import needs
+
+from hostrouting import __version__
+from hostrouting.config import HostRoutingConfig
+from hostrouting.fleet import take_record
+from hostrouting.testing import FakeHost, MemoryBackend
+from phases import Context
+
+pytestmark = [needs("fleet-python"), pytest.mark.slow]
+#: Two workers in processes of their own; the program once for each list of words; then where the workers have it from.
+_CLUSTER: Final = """
+import json, subprocess, sys
+from distributed import Client, LocalCluster
+
+def places():
+    import hostrouting, attr
+    return hostrouting.__file__, attr.__file__
+
+if __name__ == "__main__":
+    options = {"n_workers": 2, "threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": None}
+    with LocalCluster(**options, local_directory=sys.argv[2]) as cluster, Client(cluster) as client:
+        runs = []
+        for words in json.loads(sys.argv[1]):
+            command = [sys.executable, words[0], cluster.scheduler_address, *words[1:]]
+            done = subprocess.run(command, capture_output=True, text=True)
+            runs.append((done.returncode, done.stdout, done.stderr))
+        print(json.dumps([runs, [*client.run(places).values()]]))
+"""
+
+
+def lines() -> Iterator[bytes]:
+    """Of 300 nodes two in three overlap, each fourth has no config, and each twentieth line is broken."""
+    for number in range(300):
+        routes = MemoryBackend()
+        for dev, address in (("eth0", "10.224.0.4/16"), (f"ib{number}", f"{172 + number % 3}.16.1.4/16")):
+            routes.add_link(dev)
+            routes.add_address(dev, address)
+        routes.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)
+        record = attrs.evolve(
+            take_record(Context(), FakeHost(routes)),
+            hostname=f"node-{number}",
+            config=HostRoutingConfig.from_mapping(CHECKED) if number % 4 else None,
+        )
+        yield record.to_line()[: -9 if number % 20 == 7 else None] + b"\n"
+
+
+def of_another_version(pyz: Path) -> Path:
+    (newer := pyz.parent / "newer" / pyz.name).parent.mkdir()
+    with ZipFile(pyz) as archive, ZipFile(newer, "w") as changed:
+        for name in archive.namelist():
+            content = archive.read(name).replace(f'\n__version__ = "{__version__}"'.encode(), b'\n__version__ = "99"')
+            changed.writestr(name, content)
+    return newer
+
+
+def test_dask_finds_what_one_process_finds(tmp_path: Path) -> None:
+    """The same verdicts in the same order, and the same groups and counts, as with `--jobs 1` and `--jobs 2`."""
+    pyz, config, every = tmp_path / "hostrouting.pyz", tmp_path / "config", [*lines()]
+    subprocess.run([sys.executable, ROOT / "release/pyz.py", pyz], check=True)
+    newer = of_another_version(pyz)
+    config.write_text(json.dumps(MENDED))
+    (tmp_path / "nodes-1").write_bytes(b"".join(every[:200]))
+    (tmp_path / "nodes-2").write_bytes(b"".join(every[200:]))
+    program, pattern = str(ROOT / "examples/fleet/dask_fleet.py"), str(tmp_path / "nodes-*")
+    asked = (
+        [program, str(pyz), pattern],
+        [program, str(pyz), pattern, "--config", str(config), "--plan"],
+        [program, str(pyz), str(tmp_path / "none")],
+        [program, str(newer), pattern],
+    )
+    done = subprocess.run(
+        ["fleet-python", "-c", _CLUSTER, json.dumps(asked), tmp_path],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    (checked, planned, none, mixed), places = json.loads(done.stdout)
+    files: list[str | Path] = ["--json", "--from", tmp_path / "nodes-1", tmp_path / "nodes-2"]
+    for jobs in ("1", "2"):
+        for found, words in ((checked, ["check"]), (planned, ["plan", str(config)])):
+            expected = run(*words, *files, "--jobs", jobs)
+            assert found == [expected.returncode, expected.stdout, ""]
+    summary = json.loads(checked[1].splitlines()[-1])["summary"]
+    assert (summary["nodes"], summary["lines"], len(summary["groups"])) == (285, 15, 3)
+    assert none[:2] == [3, ""]
+    assert none[2].startswith("HostFileError: cannot read the records in ")
+    # Python loads a module once.
+    reason = f"RuntimeError: a worker has loaded hostrouting {__version__}, not 99: restart the workers\n"
+    assert mixed == [3, "", reason]
+    # Their own copies: Dask's Python has no hostrouting, and an attrs of its own.
+    assert len(places) == len({first for first, _ in places}) == 2
+    for hostrouting, attr in places:
+        assert str(tmp_path) in hostrouting.removesuffix("/hostrouting.pyz/hostrouting/__init__.py")
+        assert attr.endswith("/hostrouting.pyz/attr/__init__.py")

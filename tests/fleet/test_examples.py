@@ -1,0 +1,194 @@
+"""What examples/fleet/ has beside the Ansible module: each file is run, or validated by the program that reads it."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.documents import ROOT
+from support.gated_machine import GatedMachine, require_nspawn
+from support.needs import needs
+from support.program import PYTHON, install_command, require_program
+
+from hostrouting.boot import RUNTIME_DIRECTORY
+from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
+from hostrouting.testing import KernelNode
+
+EXAMPLES = ROOT / "examples/fleet"
+PLUGIN = EXAMPLES / "npd/check_hostrouting.sh"
+
+
+def run(*words: str | Path, **options: Any) -> str:
+    done: subprocess.CompletedProcess[str] = subprocess.run(
+        words, check=False, capture_output=True, text=True, **options
+    )
+    assert done.returncode == 0, done
+    return done.stdout
+
+
+def yaml(name: str) -> Any:
+    """Return a document of YAML: only the tools of the fleet have a reader of it."""
+    code = "import json, sys, yaml; print(json.dumps(yaml.safe_load(open(sys.argv[1]))))"
+    return json.loads(run("fleet-python", "-c", code, EXAMPLES / name))
+
+
+@needs("promtool")
+def test_the_alerts() -> None:
+    """Prometheus reads the rules, and they alert as alerts_test.yml wants it."""
+    assert "SUCCESS: 6 rules found" in run("promtool", "check", "rules", "alerts.yml", cwd=EXAMPLES)
+    assert "SUCCESS" in run("promtool", "test", "rules", "alerts_test.yml", cwd=EXAMPLES)
+
+
+LINE = "172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 (172.16.0.0/16 dev ib0 proto kernel scope link)"
+FINE = "expected addresses leave by this node\n"
+WRONG = "expected addresses would not leave by this node\n"
+
+
+@pytest.mark.parametrize(
+    ("ok", "detected", "status", "said"),
+    [
+        (b"172.16.8.0/22 leaves by eth0\n", None, 0, FINE),
+        (b"", f"{LINE}\n{LINE}\n".encode(), 1, f"{LINE[:80]}\n"),
+        (None, b"", 1, WRONG),
+        (None, None, 2, "no proof since the boot: there is no marker in "),
+        (None, b"by \x1b[2J\x07$(touch /tmp/x)\0\xff", 1, r"$'by \E[2J\a$(touch /tmp/x)\377'" + "\n"),
+        (None, b"\t" * 10_000_000, 1, "$'" + r"\t" * 39 + "\n"),
+    ],
+)
+def test_the_plugin(tmp_path: Path, ok: bytes | None, detected: bytes | None, status: int, said: str) -> None:
+    """0, 1 or 2 and one printable line of 80 characters at most, by the marker alone and without another program."""
+    for path, content in ((MARKER_OK, ok), (MARKER_DETECTED, detected)):
+        if content is not None:
+            (tmp_path / Path(path).name).write_bytes(content)
+    done = subprocess.run([PLUGIN, tmp_path], env={"PATH": "/none"}, check=False, capture_output=True, timeout=60)
+    told = done.stdout.decode("ascii")
+    assert (done.returncode, told.startswith(said[:80]), done.stderr) == (status, True, b"")
+    assert (len(told) <= 81, told[:-1].isprintable()) == (True, True)
+
+
+def test_the_plugin_never_waits(tmp_path: Path) -> None:
+    """A marker that is a fifo, or a folder, is a problem at once: nobody writes there."""
+    marker = tmp_path / Path(MARKER_DETECTED).name
+    for make in (os.mkfifo, os.mkdir):
+        make(marker)
+        done = subprocess.run([PLUGIN, tmp_path], check=False, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout) == (1, WRONG)
+        marker.unlink() if marker.is_fifo() else marker.rmdir()
+
+
+def test_the_detectors_config() -> None:
+    """It gives the plugin the folder of the markers, and cuts and waits as the plugin takes for granted."""
+    config = json.loads((EXAMPLES / "npd/hostrouting.json").read_text())
+    assert (config["plugin"], config["pluginConfig"]["max_output_length"]) == ("custom", 80)
+    [rule] = config["rules"]
+    assert (Path(rule["path"]).name, rule["args"], rule["timeout"]) == (PLUGIN.name, [RUNTIME_DIRECTORY], "1s")
+    assert rule["condition"] == config["conditions"][0]["type"]
+    assert "folder=${1:-" + RUNTIME_DIRECTORY + "}" in PLUGIN.read_text()
+
+
+@needs("cloud-init", "fleet-python")
+@pytest.mark.slow
+def test_cloud_init(tmp_path: Path) -> None:
+    """Its schema takes the file; on a booted machine it configures the node, and the metrics come and stay."""
+    assert "Valid" in run("cloud-init", "schema", "--config-file", EXAMPLES / "cloud-init.yaml")
+    require_nspawn()
+    require_program()
+    image = tmp_path / "image"
+    install_command(image)
+    [command] = (path for path in image.rglob("hostrouting") if path.is_file())
+    (image / "usr/bin").mkdir(parents=True)
+    shutil.copy(command, image / "usr/bin")
+    document = yaml("cloud-init.yaml")
+    for file in document["write_files"]:
+        (path := image / file["path"].lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(file["content"])
+    prepare = "ip link add eth0 type ifb; ip address add 10.224.0.4/16 dev eth0; ip link set eth0 up\n"
+    with GatedMachine(tmp_path, units=(), prepare=f"{prepare}ip route add default via 10.224.0.1") as machine:
+        for words in document["runcmd"]:
+            machine.run(*words)
+        machine.until("grep -q in_force.} 1$ /var/lib/prometheus/node-exporter/hostrouting.prom")
+        assert "right: " in machine.run("hostrouting", "status").stdout
+        machine.run("hostrouting", "reset")
+        assert machine.run("systemctl", "is-enabled", "hostrouting-metrics.timer").stdout == "enabled\n"
+
+
+@needs("kubernetes-validate", "fleet-python")
+def test_the_daemonset() -> None:
+    """Kubernetes takes it, without a field that it does not know; it may do nothing, and has the user of the image."""
+    run("kubernetes-validate", "--strict", EXAMPLES / "daemonset.yaml")
+    pod = yaml("daemonset.yaml")["spec"]["template"]["spec"]
+    assert (pod["hostNetwork"], pod["securityContext"]["runAsNonRoot"]) == (True, True)
+    assert "USER {runAsUser}:{runAsGroup}".format(**pod["securityContext"]) in (EXAMPLES / "Dockerfile").read_text()
+    for container in pod["initContainers"] + pod["containers"]:
+        allowed = container["securityContext"]
+        assert (allowed["readOnlyRootFilesystem"], allowed["allowPrivilegeEscalation"]) == (True, False)
+        assert allowed["capabilities"] == {"drop": ["ALL"]}
+
+
+#: Runs a command in a root that is read-only, with /proc and /sys as a container has them.
+_CONTAINER = """
+mount --bind "$0" "$0"; mount -o remount,bind,ro "$0"; mount --rbind /proc "$0/proc"; mount -t sysfs none "$0/sys"
+exec chroot --userspec=65534:65534 --groups= "$0" "$@"
+"""
+
+
+@needs("kernel", "buildah", "fleet-python")
+@pytest.mark.slow
+def test_the_image_records_a_node(tmp_path: Path) -> None:
+    """Buildah makes it, of a base with this Python; as in the DaemonSet, without any right, it writes one line."""
+    (tmp_path / "policy").write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
+    (context := tmp_path / "dist").mkdir()
+    version = "{}.{}".format(*sys.version_info)
+    run(sys.executable, ROOT / "release/pyz.py", context / "hostrouting.pyz", version, sys.executable)
+    places: list[str | Path] = [
+        "--root",
+        tmp_path / "images",
+        "--runroot",
+        tmp_path / "running",
+        "--storage-driver",
+        "vfs",
+    ]
+
+    def buildah(command: str, *words: str | Path) -> str:
+        trust: list[str | Path] = (
+            ["--signature-policy", tmp_path / "policy"] if command in {"build", "commit", "from"} else []
+        )
+        return run("buildah", *places, command, *trust, *words).strip()
+
+    base = buildah("from", "scratch")
+    copy_python(Path(buildah("mount", base)))
+    buildah("commit", base, "base")
+    dockerfile = EXAMPLES / "Dockerfile"
+    buildah("build", "--isolation=chroot", "--build-arg=BASE=localhost/base", "--tag=hr", "--file", dockerfile, context)
+    made = buildah("from", "localhost/hr")
+    told = json.loads(buildah("inspect", made))["OCIv1"]["config"]
+    root = buildah("mount", made)
+    with KernelNode.made() as node:
+        node.add_link("eth0")
+        inside = ["nsenter", f"--net=/run/netns/{node.name}", "unshare", "--mount", "sh", "-ec", _CONTAINER, root]
+        command = [*inside, *told["Entrypoint"]]
+        assert run(*command, "--version", env={"PATH": os.environ["PATH"]}).startswith("hostrouting ")
+        [container] = yaml("daemonset.yaml")["spec"]["template"]["spec"]["initContainers"]
+        pytest.importorskip("hostrouting.fleet.record")
+        [line] = run(*command, *container["args"]).splitlines()
+        assert '"eth0"' in line
+
+
+def copy_python(root: Path) -> None:
+    """Make the root of an image with nothing but the Python of the tests, and what it loads."""
+    library = Path(sysconfig.get_path("stdlib"))
+    unwanted = shutil.ignore_patterns("*-packages", "__pycache__", "test*", "idlelib", "config-*", "*.a")
+    shutil.copytree(library, root / library.relative_to("/"), ignore=unwanted)
+    loaded = run("ldd", PYTHON, *library.glob("lib-dynload/*.so"))
+    for path in {str(PYTHON), *re.findall(r"(/\S+) \(0x", loaded)}:
+        (copy := root / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
+    for name in ("proc", "sys", "usr/bin"):
+        (root / name).mkdir(parents=True, exist_ok=True)
+    (root / "usr/bin/python3").symlink_to(PYTHON)

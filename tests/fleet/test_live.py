@@ -1,0 +1,74 @@
+"""A recorded node has the proof of the live one: random worlds in the kernel, with announced fabrics and rules."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.announced_worlds import Announced, announced_worlds, announcements, write_files
+from support.examples import FEW
+from support.ipv6_worlds import IPv6World, arranged, ipv6_worlds, mixed_worlds
+from support.kernel import needs_kernel
+from support.overlap_worlds import World
+from support.told_alike import told_alike
+
+from hostrouting.boot import Intent
+from hostrouting.config import HostRoutingConfig
+from hostrouting.fleet import Record, prove_record, take_record
+from hostrouting.host import Host
+from hostrouting.host.files.store import RootedFiles
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.offline import absent
+from hostrouting.route_overlap.task import announced_fabric, prove_now
+from hostrouting.testing import KernelNode
+from phases import Context
+from phases.testing import ManualClock
+
+pytestmark = needs_kernel
+#: In `make soak` a thousand of both.
+SLOW = settings(
+    max_examples=min(FEW, 500), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+
+
+def check(node: KernelNode, folder: Path, section: Mapping[str, object]) -> str:
+    """Assert that the record of a node under a config has the findings of the live proof; return why it has none."""
+    config = HostRoutingConfig.from_mapping({"routeOverlap": section})
+    files = RootedFiles(str(folder))
+    intent = Intent(config=config).file
+    files.write(intent.path, intent.content, mode=intent.mode)
+    host = Host(routes=NetlinkBackend(netns=node.name), files=files, services=absent("services"), lock=absent("lock"))
+    ctx = Context(clock=ManualClock(auto=True))
+    record = take_record(ctx, host)
+    read = Record.parse(record.to_line())
+    assert read == record
+    assert read.config == config
+    live = prove_now(config, announced_fabric(ctx, config.route_overlap.fabric, host), host)
+    verdict = prove_record(read)
+    if verdict.report:
+        assert told_alike(verdict.report.overlap.cidrs) == told_alike(live.cidrs)
+    return verdict.undecided
+
+
+@SLOW
+@given(world=announced_worlds(), announced=announcements)
+def test_ipv4(world: World, announced: Announced, tmp_path: Path) -> None:
+    """Under rules of any kind, several tables and next hops, and a fabric that the agent or the config announces."""
+    with KernelNode.made() as node:
+        announced.prepare(node)
+        world.arrange(node)
+        write_files(tmp_path, announced.as_fabric(NetlinkBackend(netns=node.name)))
+        section: dict[str, object] = {"expectedCidrs": world.cidrs, "allowedDevs": list(world.allowed)}
+        if announced.networks:
+            section["fabric"] = list(announced.networks)
+        assert not check(node, tmp_path, section)
+
+
+@SLOW
+@given(world=st.one_of(ipv6_worlds(), mixed_worlds()), expected=st.sampled_from([[], ["e0"]]))
+def test_ipv6(world: IPv6World, expected: list[str], tmp_path: Path) -> None:
+    """Of IPv6, too, and of both; where the model does not know the kernel's choice of a source, it says so."""
+    with arranged(world) as node:
+        section = {"expectedCidrs": world.cidrs, "allowedDevs": list(world.allowed), "expectedDevs": expected}
+        undecided = check(node, tmp_path, section)
+        assert not undecided or "source" in undecided, undecided

@@ -1,0 +1,171 @@
+"""`check --format prometheus`: what it says of a node, and what promtool and the real node_exporter say of that."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.command_line import CHECKED, run
+from support.in_process import run_here
+from support.intent_nodes import node as node_in_memory
+from support.needs import needs
+
+from hostrouting import __version__
+from hostrouting.check import NodeReport, check_node
+from hostrouting.config import HostRoutingConfig, OverlapMode
+from hostrouting.configure import Configure
+from hostrouting.findings import NodeFinding
+from hostrouting.fleet.metrics import exposition
+from hostrouting.host import Host, RouteChange
+from hostrouting.net.routes import OUR_PROTOCOL
+from hostrouting.route_overlap import OverlapReport
+from hostrouting.testing import FakeHost, KernelNode
+from phases import Context, execute
+from phases.testing import ManualClock
+
+NSPAWN = "systemd-nspawn@.service"
+ROUTES = [{"destination": "172.16.8.0/22"}, {"destination": "172.20.0.0/16"}]
+CONFIG = HostRoutingConfig.from_mapping(
+    {"staticRoutes": {"enabled": True, "routes": ROUTES}, "routeOverlap": CHECKED["routeOverlap"], "gates": [NSPAWN]}
+)
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
+    host = node_in_memory()
+    host.routes.add_link("ib0")
+    host.routes.add_address("ib0", "172.16.1.4/16")
+    monkeypatch.setattr(Host, "live", lambda: host)
+    return host
+
+
+def samples(host: FakeHost, config: HostRoutingConfig = CONFIG) -> dict[str, str]:
+    """Return each sample with its value, but that of the time."""
+    report = check_node(Context(clock=ManualClock(auto=True)), config, host, seconds=0)
+    lines = exposition(report, config, now=7.5).splitlines()
+    told = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    assert told.pop("hostrouting_checked_timestamp_seconds{}") == "7.5"
+    assert told.pop(f'hostrouting_build_info{{version="{__version__}"}}') == "1"
+    return {name.removeprefix("hostrouting_"): value for name, value in told.items()}
+
+
+def of_routes(in_force: int, lost: int, left: int = 0) -> dict[str, str]:
+    counts = {"in_force": in_force, "lost": lost, "not_of_this_config": left}
+    return {f'routes{{state="{state}"}}': str(count) for state, count in counts.items()}
+
+
+def test_a_node_from_the_first_check_to_an_overlap(host: FakeHost) -> None:
+    """Nothing applied, right, another config, routes lost: the counts of `check`, and the gate is open or shut."""
+    overlap = 'findings{cidr="172.16.8.0/22",kind="overlap",severity="error"}'
+    shut, is_open = f'gate{{unit="{NSPAWN}",state="shut"}}', f'gate{{unit="{NSPAWN}",state="open"}}'
+    not_applied = 'findings{cidr="",kind="not-applied",severity="warning"}'
+    assert samples(host) == {not_applied: "1", overlap: "1", **of_routes(0, 2), shut: "1"}
+    execute(Configure(CONFIG, host=host), Context(clock=ManualClock(auto=True)))
+    assert samples(host) == {**of_routes(2, 0), is_open: "1"}
+    section = attrs.evolve(CONFIG.static_routes, routes=CONFIG.static_routes.routes[:1])
+    fewer = attrs.evolve(CONFIG, static_routes=section)
+    told = samples(host, fewer)
+    assert (of_routes(1, 0, 1).items() <= told.items(), told[is_open]) == (True, "1")
+    host.routes.apply([RouteChange.remove(route) for route in host.routes.routes_of(OUR_PROTOCOL)])
+    lost = 'findings{cidr="",kind="lost-route",severity="error"}'
+    assert samples(host) == {lost: "2", overlap: "1", **of_routes(0, 2), shut: "1"}
+
+
+@given(subject=st.text(), kind=st.sampled_from(["held", "gate-down"]))
+def test_any_name_is_a_label_in_one_line(subject: str, kind: str) -> None:
+    """Quotes, line ends, escapes of terminals and bytes that are no text: the label reads back, printable."""
+    nothing = OverlapReport(expected_devs=(), cidrs=())
+    report = NodeReport(overlap=nothing, mode=OverlapMode.WARN, findings=(NodeFinding(kind, subject, "reason"),))
+    told = exposition(report, HostRoutingConfig(gates=()), now=1)
+    label = re.search(r'^hostrouting_gate\{unit="((?:[^"\\\n]|\\["\\])*)",state="\w+"\} 1$', told, re.MULTILINE)
+    assert label is not None
+    read = re.sub(r"\\(.)", r"\1", label[1])
+    assert read.isprintable()
+    assert read == subject or not subject.isprintable()
+    told.encode()
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    (path := tmp_path / "config.json").write_text(json.dumps(CHECKED))
+    return path
+
+
+def test_the_command_writes_a_file_or_stdout(host: FakeHost, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The status is that of check; the file is readable by all, and stays as it is if nothing could be asked."""
+    words = ("check", config, "--format", "prometheus")
+    told = run_here(*words)
+    assert (told.returncode, told.stdout.startswith("# HELP hostrouting_findings ")) == (1, True)
+    assert [run_here(*words, "--out", name).stdout[:19] for name in ("-", "/dev/stdout")] == ["# HELP hostrouting_"] * 2
+    monkeypatch.chdir(config.parent)
+    written = run_here(*words, "--out", "routing.prom")
+    assert (written.returncode, written.stdout) == (1, run_here("check", config).stdout)
+    out = str(config.with_name("routing.prom"))
+    before = host.files.read(out) or b""
+    assert re.sub("seconds{}.*", "", before.decode()) == re.sub("seconds{}.*", "", told.stdout)
+    assert host.files.mode(out) == 0o644
+    config.write_text("{")
+    assert run_here(*words, "--out", out).returncode == 2
+    assert host.files.read(out) == before
+
+
+@pytest.mark.usefixtures("host")
+def test_only_a_file_is_replaced(config: Path) -> None:
+    """A device such as /dev/null stays, and so does a link such as /dev/stderr; the two here are a pipe and a link."""
+    special, link = config.with_name("pipe"), config.with_name("link")
+    os.mkfifo(special)
+    link.symlink_to(config)
+    for path in (special, link):
+        refused = run_here("check", config, "--format", "prometheus", "--out", path)
+        assert (refused.returncode, f"{path} is no file to be replaced" in refused.stderr) == (3, True)
+    assert (special.is_fifo(), link.is_symlink()) == (True, True)
+
+
+METRICS = "--format=prometheus"
+
+
+@pytest.mark.parametrize("words", [["--out=f"], [METRICS, "--root=/"], [METRICS, "--fix"], [METRICS, "--json"]])
+def test_options_that_contradict_each_other(words: list[str]) -> None:
+    """Metrics are of a live node, and only they go to a file."""
+    refused = run_here("check", *words)
+    assert refused.returncode == 2
+    assert "--format prometheus goes with none of --root, --fix and --json" in refused.stderr
+
+
+@needs("kernel", "promtool", "prometheus-node-exporter")
+def test_node_exporter_takes_the_file(config: Path, tmp_path: Path) -> None:
+    """Nothing for promtool to say, and the collector shows the overlap of a node on the kernel, without an error."""
+    (out := tmp_path / "textfiles/hostrouting.prom").parent.mkdir()
+    with KernelNode.made() as node:
+        node.add_link("eth0")
+        node.add_address("eth0", "10.224.0.4/16")
+        node.add_route("default", gateway="10.224.0.1", dev="eth0")
+        node.add_link("ib0")
+        node.add_address("ib0", "172.16.1.4/16")
+        assert run("check", config, METRICS, "--out", out, inside=node).returncode == 1
+        linted = subprocess.run(
+            ["promtool", "check", "metrics"], input=out.read_bytes(), capture_output=True, check=True
+        )
+        assert (linted.stdout, linted.stderr, out.stat().st_mode & 0o777) == (b"", b"", 0o644)
+        options = [
+            "--collector.disable-defaults",
+            "--collector.textfile",
+            f"--collector.textfile.directory={out.parent}",
+        ]
+        inside = ["nsenter", f"--net=/run/netns/{node.name}"]
+        words = [*inside, "prometheus-node-exporter", *options, "--web.listen-address=127.0.0.1:9100"]
+        code = "from urllib.request import urlopen; print(urlopen('http://127.0.0.1:9100/metrics').read().decode())"
+        with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as exporter:
+            try:
+                next(line for line in exporter.stderr or () if "Listening on" in line)
+                scraped = subprocess.check_output([*inside, sys.executable, "-c", code], text=True)
+            finally:
+                exporter.kill()
+    assert "\nnode_textfile_scrape_error 0\n" in scraped
+    assert '\nhostrouting_findings{cidr="172.16.8.0/22",kind="overlap",severity="error"} 1\n' in scraped

@@ -1,0 +1,142 @@
+"""A record is a line of JSON, whoever wrote it: it is read exactly, or it is refused by the place that is wrong."""
+
+import json
+import re
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from support.fleets import CONFIG, FULL, as_document, leaves, records
+
+from hostrouting.boot import INTENT_PATH
+from hostrouting.fleet import Record, prove_record, take_record
+from hostrouting.fleet.record import LONGEST
+from hostrouting.fleet.stream import verdict_on
+from hostrouting.net.links import Device, DeviceAddress
+from hostrouting.net.routes import NextHop, ObservedRoute
+from hostrouting.net.rules import Range, Rule
+from hostrouting.testing import FakeHost, MemoryBackend
+from phases import Context
+
+#: No number, address or switch is any of these; names may be the texts.
+WRONG: list[Any] = [
+    *(None, 1.5, 1e400, -1 << 40, -1, 1 << 140, [], {}, [[]], {"a": 1}, ["x"], [None], [1, 2], [True], {"": {}}),
+    *(
+        "",
+        "x y",
+        "1",
+        "\ud800",
+        "[]",
+        "-1",
+        "é" * 5000,
+        "10.0.0.0/33",
+        "::1::",
+        "\0",
+        "0x1",
+        "1.2.3",
+        "tr\x1b[31mue",
+        ":",
+    ),
+]
+
+
+@given(records)
+def test_a_record_comes_back_as_it_was(record: Record) -> None:
+    """Whatever the kernel shows; the line is ASCII, and has no break."""
+    line = record.to_line()
+    assert Record.parse(line) == record
+    assert line.isascii()
+    assert b"\n" not in line
+
+
+def test_every_field_comes_back() -> None:
+    """A record with a value in each field: no form leaves one out."""
+    assert Record.parse(FULL.to_line()) == FULL
+    written = set(re.findall(r'"(\w+)":', FULL.to_line().decode()))
+    for kind in (Device, DeviceAddress, NextHop, ObservedRoute, Range, Rule):
+        # Neighbours are there today and gone tomorrow.
+        assert set(kind._fields) - written <= {"neighbours"}, kind
+    assert {field.name for field in attrs.fields(Record)} <= written
+
+
+def test_a_wrong_value_is_refused_by_its_place() -> None:
+    """Each leaf of a record, replaced by a wrong value: the error names line and place, or it is a name."""
+    document = as_document(FULL)
+    tried = 0
+    for path, container, key in [*leaves(document)]:
+        right = container[key]
+        for wrong in WRONG:
+            if wrong == right or (key == "expires" and wrong == -1):
+                continue
+            container[key] = wrong
+            tried += 1
+            verdict = verdict_on(("f:7", json.dumps(document).encode()))
+            # Attributes that are carried, and the config, are named as a whole.
+            place = "." + re.sub(r"^(config|.*(extra|unknown)\[0]).*", r"\1", path)
+            if verdict.is_record and not path.startswith("config"):
+                assert isinstance(right, str), (path, wrong)
+                written = {
+                    where: within[name]
+                    for where, within, name in leaves(as_document(Record.parse(json.dumps(document).encode())))
+                }
+                assert written.get(path, "") == wrong
+                prove_record(Record.parse(json.dumps(document).encode()), CONFIG, planned=True)
+            elif not verdict.is_record:
+                assert verdict.hostname == "f:7"
+                assert verdict.undecided.startswith(place), (path, wrong, verdict.undecided)
+        container[key] = right
+    assert tried > 3000
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (b"", "column 1: Expecting value"),
+        (FULL.to_line()[:-9], "column "),
+        (b"[]", "the record should be an object, not list"),
+        (b"[" * 100_000, "it is nested too deeply"),
+        (b'{"version": 1, "devices": ' + b"[" * 100_000, "it is nested too deeply"),
+        (b"\xff{}", "'utf-8' codec can't decode byte 0xff"),
+        ("\ufeff{}".encode(), "column 1: Unexpected UTF-8 BOM"),
+        (b'{"version": 1, "devices": %s}' % (b"9" * 5000), "Exceeds the limit"),
+        (b'{"version": 1, "merged": NaN}', ".merged: it should be true or false, not float"),
+        (b"{}", ".version: hostrouting"),
+        (b'{"version": 2, "more": 1}', ".version: hostrouting"),
+        (b'{"version": [[[]]]}', ".version: hostrouting"),
+        (b'{"version": 1, "more": 1}', ".more: 'more' is not known"),
+        (b'{"version": 1, "routes": [{"network": "10.0.0.0"}]}', ".routes[0]: "),
+        (
+            b'{"version": 1, "routes": [{"network": "10.0.0.1", "prefix_length": 8}]}',
+            ".routes[0].network: has host bits",
+        ),
+        (b'{"version": 1, "rules": [{"priority": 1, "source": "fd00::/8"}]}', ".rules[0].source: is of another family"),
+        (b" " * (LONGEST + 1), "it has more than 16 MiB"),
+    ],
+)
+def test_a_line_that_is_no_record_says_why(line: bytes, told: str) -> None:
+    """Truncated, empty, nested, of another version, too long: one reason each, and a short one."""
+    verdict = verdict_on(("f:7", line))
+    assert (verdict.is_record, verdict.report) == (False, None)
+    assert verdict.undecided.startswith(told), verdict.undecided
+    assert len(verdict.undecided) <= 300
+
+
+def test_a_node_is_taken_without_its_links() -> None:
+    """Link-local and multicast routes of IPv6 are left out, and neighbours; the config of a damaged file is none."""
+    backend = MemoryBackend()
+    backend.add_link("eth0")
+    backend.add_address("eth0", "10.224.0.4/16")
+    backend.add_address("eth0", "fd00::4/64")
+    backend.insert_route(ObservedRoute.parse("fe80::/64", "eth0", metric=256, protocol=2).to_route())
+    host = FakeHost(backend)
+    host.files.write("/proc/sys/kernel/hostname", b"node-7\n", mode=0o444)
+    host.files.write(INTENT_PATH, b"{", mode=0o644)
+    record = take_record(Context(), host)
+    assert (record.hostname, record.config, len(record.checksum)) == ("node-7", None, 12)
+    assert {str(route) for route in record.routes if ":" in str(route)} >= {
+        "fd00::/64 dev eth0 proto kernel metric 256"
+    }
+    assert not [route for route in record.routes if str(route).startswith(("fe80", "ff00"))]
+    host.files.write(INTENT_PATH, json.dumps({"hostRouting": CONFIG.to_mapping()}).encode(), mode=0o644)
+    assert take_record(Context(), host).config == CONFIG

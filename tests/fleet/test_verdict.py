@@ -1,0 +1,99 @@
+"""The verdict on a record: that of `check` and `plan`, from a function that needs no machine and fits into a pickle."""
+
+import pickle
+import subprocess
+import sys
+
+import attrs
+import pytest
+from support.fleets import CONFIG, FULL, OURS, fleet
+
+from hostrouting.config import HostRoutingConfig
+from hostrouting.fleet import Record, Verdict, prove_record
+from hostrouting.net.addresses import IPV6
+from hostrouting.net.routes import ObservedRoute
+from hostrouting.net.rules import Rule
+
+LOST, RIGHT = (Record.parse(line) for line in fleet(2))
+STRICT = HostRoutingConfig.from_mapping(
+    {**CONFIG.to_mapping(), "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}}
+)
+
+
+def kinds(verdict: Verdict) -> list[tuple[str, str]]:
+    assert verdict.report
+    return [
+        *((cidr, found.kind) for cidr, found in verdict.report.overlap.findings),
+        *(("", found.kind) for found in verdict.report.findings),
+    ]
+
+
+def test_it_loads_no_adapter_and_no_test_tool() -> None:
+    """A worker of a cluster needs this package and attrs; the function and its result are pickled to it and back."""
+    program = (
+        "import pickle, sys; from hostrouting.fleet import prove_record; pickle.loads(pickle.dumps(prove_record));"
+        "print(*sorted(sys.modules))"
+    )
+    words = [sys.executable, "-c", program]
+    loaded = set(subprocess.run(words, check=True, capture_output=True, text=True).stdout.split())
+    adapters = {"netlink", "files", "imds", "pyroute", "systemd.systemctl", "packets.nft", "packets.ebtables"}
+    assert not {f"hostrouting.host.{name}" for name in adapters} & loaded
+    tools = ("pytest", "hypothesis", "pyroute2", "hostrouting.testing", "subprocess", "ctypes")
+    assert not [name for name in loaded if name.startswith(tools)]
+
+
+@pytest.mark.parametrize("planned", [False, True])
+def test_a_verdict_can_be_pickled(planned: bool) -> None:
+    """It comes back equal, and is smaller than its record by far."""
+    verdict = prove_record(LOST, STRICT, planned=planned)
+    assert pickle.loads(pickle.dumps(verdict)) == verdict  # noqa: S301
+
+
+def test_without_a_config_the_nodes_own_counts() -> None:
+    """Then the routes that it has lost are errors, as in the live check; a config to be tried is not applied yet."""
+    own, tried = prove_record(LOST), prove_record(LOST, STRICT)
+    assert kinds(own) == [("172.16.8.0/22", "overlap"), ("", "lost-route")]
+    assert kinds(tried) == [("172.16.8.0/22", "overlap")]
+    assert own.report
+    assert tried.report
+    assert own.report.severities == {"warning", "error"}
+    assert tried.report.severities == {"error"}
+    assert kinds(prove_record(RIGHT)) == []
+
+
+def test_a_node_without_a_config() -> None:
+    """It is an error of its own, and a damaged file is told apart; with a config to be tried it is proven."""
+    bare = attrs.evolve(RIGHT, config=None, checksum="")
+    assert kinds(prove_record(bare)) == [("", "not-applied")]
+    assert str(prove_record(bare)) != str(prove_record(attrs.evolve(bare, checksum="0123456789ab")))
+    assert kinds(prove_record(bare, STRICT)) == []
+
+
+def test_what_a_record_cannot_answer_is_told() -> None:
+    """Units, files and probes; and of IPv6 what the kernel alone knows."""
+    plain, dual = prove_record(RIGHT), prove_record(FULL)
+    assert plain.report
+    assert dual.report
+    assert {"units, gates and boot files", "silent routers"} <= {*plain.report.not_asked} < {*dual.report.not_asked}
+    way_out = ObservedRoute.parse("::/0", "eth0", "fe80::1", metric=1024)
+    rules = (*FULL.rules, Rule(5, table=9, source=(1, 128), family=IPV6))
+    by_source = attrs.evolve(RIGHT, routes=(*RIGHT.routes, way_out), rules=rules)
+    assert "which source the kernel chooses" in prove_record(by_source, CONFIG).undecided
+    rules = (*RIGHT.rules, Rule(9, table=9, source=(1, 32)))
+    unseen = attrs.evolve(RIGHT, routes=(ObservedRoute(0, 0, nexthop_id=7),), rules=rules)
+    assert "next hops" in prove_record(unseen).undecided
+
+
+def test_a_plan_is_proven() -> None:
+    """With the routes that an apply would change; what it cannot add is unknown, and what it makes worse an error."""
+    mended = prove_record(LOST, STRICT, planned=True)
+    assert (kinds(mended), mended.changes, mended.overlaps_now) == ([], 1, True)
+    already = prove_record(RIGHT, STRICT, planned=True)
+    assert (kinds(already), already.changes, already.overlaps_now) == ([], 0, False)
+    none = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"]}})
+    worse = prove_record(RIGHT, none, planned=True)
+    assert kinds(worse) == [("172.16.8.0/22", "overlap"), ("", "worse")]
+    assert f"- {OURS}" in str(worse)
+    stuck = prove_record(attrs.evolve(LOST, devices=LOST.devices[:1]), STRICT, planned=True)
+    assert "there is no network device eth0" in stuck.undecided
+    assert (stuck.report, stuck.overlaps_now) == (None, True)
