@@ -13,6 +13,7 @@ from hostrouting.fib.tables import Tables, deleted, inserted, key_of
 from hostrouting.net.addresses import IPV4, IPV6, address_bits, netmask
 from hostrouting.net.links import vrf_of
 from hostrouting.net.routes import (
+    KERNEL_PROTOCOL,
     LOCAL_TABLE,
     MAIN_TABLE,
     SCOPE_LINK,
@@ -285,7 +286,9 @@ class Fib:
     def _path(self, packet: Packet, route: ObservedRoute, hop: NextHop) -> ObservedRoute:
         is_local = route.kind == "local"
         source = packet.source or route.source
-        if not source and not is_local and packet.family == IPV6:
+        # The kernel's own local routes are those of addresses; to any other one it sends from some address.
+        is_own = is_local and route.protocol == KERNEL_PROTOCOL
+        if not source and not is_own and packet.family == IPV6:
             raise UnknownDecisionError(f"the model does not know which source the kernel chooses for '{route}'")
         if not source:
             source = packet.destination if is_local else source_by(hop, route.scope, self.devices.values())

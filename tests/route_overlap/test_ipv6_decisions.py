@@ -1,10 +1,13 @@
 """Proofs of models, for decisions about IPv6 that worlds of a kernel show too seldom: a mutation of each survived."""
 
+import pytest
+
 from hostrouting.config import StaticRoute
-from hostrouting.fib import Fib
+from hostrouting.fib import Fib, UnknownDecisionError
 from hostrouting.fib.model import FIRST_RULES
 from hostrouting.host import Device, DeviceAddress, ObservedRoute, Rule
 from hostrouting.net.addresses import IPV6, Prefix
+from hostrouting.net.routes import LOCAL_TABLE
 from hostrouting.route_overlap import OverlapReport, prove_egress
 from hostrouting.route_overlap.report import SuggestedRoute
 
@@ -74,3 +77,11 @@ def test_a_default_for_one_source_hides_no_other() -> None:
         *(one._replace(network=0xFD << 120, prefix_length=8) for one in (WAY, LEARNED._replace(from_prefix=origin)))
     ).findings
     assert finding.kind == "no-route"
+
+
+def test_the_source_for_a_route_to_the_node_is_unknown() -> None:
+    """To a network that a local route gives to the node, the kernel sends from some address, not from the same one."""
+    whole = ObservedRoute.parse("fd00:5::/48", "lo", kind="local", table=LOCAL_TABLE, protocol=4)
+    by_source = WAY._replace(from_prefix=Prefix.parse("fd00:7::/64"))
+    with pytest.raises(UnknownDecisionError, match="which source"):
+        proven(by_source, whole)
