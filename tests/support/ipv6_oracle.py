@@ -157,7 +157,18 @@ class IPv6Oracle:
             for number in range(1, len(questions) + 1)
         ]
         assert not list(answers), done
+        # Of a route by several next hops an answer shows the preference of the one that it picked, a table that of all.
+        if any("nexthops" in one for one in found):
+            rows = {_whole(row): row.get("pref") for row in self._show("route", "show", "table", "all")}
+            for one in found:
+                if "nexthops" in one:
+                    one["pref"] = rows.get(_whole(one), one.get("pref"))
         return found
+
+
+def _whole(route: dict[str, Any]) -> tuple[object, ...]:
+    legs = frozenset((leg.get("gateway"), leg.get("dev")) for leg in route.get("nexthops", ()))
+    return route.get("dst"), route.get("from"), route.get("table"), route.get("metric"), legs
 
 
 def _is_equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
