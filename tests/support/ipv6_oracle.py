@@ -152,7 +152,7 @@ class IPv6Oracle:
             if line.startswith("Command failed -:")
         }
         answers = (json.loads(line)[0] for line in done.stdout.splitlines())
-        found = [
+        found: list[dict[str, Any]] = [
             {"type": _REFUSALS[refusals[number]]} if number in refusals else next(answers)
             for number in range(1, len(questions) + 1)
         ]
