@@ -148,6 +148,9 @@ class Node:
         from hostrouting.fib.tables import key_of
 
         now, decided = answer.route, self._decision(answer.destination, source).route
+        if now and decided and now.nexthop_id and now.nexthop_id == decided.nexthop_id:
+            # Of the routes that share a nexthop object the kernel may name another one.
+            now, answer = decided, Lookup(answer.destination, decided)
         if decided and any(hop.gateway for hop in decided.hops) and not is_same(now, decided):
             self.silent[decided] = None
         else:

@@ -171,6 +171,16 @@ def test_a_silent_gateway_is_judged(node: WiredNode) -> None:
     assert warned(report) == [("silent-gateway", route)]
 
 
+def test_routes_that_share_a_nexthop_object(node: WiredNode) -> None:
+    """Each is named by itself, though the kernel may answer with the other one; and no gateway is called silent."""
+    node.ip("-6", "neigh", "add", ROUTER, "dev", "e1", "lladdr", "02:00:00:00:00:01", "nud", "permanent")
+    node.ip("-6", "nexthop", "add", "id", "13", "via", ROUTER, "dev", "e1")
+    networks = ["fd00:5:0:1::/64", "fd00:5:0:2::/64"]
+    report = proven(node, IPV4_WAY, WAY, *(f"-6 route add {network} nhid 13" for network in networks))
+    assert [str(finding.route).split()[0] for _, finding in report.findings] == networks
+    assert warned(report) == []
+
+
 def test_a_foreign_source_is_told(node: WiredNode) -> None:
     """The node sends by e0 from the address of e1."""
     node.ip("-6", "address", "del", "2001:db8:1::1/64", "dev", "e0")
