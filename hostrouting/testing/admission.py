@@ -6,7 +6,7 @@ import errno
 from itertools import starmap
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.fib.model import Decision
+from hostrouting.fib.model import Decision, UnknownDecisionError
 from hostrouting.fib.rules import Packet
 from hostrouting.fib.tables import inserted, key_of
 from hostrouting.host.netlink.frames import attribute, attributes, number_of, word
@@ -156,7 +156,8 @@ def _check_hop(fib: Fib, route: ObservedRoute, hop: NextHop) -> None:
         raise Refused(errno.ENETDOWN)
     if found.route.scope != SCOPE_LINK:
         # The kernel takes it for another route than the same one by a neighbour, and sends no packet to the gateway.
-        raise ValueError(f"the model does not know gateways that are the node's own addresses, such as {hop.gateway}")
+        reason = f"the model does not know gateways that are the node's own addresses, such as {hop.gateway}"
+        raise UnknownDecisionError(reason)
 
 
 def _check_onlink(fib: Fib, route: ObservedRoute, gateway: Address, device: Device) -> None:

@@ -15,7 +15,7 @@ from support.kernel_packets import decisions, let_packets_in
 from support.small_world import packets, places, selecting_rules
 
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
-from hostrouting.fib import Packet
+from hostrouting.fib import Packet, UnknownDecisionError
 from hostrouting.fib.tables import Bucket, key_of
 from hostrouting.host import NetworkEvents
 from hostrouting.host.netlink import NetlinkBackend
@@ -126,10 +126,10 @@ class TwoWorlds(RuleBasedStateMachine):
         for world in self.memory, self.node:
             try:
                 act(world)
+            except UnknownDecisionError:
+                return
             except BackendError as error:
                 refusals.append(str(error))
-            except ValueError:
-                return
         assert len(refusals) in {0, 2}, refusals
 
     @rule(dev=small_world.devices(), up=st.booleans())
@@ -209,7 +209,7 @@ class TwoWorlds(RuleBasedStateMachine):
         before = self.memory.fib
         try:
             in_memory = self.outcome(self.memory, changes, verify)
-        except ValueError:
+        except UnknownDecisionError:
             # The model does not know a gateway: as if nothing had been drawn.
             self.memory.fib = before
             self.listeners[0].take()

@@ -6,7 +6,7 @@ import attrs
 import pytest
 from support.kernel import needs_kernel
 
-from hostrouting.fib import Fib
+from hostrouting.fib import Fib, UnknownDecisionError
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import Address
 from hostrouting.net.routes import NextHop, Route
@@ -134,6 +134,6 @@ def test_a_gateway_of_the_nodes_own_is_not_known() -> None:
     node = MemoryBackend()
     node.add_link("eth0")
     node.add_address("eth0", "10.224.0.4/16")
-    with pytest.raises(ValueError, match="does not know gateways that are the node's own"):
+    with pytest.raises(UnknownDecisionError, match="does not know gateways that are the node's own"):
         node.add_route("172.16.0.0/16", gateway="10.224.0.4", dev="eth0")
     assert not [route for route in node.routes() if route.gateway]
