@@ -77,11 +77,13 @@ class Record:
         try:
             document = typed(json.loads(line.decode()), dict, "the record")
         except json.JSONDecodeError as error:
-            raise ValueError(f"column {error.colno}: {error.msg}") from None
+            raise ValueError(
+                f"column {error.colno}: {error.msg}; a record is one line, as `record` prints it"
+            ) from None
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
         if document.pop("version", None) != _VERSION:
-            raise ValueError(f".version: hostrouting {__version__} reads {_VERSION} only")
+            raise ValueError(f".version: hostrouting {__version__} reads {_VERSION} only; take a new record")
         return _RECORD.read(document)
 
     def to_line(self) -> bytes:

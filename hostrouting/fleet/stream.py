@@ -116,14 +116,14 @@ class Summary:
     """The verdicts in numbers, and in groups of nodes with the same reason, whatever the digits of its device."""
 
     fail_on: str = "error"
-    #: Nodes that are `bad` or `unknown`, bad `lines`, and nodes that overlap: now, and after a plan.
+    #: Nodes that are `bad` or `unknown`, lines that are `refused`, and nodes that overlap: now, and after a plan.
     counts: Counter[str] = attrs.field(factory=Counter)
     #: The number of nodes by reason, and the first ones.
     groups: dict[str, tuple[int, list[str]]] = attrs.field(factory=dict)
 
     def add(self, verdict: Verdict) -> bool:
         """Count a verdict; return True if it is to be told."""
-        state, report = "unknown" if verdict.is_record else "lines", verdict.report
+        state, report = "unknown" if verdict.is_record else "refused", verdict.report
         reasons = {state}
         if report:
             state = "right" if report.severities.isdisjoint({"error", self.fail_on}) else "bad"
@@ -145,7 +145,7 @@ class Summary:
     def status(self) -> int:
         """The exit status: 1 if a node is bad, 3 if something is unknown, or all, else 0."""
         counts = self.counts
-        return 1 if counts["bad"] else 3 * bool(counts["unknown"] + counts["lines"] or not counts["right"])
+        return 1 if counts["bad"] else 3 * bool(counts["unknown"] + counts["refused"] or not counts["right"])
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the summary for JSON, with the largest groups."""

@@ -113,10 +113,10 @@ def test_bad_lines_do_not_stop_the_rest(nodes: Path, config: Path, monkeypatch: 
     result = run_here("check", config, "--from", "-")
     assert result.returncode == 3
     assert told(result) == [
-        "-:2: column 1: Expecting value",
+        "-:2: column 1: Expecting value; a record is one line, as `record` prints it",
         "-:3: .devices[0].name: it should be text, not list",
         "-:4: it has more than 16 MiB",
-        "3 x lines: -:2, -:3, -:4",
+        "3 x refused: -:2, -:3, -:4",
         "of 2 nodes 0 are bad",
     ]
     nodes.write_bytes(content + b"\n" + lines[0])

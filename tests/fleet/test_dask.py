@@ -96,7 +96,7 @@ def test_dask_finds_what_one_process_finds(tmp_path: Path) -> None:
             expected = run(*words, *files, "--jobs", jobs)
             assert found == [expected.returncode, expected.stdout, ""]
     summary = json.loads(checked[1].splitlines()[-1])["summary"]
-    assert (summary["nodes"], summary["lines"], len(summary["groups"])) == (285, 15, 3)
+    assert (summary["nodes"], summary["refused"], len(summary["groups"])) == (285, 15, 3)
     assert none[:2] == [3, ""]
     assert none[2].startswith("HostFileError: cannot read the records in ")
     # Python loads a module once.
