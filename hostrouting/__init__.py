@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from hostrouting.configure import Configure, Reset
     from hostrouting.exceptions import (
         BackendError,
-        ConfigError,
+        ConfigMistake,
         EventsLostError,
         HostFileError,
         HostRoutingError,
@@ -66,7 +66,7 @@ __all__ = [
     "BackendError",
     "CheckRouteOverlap",
     "CleanStaleCNI",
-    "ConfigError",
+    "ConfigMistake",
     "Configure",
     "ConfigureProbeSNAT",
     "ConfigureStaticRoutes",
@@ -107,7 +107,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "CheckRouteOverlap": "route_overlap",
     "CleanStaleCNI": "stale_cni",
-    "ConfigError": "exceptions",
+    "ConfigMistake": "exceptions",
     "Configure": "configure",
     "ConfigureProbeSNAT": "probe_snat",
     "ConfigureStaticRoutes": "static_routes",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BackendError",
-    "ConfigError",
+    "ConfigMistake",
     "EventsLostError",
     "HostFileError",
     "HostRoutingError",
@@ -57,10 +57,10 @@ class HostRoutingError(Exception):
         return type(self).__new__, (type(self), *self.args), self.__dict__
 
 
-class ConfigError(NamedTuple):
-    """One error in a config: the path of the value, and the reason.
+class ConfigMistake(NamedTuple):
+    """One mistake in a config: the path of the value, and the reason.
 
-    >>> str(ConfigError("hostRouting.gates[0]", "'x' is not the name of a .service unit"))
+    >>> str(ConfigMistake("hostRouting.gates[0]", "'x' is not the name of a .service unit"))
     "hostRouting.gates[0]: 'x' is not the name of a .service unit"
     """
 
@@ -74,14 +74,14 @@ class ConfigError(NamedTuple):
 class InvalidConfigError(HostRoutingError, ValueError):
     """The config is invalid; `errors` holds every error in it, not only the first.
 
-    >>> raise InvalidConfigError([ConfigError("a", "is wrong"), ConfigError("b", "is wrong too")])
+    >>> raise InvalidConfigError([ConfigMistake("a", "is wrong"), ConfigMistake("b", "is wrong too")])
     Traceback (most recent call last):
     hostrouting.exceptions.InvalidConfigError: 2 errors in the config:
       a: is wrong
       b: is wrong too
     """
 
-    def __init__(self, errors: list[ConfigError]) -> None:
+    def __init__(self, errors: list[ConfigMistake]) -> None:
         self.errors = errors
         heading = [f"{len(errors)} errors in the config:"] if len(errors) > 1 else []
         super().__init__("\n  ".join([*heading, *map(str, errors)]))

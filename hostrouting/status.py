@@ -14,7 +14,7 @@ from hostrouting.boot_files import boot_parts
 from hostrouting.check import check_node
 from hostrouting.commands import CHECK, FIX, SHOW_HISTORY
 from hostrouting.config import HostRoutingConfig
-from hostrouting.exceptions import ConfigError, HostRoutingError, InvalidConfigError
+from hostrouting.exceptions import ConfigMistake, HostRoutingError, InvalidConfigError
 from hostrouting.net.routes import OUR_PROTOCOL
 from phases.exceptions import CONTEXT_OVER
 
@@ -105,7 +105,7 @@ def node_status(ctx: Context, host: Host, config: HostRoutingConfig | None = Non
     is_applied = config is not None
     if config is None:
         if not host.files.exists(INTENT_PATH):
-            raise InvalidConfigError([ConfigError("", _absence(ctx, host))])
+            raise InvalidConfigError([ConfigMistake("", _absence(ctx, host))])
         config = require_intent(host.files)
     report = check_node(ctx, config, host, seconds=0, path=INTENT_PATH, is_applied=is_applied)
     broken = next((found.reason for found in report.findings if found.kind == "disabled"), "")

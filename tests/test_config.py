@@ -23,7 +23,7 @@ from hostrouting.config import (
     WatchConfig,
 )
 from hostrouting.config.wire import WireValue, wire_fields
-from hostrouting.exceptions import ConfigError, HostRoutingError, InvalidConfigError
+from hostrouting.exceptions import ConfigMistake, HostRoutingError, InvalidConfigError
 
 
 def test_every_field_of_the_wire_form_reaches_its_attribute() -> None:
@@ -291,10 +291,10 @@ def test_a_value_names_its_own_fields() -> None:
     with pytest.raises(InvalidConfigError) as caught:
         StaticRoute(destination="172.16.1.5/24", gateway="10.224.0", dev="eth0; rm -rf /", metric=-1)
     assert caught.value.errors == [
-        ConfigError("destination", "'172.16.1.5/24' has host bits; the network is '172.16.1.0/24'"),
-        ConfigError("gateway", "'10.224.0' is not an IPv4 address"),
-        ConfigError("dev", "'eth0; rm -rf /' is not a device name: ';' is not allowed in it"),
-        ConfigError("metric", "expected a whole number from 0 to 4294967295, found the number -1"),
+        ConfigMistake("destination", "'172.16.1.5/24' has host bits; the network is '172.16.1.0/24'"),
+        ConfigMistake("gateway", "'10.224.0' is not an IPv4 address"),
+        ConfigMistake("dev", "'eth0; rm -rf /' is not a device name: ';' is not allowed in it"),
+        ConfigMistake("metric", "expected a whole number from 0 to 4294967295, found the number -1"),
     ]
     assert isinstance(caught.value, ValueError)
     assert isinstance(caught.value, HostRoutingError)

@@ -7,7 +7,7 @@ import pytest
 from support.config_errors import GOOD, ROUTE, errors, errors_of_route
 
 from hostrouting.config import OWN_UNITS, HostRoutingConfig, OverlapMode, StaleCNIConfig, StaticRoute, WatchConfig
-from hostrouting.exceptions import ConfigError, InvalidConfigError
+from hostrouting.exceptions import ConfigMistake, InvalidConfigError
 
 _CLOUDS = "'azure', 'aws', 'aws-ipv6' or 'gcp'"
 _UNDECIDED = "no route decides alone by which device packets leave for it; remove it"
@@ -335,7 +335,7 @@ def test_a_config_without_ours_says_why_it_is_void(mapping: dict[str, object]) -
     config = HostRoutingConfig.from_mapping(mapping)
     assert config.given is None
     assert config.void == [
-        ConfigError(
+        ConfigMistake(
             "hostRouting",
             "is missing or null; "
             'to remove all that hostrouting installed, write {"hostRouting": {}} or use --allow-empty',

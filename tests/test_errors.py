@@ -11,7 +11,7 @@ import hostrouting.exceptions
 import phases
 from hostrouting import (
     BackendError,
-    ConfigError,
+    ConfigMistake,
     EventsLostError,
     HostFileError,
     HostRoutingError,
@@ -58,7 +58,7 @@ BACKEND_ERRORS = st.one_of(
 )
 HOST_ERRORS = st.one_of(
     st.builds(HostRoutingError, texts),
-    st.builds(InvalidConfigError, st.lists(st.builds(ConfigError, texts, texts), min_size=1, max_size=3)),
+    st.builds(InvalidConfigError, st.lists(st.builds(ConfigMistake, texts, texts), min_size=1, max_size=3)),
     BACKEND_ERRORS,
     st.builds(RouteOverlapError, st.just(REPORT)),
     st.builds(StaleCNIError, texts),

@@ -15,7 +15,7 @@ import attrs
 from hostrouting.boot.layout import INTENT_PATH, BootFile, BootUnit, Departure
 from hostrouting.config import HostRoutingConfig
 from hostrouting.config.wire import read_json
-from hostrouting.exceptions import ConfigError, InvalidConfigError
+from hostrouting.exceptions import ConfigMistake, InvalidConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -129,7 +129,7 @@ def require_intent(files: FileStore) -> HostRoutingConfig:
     """
     config = read_intent(files)
     if config is None:
-        raise InvalidConfigError([ConfigError("", f"{NOT_INSTALLED}; give the path of a config, or apply one")])
+        raise InvalidConfigError([ConfigMistake("", f"{NOT_INSTALLED}; give the path of a config, or apply one")])
     return config
 
 
@@ -142,7 +142,7 @@ def _config_of(content: bytes | None) -> HostRoutingConfig | None:
     config = HostRoutingConfig.from_mapping(read_json(content, name=name))
     # Ours always has a section. A file like `{}` was damaged: it does not ask to remove all routes.
     if not config.asks:
-        raise InvalidConfigError([ConfigError("hostRouting", f"is missing or empty in {name}; apply a config again")])
+        raise InvalidConfigError([ConfigMistake("hostRouting", f"is missing or empty in {name}; apply a config again")])
     return config
 
 

@@ -37,7 +37,7 @@ from hostrouting.config.wire import (
     wire,
     wire_fields,
 )
-from hostrouting.exceptions import ConfigError, HostFileError, InvalidConfigError
+from hostrouting.exceptions import ConfigMistake, HostFileError, InvalidConfigError
 from hostrouting.net.addresses import IPV4, IPV6, Prefix
 from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, ObservedRoute, place
 
@@ -138,13 +138,13 @@ class StaticRoute(WireValue):
         if ":" in self.destination and not self.metric:
             object.__setattr__(self, "metric", 1)
 
-    def _cross_field_errors(self, broken: frozenset[str]) -> Iterable[ConfigError]:
+    def _cross_field_errors(self, broken: frozenset[str]) -> Iterable[ConfigMistake]:
         # An IPv4 route may have an IPv6 gateway: on some networks no router has an IPv4 address.
         is_known = broken.isdisjoint(("destination", "gateway"))
         if not is_known or ":" not in self.destination or not self.gateway or ":" in self.gateway:
             return ()
         step = "name the IPv6 address of that router"
-        return [ConfigError("gateway", f"{self.gateway!r} is IPv4, and {self.destination!r} is IPv6; {step}")]
+        return [ConfigMistake("gateway", f"{self.gateway!r} is IPv4, and {self.destination!r} is IPv6; {step}")]
 
     @property
     def family(self) -> int:
@@ -203,10 +203,10 @@ class StaticRoutesConfig(WireValue):
     enabled: bool = False
     routes: tuple[StaticRoute, ...] = attrs.field(default=(), metadata=wire(_static_routes))
 
-    def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigError]:
+    def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigMistake]:
         if not broken & {"enabled", "routes"} and self.routes and not self.enabled:
             count = f"{len(self.routes)} route{'s are' if len(self.routes) > 1 else ' is'} given"
-            yield ConfigError("enabled", f"is not true, but {count}; set it to true to install them, or remove them")
+            yield ConfigMistake("enabled", f"is not true, but {count}; set it to true to install them, or remove them")
 
 
 class OverlapMode(str, enum.Enum):
@@ -376,12 +376,12 @@ class HostRoutingConfig(WireValue):
         )
         whole = document if is_whole else {_KEY: document}
         if _KEY in repeated_keys(whole):
-            raise InvalidConfigError([ConfigError(_KEY, "is given more than once; keep one")])
+            raise InvalidConfigError([ConfigMistake(_KEY, "is given more than once; keep one")])
         ours: Any = whole.get(_KEY)
         # An agent written in Go writes an unset pointer as null.
         is_absent = is_whole and ours is None
         beside = [
-            ConfigError(key, f"has no effect beside {_KEY}; move it to {_KEY}.{key}")
+            ConfigMistake(key, f"has no effect beside {_KEY}; move it to {_KEY}.{key}")
             for key in _EMPTY
             if whole.get(key) is not None
         ]
@@ -397,21 +397,21 @@ class HostRoutingConfig(WireValue):
         )
 
     @property
-    def void(self) -> list[ConfigError]:
+    def void(self) -> list[ConfigMistake]:
         """Why it asks for nothing, for each of its keys; empty if it asks, or if it says just that everything may go.
 
         >>> HostRoutingConfig.from_mapping({"staticRoutes": {"enabled": True}}).void[1:]
-        [ConfigError(path='hostRouting.staticRoutes', message='asks for nothing: routes is empty')]
+        [ConfigMistake(path='hostRouting.staticRoutes', message='asks for nothing: routes is empty')]
         >>> HostRoutingConfig.from_mapping({"hostRouting": {}}).void
         []
         """
         if self.asks:
             return []
         if self.given is None:
-            return [ConfigError(_KEY, f"is missing or null; {_REMOVE_ALL}")]
+            return [ConfigMistake(_KEY, f"is missing or null; {_REMOVE_ALL}")]
         keys = self.given or self.to_mapping()
-        empty = [ConfigError(f"{_KEY}.{key}", f"asks for nothing{_EMPTY.get(key, '')}") for key in keys]
-        return empty and [ConfigError(_KEY, f"installs nothing; {_REMOVE_ALL}"), *empty]
+        empty = [ConfigMistake(f"{_KEY}.{key}", f"asks for nothing{_EMPTY.get(key, '')}") for key in keys]
+        return empty and [ConfigMistake(_KEY, f"installs nothing; {_REMOVE_ALL}"), *empty]
 
 
 def require_config(config: object) -> HostRoutingConfig:

@@ -8,7 +8,7 @@ import attrs
 
 from hostrouting.config import rules
 from hostrouting.config.wire import WireValue, wire
-from hostrouting.exceptions import ConfigError
+from hostrouting.exceptions import ConfigMistake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,9 +67,9 @@ class StaleCNIConfig(WireValue):
     #: Objects that become stale while `Watch` runs: it reports them, or removes them as an apply does.
     sweep: Literal["report", "clean"] = attrs.field(default="report", metadata=wire(rules.one_of("report", "clean")))
 
-    def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigError]:
+    def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigMistake]:
         if not broken & {"enabled", "podCidrs"} and self.enabled and not self.pod_cidrs:
-            yield ConfigError("podCidrs", "is required when enabled: the range that the removed CNI gave to pods")
+            yield ConfigMistake("podCidrs", "is required when enabled: the range that the removed CNI gave to pods")
 
 
 @attrs.frozen(kw_only=True)
@@ -93,9 +93,9 @@ class WatchConfig(WireValue):
     #: If true, a drop-in tells systemd-networkd to leave foreign routes and rules in place; only with `enabled`.
     keep_foreign_routes: bool = False
 
-    def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigError]:
+    def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigMistake]:
         if not broken & {"enabled", "keepForeignRoutes"} and self.keep_foreign_routes and not self.enabled:
-            yield ConfigError(
+            yield ConfigMistake(
                 "keepForeignRoutes",
                 "true counts only if watch.enabled is true, too; set that to true, or take this one out",
             )

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar, cast
 
 import attrs
 
-from hostrouting.exceptions import ConfigError, InvalidConfigError
+from hostrouting.exceptions import ConfigMistake, InvalidConfigError
 
 Rule = Callable[[object], Any]
 R = TypeVar("R", bound="Rule")
@@ -102,7 +102,7 @@ class WireValue:
     _path: ClassVar[str] = ""
 
     def __attrs_post_init__(self) -> None:
-        errors: list[ConfigError] = []
+        errors: list[ConfigMistake] = []
         for name, field in wire_fields(type(self)).items():
             given = getattr(self, field.name)
             if given is field.default:
@@ -119,7 +119,7 @@ class WireValue:
         if errors:
             raise InvalidConfigError(errors_under(self._path, InvalidConfigError(errors)))
 
-    def _cross_field_errors(self, broken: frozenset[str]) -> Iterable[ConfigError]:  # noqa: ARG002 (for overriding methods)
+    def _cross_field_errors(self, broken: frozenset[str]) -> Iterable[ConfigMistake]:  # noqa: ARG002 (for overriding methods)
         """Return the errors between fields; `broken` holds the wire names of fields without a usable value."""
         return ()
 
@@ -157,19 +157,19 @@ def section(cls: type[V]) -> Callable[[object], V]:
 
 
 def structured(
-    cls: type[V], mapping: object, *, also_known: Iterable[str] = (), others: Iterable[ConfigError] = ()
+    cls: type[V], mapping: object, *, also_known: Iterable[str] = (), others: Iterable[ConfigMistake] = ()
 ) -> V:
     """Build a value from its wire mapping; `also_known` are more keys to suggest for a misspelled one.
 
     `others` are errors beside the mapping, which are raised with those in it.
     """
     if not isinstance(mapping, dict | Mapping):  # most are a dict, and that is quick to see
-        raise InvalidConfigError([ConfigError(cls._path, f"expected an object, found {describe(mapping)}")])
+        raise InvalidConfigError([ConfigMistake(cls._path, f"expected an object, found {describe(mapping)}")])
     fields = wire_fields(cls)
     # A required field that is absent goes through its own rule as None, whose error names the expected value.
     values: dict[str, object] = {field.name: None for field in fields.values() if field.default is attrs.NOTHING}
     errors = [
-        ConfigError(_key(name), "is given more than once, and readers of JSON differ on which one counts; keep one")
+        ConfigMistake(_key(name), "is given more than once, and readers of JSON differ on which one counts; keep one")
         for name in repeated_keys(mapping)
     ]
     for name, value in mapping.items():
@@ -219,30 +219,30 @@ def _camel_case(name: str) -> str:
     return first + "".join(map(str.capitalize, others))
 
 
-def errors_under(path: str, error: ValueError) -> list[ConfigError]:
+def errors_under(path: str, error: ValueError) -> list[ConfigMistake]:
     """Return the errors of a rule with `path` before their own paths.
 
-    >>> errors_under("routes", InvalidConfigError([ConfigError("[0].dev", "is wrong")]))
-    [ConfigError(path='routes[0].dev', message='is wrong')]
+    >>> errors_under("routes", InvalidConfigError([ConfigMistake("[0].dev", "is wrong")]))
+    [ConfigMistake(path='routes[0].dev', message='is wrong')]
     >>> errors_under("metric", ValueError("is wrong"))
-    [ConfigError(path='metric', message='is wrong')]
+    [ConfigMistake(path='metric', message='is wrong')]
     """
     if not isinstance(error, InvalidConfigError):
-        return [ConfigError(path, str(error))]
+        return [ConfigMistake(path, str(error))]
     if not path:
         return error.errors
     return [
-        ConfigError(f"{path}.{inner}" if inner and not inner.startswith("[") else f"{path}{inner}", message)
+        ConfigMistake(f"{path}.{inner}" if inner and not inner.startswith("[") else f"{path}{inner}", message)
         for inner, message in error.errors
     ]
 
 
-def _unknown_key(name: object, known: list[str]) -> ConfigError:
+def _unknown_key(name: object, known: list[str]) -> ConfigMistake:
     if not isinstance(name, str):
-        return ConfigError("", f"expected strings as keys, found {describe(name)}")
+        return ConfigMistake("", f"expected strings as keys, found {describe(name)}")
     guess = closest(name, known)
     step = f"did you mean {guess!r}?" if guess else f"known here are {', '.join(sorted(known))}"
-    return ConfigError(_key(name), f"is not a known key; {step}")
+    return ConfigMistake(_key(name), f"is not a known key; {step}")
 
 
 def closest(name: str, known: Iterable[str], *, similarity: float = 0.6) -> str | None:
@@ -316,7 +316,7 @@ def read_json(document: str | bytes, *, name: str = "the config") -> Any:
             raise _NotJSONError("it is empty; write an object with the key 'hostRouting' into it")
         return json.loads(text, object_pairs_hook=_json_object, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise InvalidConfigError([ConfigError("", f"{name} is not JSON: {_why_not_json(error)}")]) from error
+        raise InvalidConfigError([ConfigMistake("", f"{name} is not JSON: {_why_not_json(error)}")]) from error
 
 
 class _NotJSONError(ValueError):

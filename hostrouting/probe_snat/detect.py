@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 
-from hostrouting.exceptions import BackendError, ConfigError, InvalidConfigError
+from hostrouting.exceptions import BackendError, ConfigMistake, InvalidConfigError
 from hostrouting.net.addresses import IPV6, Address
 from hostrouting.net.default_route import best_default_devs, default_routes
 from hostrouting.net.mappings import typed, typed_or_null
@@ -119,7 +119,7 @@ def rules_to_install(config: HostRoutingConfig, *, host: Host | None = None) -> 
         if config.probe_snat.dev:
             return ProbeRules.of(config.probe_snat, config.probe_snat.dev)
         step = "name the device that probes come in by, for here is no IPv6 default route to look it up in"
-        raise InvalidConfigError([ConfigError(_DEV, f"is missing; {step}")])
+        raise InvalidConfigError([ConfigMistake(_DEV, f"is missing; {step}")])
     rules = _rules(config.probe_snat, host)
     if isinstance(rules, Obstacle):
         raise BackendError(f"the device that IPv6 probes come in by is not known: {rules.reason}; {rules.step}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from hostrouting.config import require_config
-from hostrouting.exceptions import ConfigError, InvalidConfigError
+from hostrouting.exceptions import ConfigMistake, InvalidConfigError
 from hostrouting.stale_cni.task import CleanStaleCNI, Swept
 from phases import Change, TaskFailedError, run
 from phases import task as part
@@ -106,7 +106,7 @@ def sweep_node(
     """
     if not require_config(config).stale_cni.enabled:
         step = 'write {"staleCni": {"enabled": true, "podCidrs": ["10.240.0.0/16"]}}, with the range of the removed CNI'
-        raise InvalidConfigError([ConfigError("hostRouting.staleCni.enabled", f"is not true; {step}")])
+        raise InvalidConfigError([ConfigMistake("hostRouting.staleCni.enabled", f"is not true; {step}")])
     task = CleanStaleCNI(config, host=host, logger=logger)
     if dry_run:
         reading = task.foresee(ctx)

@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hostrouting.config.wire import accepting, describe, errors_under, schema_of
-from hostrouting.exceptions import ConfigError, InvalidConfigError
+from hostrouting.exceptions import ConfigMistake, InvalidConfigError
 from hostrouting.net.addresses import (
     IPV4,
     IPV6,
@@ -193,7 +193,7 @@ def list_of(
         if not isinstance(value, list | tuple):
             raise ValueError(f"expected a list, found {describe(value)}")  # noqa: TRY004 (a rule raises ValueError)
         members: dict[Hashable, tuple[T, int]] = {}
-        errors: list[ConfigError] = []
+        errors: list[ConfigMistake] = []
         for index, item in enumerate(value):
             try:
                 member = rule(item)
@@ -202,7 +202,7 @@ def list_of(
                 continue
             earlier, place = members.setdefault(key(member), (member, index))
             if clash and place != index:
-                errors.append(ConfigError(f"[{index}]", clash(member, earlier, place)))
+                errors.append(ConfigMistake(f"[{index}]", clash(member, earlier, place)))
         if errors:
             raise InvalidConfigError(errors)
         return tuple(member for member, _ in members.values())
