@@ -52,6 +52,32 @@ def test_the_readme_begins_with_pitch_commands_and_code() -> None:
     assert "## Install" in first_screen
 
 
+#: The pages for users, which are read as a whole, and the words that each may have.
+PAGES = {
+    "README.md": 900,
+    "docs/agents.md": 1_150,
+    "docs/operators.md": 1_500,
+    "docs/performance.md": 200,
+    "docs/supported-versions.md": 600,
+    "docs/upstream.md": 900,
+    "docs/limits.md": 600,
+}
+
+
+def words(document: str, *, fenced: bool = False) -> int:
+    """Count the words of a document; code and outputs between fences are others' words."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    return len(re.findall(r"\S*\w\S*", text if fenced else re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)))
+
+
+def test_pages_are_short() -> None:
+    """A reader has minutes: all pages have at most 6,000 words, and README 1,200 with its code."""
+    found = {page: words(page) for page in PAGES}
+    assert {page: count for page, count in found.items() if count > PAGES[page]} == {}
+    assert sum(found.values()) <= 6_000
+    assert words("README.md", fenced=True) <= 1_200
+
+
 STORY = [
     "eth0  172.16.0.0 - 172.16.255.255        default via 10.224.0.1 dev eth0 proto dhcp",
     "1 of 1 expected CIDRs would not leave by eth0 as a whole:",

@@ -1,4 +1,4 @@
-"""What other programs notice of ours, each by its letter in the list of the README; the others notice nothing.
+"""What other programs notice of ours, each by its letter in docs/limits.md; the others notice nothing.
 
 The oracle is a second namespace, in which the same program does the same, and hostrouting nothing.
 """

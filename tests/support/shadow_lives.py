@@ -24,7 +24,7 @@ from hostrouting.watch.task import Watch
 from phases import Context, Serial, TaskFailedError, execute, run, task
 from phases.testing import ManualClock
 
-#: What another program may notice of ours, by the letters of the list in the README.
+#: What another program may notice of ours, by the letters of the list in docs/limits.md.
 REMAINDERS: Final = ("acts on ours instead", "is refused while ours is there", "deletes ours instead")
 CONNECTED: Final = "10.3.0.0/24"
 _PREFIXES: Final = ("172.16.1.0/24", "172.16.8.0/22", "172.16.9.0/24", CONNECTED)
