@@ -37,7 +37,7 @@ from hostrouting.config.wire import (
     wire,
     wire_fields,
 )
-from hostrouting.exceptions import ConfigMistake, HostFileError, InvalidConfigError
+from hostrouting.exceptions import ConfigMistake, InvalidConfigError, UnreadableConfigError
 from hostrouting.net.addresses import IPV4, IPV6, Prefix
 from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, ObservedRoute, place
 
@@ -335,7 +335,7 @@ class HostRoutingConfig(WireValue):
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> HostRoutingConfig:
-        """Read a JSON file; raise `HostFileError` if it cannot be read, and the errors of `from_json`."""
+        """Read a JSON file; raise `UnreadableConfigError` if it cannot be read, and the errors of `from_json`."""
         try:
             with open(path, "rb") as file:  # noqa: PTH123 (pathlib would be loaded for this line alone)
                 document = file.read()
@@ -343,7 +343,7 @@ class HostRoutingConfig(WireValue):
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             step = _UNREADABLE.get(type(error), "give the path of another file")
-            raise HostFileError(f"cannot read the config {os.fspath(path)!r}: {reason}; {step}") from error
+            raise UnreadableConfigError(f"cannot read the config {os.fspath(path)!r}: {reason}; {step}") from error
         return cls.from_mapping(read_json(document, name=f"the config {os.fspath(path)!r}"))
 
     @classmethod
