@@ -537,8 +537,6 @@ def test_a_task_takes_its_options_by_name() -> None:
     each: Any
     for each in (Configure, Reset, ConfigureStaticRoutes, CheckRouteOverlap, ConfigureProbeSNAT, CleanStaleCNI, Watch):
         name = each.__name__
-        with pytest.raises(
-            TypeError, match=rf"^{name} takes its options by name: {name}\(config, logger=\.\.\."
-        ):
+        with pytest.raises(TypeError, match=rf"^{name} takes its options by name: {name}\(config, logger=\.\.\."):
             each(config, logger)
         assert repr(each(config, logger=logger, host=FakeHost())).startswith(f"<{name} ")
