@@ -185,7 +185,7 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     added.add_argument("--out", metavar="FILE", help="write the metrics to FILE, which is replaced as a whole")
     command("record", _record, "print this node as a line of JSON, for --from; needs no root")
     added = command("explain", _explain, "show which route and device decide each part, and why")
-    added.add_argument("asked", nargs="+", metavar="ADDRESS|CIDR")
+    added.add_argument("asked", nargs="+", metavar="ADDRESS|CIDR", help="one or more, of either family")
     added = command("render", _render, "show the files that apply would install", config="")
     added.add_argument("name", nargs="?", metavar="NAME", help="only this file, by its path or last part")
     added.add_argument("--out", type=_folder, metavar="DIR", help="write them below DIR, which is made if need be")
