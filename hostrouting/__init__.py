@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from hostrouting.configure import Configure, Reset
     from hostrouting.exceptions import (
         BackendError,
+        ConfigError,
         ConfigMistake,
         EventsLostError,
         HostFileError,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         StaleCNIError,
         ToolNotFoundError,
         UnitError,
+        UnreadableConfigError,
         WorseRoutingError,
     )
     from hostrouting.host import Host, RouteBackend
@@ -66,6 +68,7 @@ __all__ = [
     "BackendError",
     "CheckRouteOverlap",
     "CleanStaleCNI",
+    "ConfigError",
     "ConfigMistake",
     "Configure",
     "ConfigureProbeSNAT",
@@ -95,6 +98,7 @@ __all__ = [
     "StaticRoutesConfig",
     "ToolNotFoundError",
     "UnitError",
+    "UnreadableConfigError",
     "Watch",
     "WatchConfig",
     "WorseRoutingError",

@@ -607,7 +607,7 @@ def _run(
             signal.signal(number, handler)
     failures = getattr(report.error, "failures", ())
     overlaps = (failure.report.to_mapping() for failure in failures if isinstance(failure, RouteOverlapError))
-    changes = [change for each in report.walk() for change in each.changes]
+    changes = report.changes
     with _context(_SECONDS_TO_LOOK) as ctx:
         verdict, spared = verdict_now(ctx, host, installs if report.ok else None)
         held = [] if report.ok else Boot(host, gates=()).held(ctx)

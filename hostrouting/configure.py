@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from hostrouting.boot import WAIT_SECONDS, Boot, Intent, RecordedFiles, read_intent
+from hostrouting.boot import WAIT_SECONDS, Boot, Intent, NamedTask, RecordedFiles, read_intent
 from hostrouting.boot_files import boot_parts, watch_units
 from hostrouting.config import HostRoutingConfig, require_config
 from hostrouting.exceptions import HostFileError, InvalidConfigError, WorseRoutingError
@@ -75,7 +75,7 @@ class _Run:
         return any(isinstance(cause, HostFileError) for failure in self.failures for cause in failure.failures)
 
 
-class _Pipeline(ABC):
+class _Pipeline(NamedTask, ABC):
     """Tasks under one hold of the run lock; a failure does not stop the others, and one error at the end has all."""
 
     anonymous = False

@@ -1,7 +1,9 @@
 """The errors that this library raises on purpose.
 
     HostRoutingError
-    ├── InvalidConfigError (also a ValueError)    the operator's config is invalid; every error in it
+    ├── ConfigError                               there is no valid config
+    │   ├── InvalidConfigError (also a ValueError)    it is invalid; every mistake in it
+    │   └── UnreadableConfigError (also a HostFileError)    its file cannot be read
     ├── BackendError                              the kernel, or a fake, refused a request or could not answer
     │   ├── EventsLostError                       events were lost: read everything anew
     │   ├── LinkNotFoundError                     a device that a route names does not exist
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BackendError",
+    "ConfigError",
     "ConfigMistake",
     "EventsLostError",
     "HostFileError",
@@ -42,6 +45,7 @@ __all__ = [
     "StaleCNIError",
     "ToolNotFoundError",
     "UnitError",
+    "UnreadableConfigError",
     "WorseRoutingError",
 ]
 
@@ -51,6 +55,9 @@ class HostRoutingError(Exception):
 
     Every error can be copied and pickled, with its attributes.
     """
+
+    #: True if the same call may succeed later, with the same config, and nobody has to act.
+    retryable: bool = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Without __init__, which takes other arguments than the message.
@@ -71,8 +78,12 @@ class ConfigMistake(NamedTuple):
         return f"{self.path}: {self.message}" if self.path else self.message
 
 
-class InvalidConfigError(HostRoutingError, ValueError):
-    """The config is invalid; `errors` holds every error in it, not only the first.
+class ConfigError(HostRoutingError):
+    """There is no valid config: it is invalid, or its file cannot be read."""
+
+
+class InvalidConfigError(ConfigError, ValueError):
+    """The config is invalid; `errors` holds every mistake in it, not only the first.
 
     >>> raise InvalidConfigError([ConfigMistake("a", "is wrong"), ConfigMistake("b", "is wrong too")])
     Traceback (most recent call last):
@@ -90,13 +101,13 @@ class InvalidConfigError(HostRoutingError, ValueError):
 class BackendError(HostRoutingError):
     """The kernel (or a fake) refused a request or could not answer; `errno` is its error number, or None.
 
-    EBADMSG does not come from the kernel: its answer could not be read; the message names the question. `may_heal` is
-    True if the next lease, address, carrier or device may remove the cause, with the same config.
+    EBADMSG does not come from the kernel: its answer could not be read; the message names the question. `retryable` is
+    True if the next lease, address, carrier or device may remove the cause.
     """
 
-    def __init__(self, message: str, *, errno: int | None = None, may_heal: bool = False) -> None:
+    def __init__(self, message: str, *, errno: int | None = None, retryable: bool = False) -> None:
         self.errno = errno
-        self.may_heal = may_heal
+        self.retryable = retryable or self.retryable
         super().__init__(message)
 
 
@@ -106,13 +117,15 @@ class EventsLostError(BackendError):
     The errno is ENOBUFS if there were too many to hold, and EBADMSG if one could not be read.
     """
 
+    retryable = True
+
 
 class LinkNotFoundError(BackendError):
     """A route names a device that does not exist, or no longer; `dev` is its name."""
 
-    def __init__(self, message: str, *, dev: str, errno: int | None = None, may_heal: bool = False) -> None:
+    def __init__(self, message: str, *, dev: str, errno: int | None = None, retryable: bool = False) -> None:
         self.dev = dev
-        super().__init__(message, errno=errno, may_heal=may_heal)
+        super().__init__(message, errno=errno, retryable=retryable)
 
 
 class PermissionDeniedError(BackendError):
@@ -184,11 +197,13 @@ class RouteRejectedError(BackendError):
 class RouteOverlapError(HostRoutingError):
     """Expected addresses would not leave by the node's own device; `report` is the whole `OverlapReport`.
 
-    Its text is the report's: each finding, the route that decides it, and the route to add to the config.
+    Its text is the report's: each finding, the route that decides it, and the route to add to the config. `retryable`
+    is True if only routes or carriers are missing, which may come.
     """
 
-    def __init__(self, report: Any) -> None:
+    def __init__(self, report: Any, *, retryable: bool = False) -> None:
         self.report = report
+        self.retryable = retryable
         super().__init__(str(report))
 
 
@@ -212,5 +227,11 @@ class HostFileError(HostRoutingError):
     """A file could not be read, written or removed."""
 
 
+class UnreadableConfigError(ConfigError, HostFileError):
+    """The file of the config could not be read."""
+
+
 class LockHeldError(HostRoutingError):
     """Another run holds the run lock, and did not finish before the deadline."""
+
+    retryable = True

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from phases.context import not_negative
-from phases.exceptions import CONTEXT_OVER, CancelledError, TaskFailedError, describe
+from phases.exceptions import CONTEXT_OVER, TaskFailedError, describe
 from phases.mistakes import require_plain, require_runnable
 from phases.report import Report, Step
 from phases.runner import do_step, execute, log_line, plan, step_of, undo
@@ -174,7 +174,7 @@ class _Made:
     """A task made of functions."""
 
     name: str
-    do: Callable[[Context], None]
+    do: Callable[[Context], object]
 
     def __init__(self, **parts: Any) -> None:
         # On the instance: methods of the class would make every task look able to do everything.
@@ -229,7 +229,7 @@ def with_timeout(task: Task, seconds: float, *, share: float = 1.0) -> Task:
     if not isinstance(share, int | float) or not 0 < share <= 1:  # type: ignore[redundant-expr]  # same as attempts
         raise ValueError(f"share is a part of the time that is left, above 0 and up to 1, not {share!r}: try 0.5")
 
-    def do(ctx: Context) -> None:
+    def do(ctx: Context) -> object:
         left = ctx.remaining()
         return task.do(ctx.child(timeout=seconds if left is None else min(seconds, share * left)))
 
@@ -246,9 +246,10 @@ def with_retry(
 ) -> Task:
     """Return the task with retries after errors of `retry_on`, up to `attempts` times in all.
 
-    The pauses begin with `backoff` seconds and double up to `max_backoff`; they end with the
-    context. The last error is raised, with the earlier ones in its `failures`. A group is retried if
-    all its failures are of `retry_on`. A cancelled task is never retried.
+    An error that says by `retryable = False` that a retry cannot help, such as a cancellation, ends
+    them. The pauses begin with `backoff` seconds and double up to `max_backoff`; they end with the
+    context. The last error is raised, with the earlier ones in its `failures`. A group is retried
+    if all its failures allow it. An observer hears of each attempt by the status `retrying`.
 
     >>> answers = [OSError("busy"), OSError("busy"), None]
     >>> @task("flaky")
@@ -265,9 +266,10 @@ def with_retry(
         raise TypeError(f"retry_on is a tuple of exception classes, not {retry_on!r}")
     first_pause = min(not_negative(backoff), not_negative(max_backoff))
 
-    def do(ctx: Context) -> None:
+    def do(ctx: Context) -> object:
         failures: list[TaskFailedError] = []
         pause = first_pause
+        step = ctx.account if isinstance(ctx.account, Step) else Step.first(Report(task))
         while True:
             try:
                 return task.do(ctx)
@@ -275,13 +277,15 @@ def with_retry(
                 if isinstance(error, CONTEXT_OVER) and ctx.over:
                     raise
                 last = error if isinstance(error, TaskFailedError) else TaskFailedError((), error)
-                is_final = any(isinstance(e, CancelledError) or not isinstance(e, retry_on) for e in last.failures)
+                is_final = not last.retryable or not all(isinstance(each, retry_on) for each in last.failures)
                 if is_final or len(failures) + 1 == attempts:
                     # The message begins with the last error; the earlier ones follow.
                     raise TaskFailedError.combine([last, *failures]) from last.cause
                 failures.append(last)
                 word = f"attempt {len(failures)} of {attempts} failed, next in {pause:g} s"
-                log_line(ctx.logger.warning, word, Report(task), "retrying", last)
+                step.report.attempts += 1
+                step.tell(step.report, status="retrying", error=last)
+                log_line(ctx.logger.warning, word, step.report, "retrying", last)
                 # Within the handler: if the context ends, its error shows the last one as its context.
                 ctx.sleep(pause)
                 pause = min(2 * pause, max_backoff)
@@ -295,8 +299,8 @@ def task(
     plan: Callable[[Context], Sequence[Change]] | None = None,
     undo: Callable[[Context], object] | None = None,
     records: bool = False,
-) -> Callable[[Callable[[Context], None]], Task]:
-    """Make a Task of a plain function that returns nothing; `run` may call `undo` once the task has completed.
+) -> Callable[[Callable[[Context], object]], Task]:
+    """Make a Task of a plain function; `run` may call `undo` once the task has completed.
 
     `records` says that the function records all its changes: if it recorded none, there is nothing to undo.
 
@@ -312,7 +316,7 @@ def task(
         if given is not None:
             require_plain(given, f"{ability} of task {name!r}")
 
-    def make(function: Callable[[Context], None]) -> Task:
+    def make(function: Callable[[Context], object]) -> Task:
         require_plain(function, f"do of task {name!r}")
         return _Made(name=name, do=function, plan=plan, undo=undo, records=records)
 

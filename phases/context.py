@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Callable, Hashable, Iterator, Mapping
 
-#: Seconds after which the main thread looks for signals, however long it waits: a program that waits for days must end
-#: within a second, and each look costs a tenth of a millisecond.
-_TICK: Final = 0.75
 _ENDLESS: Final = (math.inf, math.inf)
 
 
@@ -74,8 +71,9 @@ class SystemClock:
 
     monotonic: Callable[[], float] = staticmethod(time.monotonic)
     time: Callable[[], float] = staticmethod(time.time)
-    #: The longest wait of the main thread in seconds.
-    longest: float = _TICK
+    #: The longest wait of the main thread in seconds. Then it looks for signals, which takes a tenth of a millisecond:
+    #: a program that waits for days must end within a second.
+    longest: float = 0.75
 
     def wait(self, doorbell: threading.Lock, until: float | None) -> None:
         """See `Clock`."""
@@ -165,8 +163,8 @@ class Context:
         Args:
             change: The change, as reports show it.
             undo: The inverse. It must be safe to call twice, and must change nothing, but log a
-                warning and return False, if something else has altered the place since. One inverse
-                given for consecutive changes reverses them all and is called once.
+                warning, if something else has altered the place since. One inverse given for
+                consecutive changes reverses them all and is called once.
 
         >>> from phases import Change, run, task
         >>> hosts = task("hosts")(lambda ctx: ctx.record(Change("+", "/etc/hosts")))

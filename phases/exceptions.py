@@ -25,6 +25,9 @@ class PhaseError(Exception):
     Every error can be copied and pickled, with its attributes and its cause.
     """
 
+    #: True if the same call may succeed later.
+    retryable: bool = False
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Without __init__, which takes other arguments than the message.
         return type(self).__new__, (type(self), *self.args), {**self.__dict__, "__cause__": self.__cause__}
@@ -49,8 +52,10 @@ class TaskFailedError(PhaseError):
         self.cause = cause
         # Here and not only in a `raise ... from`: the others are reached without being raised themselves.
         self.__cause__: BaseException | None = cause
+        #: True if each cause is retryable, or says nothing about it, as errors of other libraries.
+        self.retryable = all(getattr(cause, "retryable", True) for cause in self.failures)
         # Attempts that fail alike are shown once. A text of several lines has its end on a separate line.
-        texts = dict.fromkeys(map(_line, self.walk()))
+        texts = dict.fromkeys(": ".join([*filter(None, [each.path]), describe(each.cause)]) for each in self.walk())
         super().__init__(("\n" if any("\n" in text for text in texts) else "; ").join(texts))
 
     @property
@@ -80,11 +85,6 @@ class TaskFailedError(PhaseError):
             yield from other.walk()
 
 
-def _line(error: TaskFailedError) -> str:
-    why = describe(error.cause)
-    return f"{error.path}: {why}" if error.names else why
-
-
 class CancelledError(PhaseError):
     """The context was cancelled; `reason` is the argument of `cancel`."""
 
@@ -95,6 +95,8 @@ class CancelledError(PhaseError):
 
 class DeadlineExceededError(PhaseError):
     """The context's deadline passed; `timeout` is the time that it had, in seconds."""
+
+    retryable = True
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
@@ -115,11 +117,9 @@ the tasks are: configure-static-routes, check-route-overlap
 
         self.unknown: tuple[str, ...] = tuple(unknown)
         self.known: tuple[str, ...] = tuple(known)
-        parts = []
-        for name in self.unknown:
-            guesses = get_close_matches(str(name), self.known, n=1)
-            parts.append(repr(name) + "".join(f" (did you mean {guess!r}?)" for guess in guesses))
-        super().__init__(f"no task is named {', '.join(parts)}; the tasks are: {', '.join(self.known)}")
+        guesses = {name: get_close_matches(str(name), self.known, n=1) for name in self.unknown}
+        told = (f"{name!r} (did you mean {found[0]!r}?)" if found else repr(name) for name, found in guesses.items())
+        super().__init__(f"no task is named {', '.join(told)}; the tasks are: {', '.join(self.known)}")
 
 
 class CommandFailedError(PhaseError):
@@ -132,6 +132,8 @@ class CommandFailedError(PhaseError):
     Traceback (most recent call last):
     phases.exceptions.CommandFailedError: `ip link show ib9` ended with status 1: Device "ib9" does not exist.
     """
+
+    retryable = True
 
     def __init__(
         self, argv: Sequence[str], status: int | None, stdout: str = "", stderr: str = "", *, reason: str = ""
@@ -153,8 +155,8 @@ def _ending(status: int | None) -> str:
 
     if status is None or status >= 0:
         return f"ended with status {status}"
-    names = {each.value: each.name for each in Signals}  # a real-time signal has none
-    return f"was killed by {names.get(-status, f'signal {-status}')}"
+    # A real-time signal has no name.
+    return f"was killed by {next((each.name for each in Signals if each == -status), f'signal {-status}')}"
 
 
 #: The errors of `Context.check`. A handler asks the context if they mean its own end.

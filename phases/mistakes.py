@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 # takes longer to import than all of this package.
 _LAZY: Final = 0x20 | 0x80 | 0x200
 
-_PLAIN: Final = (
-    "tasks are not awaited or iterated: write a plain function without `yield`; it may call asyncio.run(...)"
-)
+_PLAIN: Final = "tasks are not awaited or iterated: write a plain function; it may call asyncio.run(...)"
 _CHANGES: Final = "a plan is a list of Change, [] if there is nothing to change"
 
 
@@ -73,31 +71,31 @@ def require_plain(function: object, name: str) -> None:
 
 def context_of(ctx: object, logger: logging.Logger | None = None) -> Context:
     """Return the given context, or a new one for None, with the logger if there is one; else raise TypeError."""
-    if ctx is None:
-        ctx = Context()
+    ctx = Context() if ctx is None else ctx
     if not isinstance(ctx, Context):
         raise TypeError(f"{ctx!r} is no Context: the second argument is a Context, or is left out")
     return ctx.within(ctx.account, logger)
 
 
 def call(method: Callable[[Context], object], ctx: Context, name: str) -> None:
-    """Call a `do` or an `undo`, and raise TypeError if it returns a value, which would be lost.
+    """Call a `do` or an `undo`; raise TypeError if it returns work that was not done, or an error that was not raised.
 
-    An inverse may say by False that something stays.
-
-    >>> call(lambda ctx: False, Context(), "do")
+    >>> call(lambda ctx: OSError("busy"), Context(), "do")
     Traceback (most recent call last):
-    TypeError: do(ctx) returned a bool, and must return nothing: a task that fails raises an error
+    TypeError: do(ctx) returned an OSError, and a task that fails raises it
     """
     answer = method(ctx)
-    if answer is None or (name == "undo" and isinstance(answer, bool)):
-        return
-    _close(answer)
-    returned = f"{name}(ctx) returned a {type(answer).__name__}"
+    _require_done(answer, name)
+    if isinstance(answer, BaseException):
+        raise TypeError(f"{name}(ctx) returned an {type(answer).__name__}, and a task that fails raises it") from answer
+
+
+def _require_done(answer: object, name: str) -> None:
     if isinstance(answer, Awaitable | Generator | AsyncGenerator):
-        raise TypeError(f"{returned}, and {_PLAIN}")
-    cause = answer if isinstance(answer, BaseException) else None
-    raise TypeError(f"{returned}, and must return nothing: a task that fails raises an error") from cause
+        # Without this a dropped coroutine writes a RuntimeWarning in addition to our error.
+        if isinstance(answer, Coroutine | Generator):
+            answer.close()
+        raise TypeError(f"{name}(ctx) returned a {type(answer).__name__}, and {_PLAIN}")
 
 
 def require_changes(answer: object) -> tuple[Change, ...]:
@@ -108,16 +106,10 @@ def require_changes(answer: object) -> tuple[Change, ...]:
     TypeError: plan(ctx) returned a list with '+ /etc/hosts' in it: a plan is a list of Change, \
 [] if there is nothing to change
     """
+    _require_done(answer, "plan")
     if not isinstance(answer, Sequence):
-        _close(answer)
         raise TypeError(f"plan(ctx) returned a {type(answer).__name__}: {_CHANGES}")
     for each in answer:
         if not isinstance(each, Change):
             raise TypeError(f"plan(ctx) returned a {type(answer).__name__} with {each!r} in it: {_CHANGES}")
     return tuple(answer)
-
-
-def _close(answer: object) -> None:
-    # Without this a dropped coroutine writes a RuntimeWarning in addition to our error.
-    if isinstance(answer, Coroutine | Generator):
-        answer.close()

@@ -23,7 +23,10 @@ def names_in_path(task: Task) -> tuple[str, ...]:
 
 
 class Event(NamedTuple):
-    """A step of a run, for an observer: `status` is that of the task's report, `change` a new record."""
+    """A step of a run, for an observer: `status` is that of the task's report, `change` a new record.
+
+    Between two attempts the status is `retrying`, and `error` that of the attempt.
+    """
 
     path: str
     status: str
@@ -37,7 +40,7 @@ class Report:
     `status` is `ok`, `failed`, `cancelled`, `undone`, or `skipped`: left out, or never reached.
     A group is `ok` although a subtask that it tolerates `failed`, see `phases.tolerate`.
     `start` is UTC in ISO 8601, `duration` is in seconds; both are None for a task that did not run.
-    `error` is the error that the task raised.
+    `attempts` is the number of its attempts, `error` the error that it raised.
 
     >>> from phases import run, task
     >>> report = run(task("greet")(lambda ctx: None))
@@ -53,6 +56,7 @@ class Report:
         self.status: str = "skipped"
         self.start: str | None = None
         self.duration: float | None = None
+        self.attempts: int = 0
         self.error: BaseException | None = None
         #: For the runner; see `changes`.
         self.records: list[Record] = []
@@ -84,9 +88,14 @@ class Report:
         return self.status in {"ok", "skipped"}
 
     @property
+    def degraded(self) -> bool:
+        """True if the task is `ok`, and an optional task inside is not."""
+        return self.ok and not all(each.ok for each in self.walk())
+
+    @property
     def changes(self) -> tuple[Change, ...]:
-        """The changes that the task recorded, in all attempts, without those that the run has undone."""
-        return tuple(change for record in self.records for change in record.changes)
+        """The changes of the task and of all tasks inside, in all attempts, without those that the run has undone."""
+        return tuple(change for each in self.walk() for record in each.records for change in record.changes)
 
     def raise_for_failure(self) -> None:
         """Raise `error` if there is one, as `execute` would have."""
@@ -98,10 +107,12 @@ class Report:
         return {
             "name": self.name,
             "status": self.status,
+            "degraded": self.degraded,
+            "attempts": self.attempts,
             "start": self.start,
             "duration": self.duration,
             "error": None if self.error is None else describe(self.error),
-            "changes": [change.to_mapping() for change in self.changes],
+            "changes": [change.to_mapping() for record in self.records for change in record.changes],
             "children": [child.to_mapping() for child in self.children],
         }
 
@@ -152,7 +163,7 @@ class Step(NamedTuple):
         """Note that the task begins."""
         report = self.report
         report.start = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1_000_000):06}Z"
-        report.status, report.error = "running", None
+        report.status, report.error, report.attempts = "running", None, report.attempts + 1
         self.tell(report)
 
     def end(self, status: str, error: BaseException | None, duration: float) -> None:
@@ -201,11 +212,11 @@ class Step(NamedTuple):
                 report.status = "undone"
                 self.tell(report)
 
-    def tell(self, report: Report, *, change: Change | None = None) -> None:
-        """Tell the observer of a task's status or change."""
+    def tell(self, report: Report, *, change: Change | None = None, **others: Any) -> None:
+        """Tell the observer of a task's status or change; `others` replace parts of the event."""
         if self.observer is None:
             return
-        event = Event(report.path, report.status, change, report.error)
+        event = Event(report.path, report.status, change, report.error)._replace(**others)
         try:
             self.observer(event)
         except Exception:

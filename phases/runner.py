@@ -29,8 +29,8 @@ def execute(task: Task, ctx: Context | None = None, *, logger: logging.Logger | 
 
     CancelledError and DeadlineExceededError pass unchanged if `ctx` itself is over; raised by a
     narrower context (`with_timeout`, a child context) they are failures. KeyboardInterrupt and
-    SystemExit cancel `ctx` and pass unchanged. A `do` that returns a value has failed: a coroutine
-    never ran, a returned error was not raised. The logger is also that of all tasks inside; the
+    SystemExit cancel `ctx` and pass unchanged. A `do` that returns a coroutine, which never ran, or
+    an error, which was not raised, has failed. The logger is also that of all tasks inside; the
     default is the logger of the surrounding task, or `phases`.
 
     >>> from phases import Serial, task

@@ -30,11 +30,11 @@ class Task(Named, Protocol):
     (True, False)
     """
 
-    def do(self, ctx: Context) -> None:
-        """Do the work, or raise.
+    def do(self, ctx: Context) -> object:
+        """Do the work, or raise; the runner ignores the returned value.
 
-        `do` is a plain function that returns nothing: the runner refuses an `async` function, a
-        generator, and any returned value. It is safe to call twice. A long `do` calls `ctx.check()`
+        `do` is a plain function: the runner refuses an `async` function, a generator, and an error
+        that is returned. It is safe to call twice. A long `do` calls `ctx.check()`
         between steps, waits with `ctx.sleep()`, starts processes with `run_command(ctx, ...)` and
         calls `ctx.record()` after each change.
         """
@@ -56,7 +56,7 @@ class Undoable(Protocol):
     task that records all its changes sets `records = True`: if it recorded none, it changed nothing.
     """
 
-    def undo(self, ctx: Context) -> None:
+    def undo(self, ctx: Context) -> object:
         """Reverse the changes of `do`, of this process or an earlier one; it is safe if there are none."""
 
 

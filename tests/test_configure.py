@@ -25,9 +25,11 @@ from hostrouting.net.addresses import IPV6
 from hostrouting.net.default_route import default_routes
 from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.route_overlap import CheckRouteOverlap
+from hostrouting.stale_cni import CleanStaleCNI
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.testing.host_fakes import MemoryMetadata
+from hostrouting.watch.task import Watch
 from phases import Context, TaskFailedError, execute, plan, run, undo
 from phases.testing import ManualClock
 
@@ -527,3 +529,14 @@ def test_nothing_is_started_while_routing_is_wrong(host: FakeHost, caplog: pytes
         execute(configure(host, **GATED, **OVERLAP))
     assert host.services.started == []
     assert "these are held until routing is right: systemd-nspawn@kube1.service" in caplog.messages
+
+
+def test_a_task_takes_its_options_by_name() -> None:
+    """A logger in second place is the usual mistake; the error has the correct form."""
+    config, logger = HostRoutingConfig(), logging.getLogger("agent")
+    each: Any
+    for each in (Configure, Reset, ConfigureStaticRoutes, CheckRouteOverlap, ConfigureProbeSNAT, CleanStaleCNI, Watch):
+        name = each.__name__
+        with pytest.raises(TypeError, match=rf"^{name} takes its options by name: {name}\(config, logger=\.\.\."):
+            each(config, logger)
+        assert repr(each(config, logger=logger, host=FakeHost())).startswith(f"<{name} ")

@@ -59,12 +59,12 @@ def test_a_doorway_lists_its_public_names(name: str) -> None:
 def test_the_front_door_is_pinned() -> None:
     """A name is added to the package on purpose: here too."""
     assert " ".join(hostrouting.__all__) == (
-        "BackendError CheckRouteOverlap CleanStaleCNI ConfigMistake Configure ConfigureProbeSNAT "
+        "BackendError CheckRouteOverlap CleanStaleCNI ConfigError ConfigMistake Configure ConfigureProbeSNAT "
         "ConfigureStaticRoutes EventsLostError Host HostFileError HostRoutingConfig HostRoutingError "
         "InvalidConfigError LinkNotFoundError LockHeldError OverlapMode OverlapReport PermissionDeniedError "
         "ProbeSNATConfig Refusal Reset RouteBackend RouteOverlapConfig RouteOverlapError RouteRejectedError "
         "StaleCNIConfig StaleCNIError StaleCNIForce StaticRoute StaticRoutesConfig ToolNotFoundError "
-        "UnitError Watch WatchConfig WorseRoutingError prove_egress"
+        "UnitError UnreadableConfigError Watch WatchConfig WorseRoutingError prove_egress"
     )
 
 

@@ -11,9 +11,11 @@ import hostrouting.exceptions
 import phases
 from hostrouting import (
     BackendError,
+    ConfigError,
     ConfigMistake,
     EventsLostError,
     HostFileError,
+    HostRoutingConfig,
     HostRoutingError,
     InvalidConfigError,
     LinkNotFoundError,
@@ -25,6 +27,7 @@ from hostrouting import (
     StaleCNIError,
     ToolNotFoundError,
     UnitError,
+    UnreadableConfigError,
     WorseRoutingError,
     prove_egress,
 )
@@ -44,8 +47,8 @@ errnos = st.none() | st.integers(1, 133)
 REPORT = prove_egress(MemoryBackend(), ["172.16.0.0/16"])
 
 BACKEND_ERRORS = st.one_of(
-    st.builds(BackendError, texts, errno=errnos, may_heal=st.booleans()),
-    st.builds(LinkNotFoundError, texts, dev=texts, errno=errnos, may_heal=st.booleans()),
+    st.builds(BackendError, texts, errno=errnos, retryable=st.booleans()),
+    st.builds(LinkNotFoundError, texts, dev=texts, errno=errnos, retryable=st.booleans()),
     st.builds(PermissionDeniedError, texts, errno=errnos),
     st.builds(EventsLostError, texts, errno=errnos),
     st.builds(
@@ -60,7 +63,9 @@ HOST_ERRORS = st.one_of(
     st.builds(HostRoutingError, texts),
     st.builds(InvalidConfigError, st.lists(st.builds(ConfigMistake, texts, texts), min_size=1, max_size=3)),
     BACKEND_ERRORS,
-    st.builds(RouteOverlapError, st.just(REPORT)),
+    st.builds(ConfigError, texts),
+    st.builds(UnreadableConfigError, texts),
+    st.builds(RouteOverlapError, st.just(REPORT), retryable=st.booleans()),
     st.builds(StaleCNIError, texts),
     st.builds(UnitError, texts),
     st.builds(HostFileError, texts),
@@ -103,6 +108,23 @@ def test_a_copied_or_pickled_error_is_the_same(again: Callable[[Exception], Exce
         assert copied.__cause__ is copied.cause
 
 
+def test_every_error_says_if_a_retry_can_help() -> None:
+    """By default it cannot; what a lease, a carrier or the end of another run may mend can be tried again."""
+    retried = LockHeldError("x"), EventsLostError("x"), BackendError("x", retryable=True), DeadlineExceededError(1)
+    final = InvalidConfigError([]), UnreadableConfigError("x"), UnitError("x"), BackendError("x"), CancelledError("x")
+    assert [error.retryable for error in retried] == [True] * 4
+    assert [error.retryable for error in final] == [False] * 5
+
+
+def test_a_refused_and_an_unreadable_config_are_config_errors() -> None:
+    """One `except` has both; an unreadable one is a file's error, too."""
+    with pytest.raises(ConfigError) as caught:
+        HostRoutingConfig.from_file("/nonexistent")
+    assert isinstance(caught.value, HostFileError)
+    with pytest.raises(ConfigError):
+        HostRoutingConfig.from_json("{")
+
+
 def test_every_error_class_is_copied_here() -> None:
     """A new error class without an example above fails this test."""
     built = {
@@ -117,7 +139,7 @@ def test_every_error_class_is_copied_here() -> None:
             UnknownTaskError,
             CommandFailedError,
         ),
-        *(TaskFailedError, EventsLostError),
+        *(TaskFailedError, EventsLostError, ConfigError, UnreadableConfigError),
     }
     public = {
         value

@@ -45,7 +45,7 @@ def test_an_entry_tells_who_did_what_to_the_config(tmp_path: Path, monkeypatch: 
             raise OSError
         fields = fields_of(journal.recv(10_000))
     assert (fields["HOSTROUTING_COMMAND"], fields["HOSTROUTING_SUDO_UID"]) == ("apply", "1000\nMESSAGE=forged")
-    assert f"`journalctl MESSAGE_ID={fields['MESSAGE_ID']}`" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"`journalctl MESSAGE_ID={fields['MESSAGE_ID']}`" in (ROOT / "docs/reference.md").read_text(encoding="utf-8")
     assert fields["MESSAGE"].endswith(
         ": 1 of 2 CIDRs as a whole: 172.16.8.0/22: by ib0; installed config: none -> ca3d163bab05"
     )

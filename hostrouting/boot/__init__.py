@@ -50,7 +50,7 @@ from hostrouting.boot.layout import (
     units_in,
 )
 from hostrouting.boot.recorded import RecordedFiles
-from hostrouting.boot.task import NodeTask, PairTask
+from hostrouting.boot.task import NamedTask, NodeTask, PairTask
 
 __all__ = [
     "BOOT_FOLDERS",
@@ -71,6 +71,7 @@ __all__ = [
     "BootUnit",
     "Departure",
     "Intent",
+    "NamedTask",
     "NodeTask",
     "PairTask",
     "Part",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.intent import Intent
@@ -21,12 +21,29 @@ if TYPE_CHECKING:
     from phases import Change, Context
 
 
-class NodeTask:
+_T = TypeVar("_T")
+
+
+class NamedTask:
+    """A task that is called by its name, and takes all but its config by name, too."""
+
+    name: str
+
+    def __new__(cls: type[_T], *arguments: object, **_options: object) -> _T:
+        """Refuse options by position: most programs give a logger second."""
+        if len(arguments) > 1:
+            raise TypeError(f"{cls.__name__} takes its options by name: {cls.__name__}(config, logger=..., host=...)")
+        return object.__new__(cls)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+
+class NodeTask(NamedTask):
     """A task made of a config, a host (this machine) and a logger (that of its module)."""
 
     #: The runner reverses the changes that a run recorded; it does not call `undo`, which also reverses earlier runs.
     records = True
-    name: str
 
     def __init__(
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None

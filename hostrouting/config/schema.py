@@ -8,7 +8,7 @@ from typing import Any, Final
 import attrs
 
 from hostrouting.config.sections import HostRoutingConfig
-from hostrouting.config.wire import WireValue, schema_of, wire_fields
+from hostrouting.config.wire import WireValue, schema_of, sentence_of, wire_fields
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _KEY: Final = "hostRouting"
@@ -41,7 +41,7 @@ def config_schema() -> dict[str, Any]:
 
 def _define(cls: type[WireValue], sections: dict[str, Any]) -> None:
     """Add the schema of a class, and those of the classes that it names."""
-    schema: dict[str, Any] = {"type": "object", "description": (cls.__doc__ or "").partition("\n")[0]}
+    schema: dict[str, Any] = {"type": "object", "description": sentence_of(cls)}
     sections[cls.__name__], fields = schema, wire_fields(cls)
     schema |= {
         "additionalProperties": False,
@@ -55,9 +55,9 @@ def _property(field: attrs.Attribute[Any], sections: dict[str, Any]) -> dict[str
     metadata = field.metadata
     schema: dict[str, Any] = _resolved(schema_of(metadata["read"]) or schema_of(metadata["rule"]), sections)
     if field.default is attrs.NOTHING:
-        return schema
+        return {**schema, "description": metadata["text"]}
     # Null is read as absent.
-    schema = {"anyOf": [schema, {"type": "null"}]}
+    schema = {"anyOf": [schema, {"type": "null"}], "description": metadata["text"]}
     return schema if isinstance(field.default, WireValue) else {**schema, "default": metadata["write"](field.default)}
 
 

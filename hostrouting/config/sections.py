@@ -34,10 +34,11 @@ from hostrouting.config.wire import (
     schema_of,
     section,
     structured,
+    switch,
     wire,
     wire_fields,
 )
-from hostrouting.exceptions import ConfigMistake, HostFileError, InvalidConfigError
+from hostrouting.exceptions import ConfigMistake, InvalidConfigError, UnreadableConfigError
 from hostrouting.net.addresses import IPV4, IPV6, Prefix
 from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, ObservedRoute, place
 
@@ -125,13 +126,33 @@ class StaticRoute(WireValue):
       gateway: '10.224.0.1/8' is not an IPv4 address
     """
 
-    destination: str = attrs.field(metadata=wire(rules.destination))
-    #: None (or empty) stands for the gateway of the device's default route.
-    gateway: str | None = attrs.field(default=None, metadata=wire(rules.gateway))
-    #: None (or empty) stands for the device of the default route.
-    dev: str | None = attrs.field(default=None, metadata=wire(rules.optional_device))
-    #: An IPv6 route without one has metric 1: the kernel has none without, and 1 decides over its own routes.
-    metric: int = attrs.field(default=0, metadata=wire(rules.whole_number(0, 0xFFFFFFFF)))
+    destination: str = attrs.field(
+        metadata=wire(
+            "The network that the route leads to, without host bits. The default route cannot be set.",
+            rules.destination,
+        )
+    )
+    gateway: str | None = attrs.field(
+        default=None,
+        metadata=wire(
+            "The next router. Without it: that of the device's default route. An IPv4 route may have an IPv6 one.",
+            rules.gateway,
+        ),
+    )
+    dev: str | None = attrs.field(
+        default=None,
+        metadata=wire(
+            "The device by which packets leave. Without it: that of the default route. A link-local gateway needs it.",
+            rules.optional_device,
+        ),
+    )
+    metric: int = attrs.field(
+        default=0,
+        metadata=wire(
+            "Of two routes to one network the one with the lower metric decides. An IPv6 route without it has 1.",
+            rules.whole_number(0, 0xFFFFFFFF),
+        ),
+    )
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
@@ -200,8 +221,10 @@ _static_routes = rules.list_of(
 class StaticRoutesConfig(WireValue):
     """The routes that the node must have, now and at every boot."""
 
-    enabled: bool = False
-    routes: tuple[StaticRoute, ...] = attrs.field(default=(), metadata=wire(_static_routes))
+    enabled: bool = switch("Must be true to install the routes; false with routes is refused.")
+    routes: tuple[StaticRoute, ...] = attrs.field(
+        default=(), metadata=wire("The routes; two with the same destination and metric are refused.", _static_routes)
+    )
 
     def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigMistake]:
         if not broken & {"enabled", "routes"} and self.routes and not self.enabled:
@@ -274,18 +297,46 @@ class RouteOverlapConfig(WireValue):
 allowed_devs=(), expected_devs=(), fabric='auto')
     """
 
-    #: Masked, and each once.
-    expected_cidrs: tuple[str, ...] = attrs.field(default=(), metadata=wire(rules.list_of(_expected_cidr)))
-    #: Clouds: the keys of `PRESETS`, for the addresses without which one of their nodes is lost.
-    expected: tuple[str, ...] = attrs.field(default=(), metadata=wire(rules.list_of(_preset)))
-    mode: OverlapMode = attrs.field(default=OverlapMode.WARN, metadata=wire(_mode, write=str))
-    #: Shell-style patterns, each once, in addition to `DEFAULT_ALLOWED_DEVS`.
-    allowed_devs: tuple[str, ...] = attrs.field(default=(), metadata=wire(rules.list_of(rules.device_pattern)))
-    #: The devices by which expected addresses must leave; () stands for those of the default route.
-    expected_devs: tuple[str, ...] = attrs.field(default=(), metadata=wire(rules.list_of(rules.device)))
-    #: The networks that will be connected after the boot: those that the cloud's agent will connect (`auto`), none
-    #: (`off`), or these CIDRs.
-    fabric: str | tuple[str, ...] = attrs.field(default="auto", metadata=wire(_fabric))
+    expected_cidrs: tuple[str, ...] = attrs.field(
+        default=(),
+        metadata=wire(
+            "Networks that must leave by an expected or allowed device, in every address. Host bits are masked.",
+            rules.list_of(_expected_cidr),
+        ),
+    )
+    expected: tuple[str, ...] = attrs.field(
+        default=(),
+        metadata=wire("Clouds, for the addresses without which one of their nodes is lost.", rules.list_of(_preset)),
+    )
+    mode: OverlapMode = attrs.field(
+        default=OverlapMode.WARN,
+        metadata=wire(
+            "WARN tells an overlap. STRICT also holds the gates, and fails an apply. In any case of letters.",
+            _mode,
+            write=str,
+        ),
+    )
+    allowed_devs: tuple[str, ...] = attrs.field(
+        default=(),
+        metadata=wire(
+            "Patterns as of a shell for devices that may take expected networks, beside those of well-known CNIs.",
+            rules.list_of(rules.device_pattern),
+        ),
+    )
+    expected_devs: tuple[str, ...] = attrs.field(
+        default=(),
+        metadata=wire(
+            "The devices by which expected networks must leave. Without it: those of the default route.",
+            rules.list_of(rules.device),
+        ),
+    )
+    fabric: str | tuple[str, ...] = attrs.field(
+        default="auto",
+        metadata=wire(
+            "Networks that will be connected later: auto (as WALinuxAgent's files say), off, or a list of IPv4 CIDRs.",
+            _fabric,
+        ),
+    )
 
     @property
     def cidrs(self) -> dict[str, str | None]:
@@ -320,8 +371,10 @@ class HostRoutingConfig(WireValue):
     probe_snat: ProbeSNATConfig = ProbeSNATConfig()
     stale_cni: StaleCNIConfig = StaleCNIConfig()
     watch: WatchConfig = WatchConfig()
-    #: Units that cannot start before routing is right; () lets everything start.
-    gates: tuple[str, ...] = attrs.field(default=DEFAULT_GATES, metadata=wire(_gates))
+    gates: tuple[str, ...] = attrs.field(
+        default=DEFAULT_GATES,
+        metadata=wire("Units that cannot start before routing is right; [] lets everything start.", _gates),
+    )
     #: The keys of the document that it was read from; None for a whole agent config without it, which wants nothing.
     given: tuple[str, ...] | None = attrs.field(default=(), init=False, eq=False, repr=False)
     #: The address families of its routes and expected CIDRs; IPv4 in any case.
@@ -335,7 +388,7 @@ class HostRoutingConfig(WireValue):
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> HostRoutingConfig:
-        """Read a JSON file; raise `HostFileError` if it cannot be read, and the errors of `from_json`."""
+        """Read a JSON file; raise `UnreadableConfigError` if it cannot be read, and the errors of `from_json`."""
         try:
             with open(path, "rb") as file:  # noqa: PTH123 (pathlib would be loaded for this line alone)
                 document = file.read()
@@ -343,7 +396,7 @@ class HostRoutingConfig(WireValue):
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             step = _UNREADABLE.get(type(error), "give the path of another file")
-            raise HostFileError(f"cannot read the config {os.fspath(path)!r}: {reason}; {step}") from error
+            raise UnreadableConfigError(f"cannot read the config {os.fspath(path)!r}: {reason}; {step}") from error
         return cls.from_mapping(read_json(document, name=f"the config {os.fspath(path)!r}"))
 
     @classmethod

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 from hostrouting.config import rules
-from hostrouting.config.wire import WireValue, wire
+from hostrouting.config.wire import WireValue, switch, wire
 from hostrouting.exceptions import ConfigMistake
 
 if TYPE_CHECKING:
@@ -18,54 +18,78 @@ if TYPE_CHECKING:
 class ProbeSNATConfig(WireValue):
     """IPv6 load-balancer probes that a router may forward: their link-local source becomes a global address."""
 
-    enabled: bool = False
-    #: None (or empty) stands for the device of the IPv6 default route.
-    dev: str | None = attrs.field(default=None, metadata=wire(rules.optional_device))
-    #: Where the cloud's probes come from.
+    enabled: bool = switch("Installs the rules, for Azure.")
+    dev: str | None = attrs.field(
+        default=None,
+        metadata=wire(
+            "The device that the probes arrive on. Without it: that of the IPv6 default route, which an image has not.",
+            rules.optional_device,
+        ),
+    )
     source: str = attrs.field(
         default="fe80::1234:5678:9abc",
-        metadata=wire(rules.ipv6_address(0xFE80 >> 6, 10, "a link-local IPv6 address such as 'fe80::1234:5678:9abc'")),
+        metadata=wire(
+            "The link-local address that the probes come from.",
+            rules.ipv6_address(0xFE80 >> 6, 10, "a link-local IPv6 address such as 'fe80::1234:5678:9abc'"),
+        ),
     )
-    #: The source that pods see instead.
     address: str = attrs.field(
         default="2603:1062:0:1:fe80:1234:5678:9abc",
-        metadata=wire(rules.ipv6_address(1, 3, "a global unicast IPv6 address (2000::/3)")),
+        metadata=wire(
+            "The global address that pods see instead.",
+            rules.ipv6_address(1, 3, "a global unicast IPv6 address (2000::/3)"),
+        ),
     )
-    #: How to find out if the node has IPv6: ask the cloud, look for a global address on `dev`, or assume it.
     detect: Literal["imds", "address", "always"] = attrs.field(
-        default="imds", metadata=wire(rules.one_of("imds", "address", "always"))
+        default="imds",
+        metadata=wire(
+            "How the node's IPv6 is found: imds asks the cloud, address looks on the device, always assumes it.",
+            rules.one_of("imds", "address", "always"),
+        ),
     )
-    #: If true, a failure fails `Configure` and holds the gates; otherwise it is a warning.
-    required: bool = False
+    required: bool = switch("A failure fails the apply and holds the gates; otherwise it is a warning.")
 
 
 @attrs.frozen(kw_only=True)
 class StaleCNIForce(WireValue):
     """Signs of a live CNI that the sweep ignores, if the operator knows that none of its pods is alive."""
 
-    #: A file in /etc/cni/net.d that still names the CNI.
-    conflist: bool = False
-    #: A lock that one of its programs still holds.
-    lock: bool = False
+    conflist: bool = switch("Sweep although a file in /etc/cni/net.d still names the CNI.")
+    lock: bool = switch("Sweep although one of its programs still holds a lock.")
 
 
 @attrs.frozen(kw_only=True)
 class StaleCNIConfig(WireValue):
     """The sweep of a removed CNI's objects: only those of pod addresses in `pod_cidrs`."""
 
-    enabled: bool = False
-    #: IPv4 and IPv6, masked, and each once.
-    pod_cidrs: tuple[str, ...] = attrs.field(default=(), metadata=wire(rules.list_of(rules.cidr)))
-    bridge: str = attrs.field(default="azure0", metadata=wire(rules.device))
-    #: The number of readings in a row that must agree before an object is removed.
-    confirmations: int = attrs.field(default=2, metadata=wire(rules.whole_number(1, 10)))
-    backup_dir: str = attrs.field(default="/var/lib/hostrouting/stale-cni", metadata=wire(rules.folder))
-    #: Clean even while the CNI still looks configured, or at work.
+    enabled: bool = switch("Sweeps at each apply.")
+    pod_cidrs: tuple[str, ...] = attrs.field(
+        default=(),
+        metadata=wire(
+            "The networks that the removed CNI gave to pods, of both families; required when enabled.",
+            rules.list_of(rules.cidr),
+        ),
+    )
+    bridge: str = attrs.field(default="azure0", metadata=wire("The bridge of the removed CNI.", rules.device))
+    confirmations: int = attrs.field(
+        default=2,
+        metadata=wire(
+            "The number of readings in a row that must agree before an object is removed.", rules.whole_number(1, 10)
+        ),
+    )
+    backup_dir: str = attrs.field(
+        default="/var/lib/hostrouting/stale-cni",
+        metadata=wire("Where removed objects are recorded, for a reset.", rules.folder),
+    )
     force: StaleCNIForce = StaleCNIForce()
-    #: If true, a failure fails `Configure`; otherwise it is a warning.
-    required: bool = False
-    #: Objects that become stale while `Watch` runs: it reports them, or removes them as an apply does.
-    sweep: Literal["report", "clean"] = attrs.field(default="report", metadata=wire(rules.one_of("report", "clean")))
+    required: bool = switch("A failure fails the apply; otherwise it is a warning.")
+    sweep: Literal["report", "clean"] = attrs.field(
+        default="report",
+        metadata=wire(
+            "Objects that become stale later: report logs them, clean removes them. It needs watch in mode service.",
+            rules.one_of("report", "clean"),
+        ),
+    )
 
     def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigMistake]:
         if not broken & {"enabled", "podCidrs"} and self.enabled and not self.pod_cidrs:
@@ -80,18 +104,32 @@ class WatchConfig(WireValue):
     90.0
     """
 
-    enabled: bool = False
-    #: Its unit: a timer runs the boot scripts again, a service runs `Watch`.
-    mode: Literal["timer", "service"] = attrs.field(default="timer", metadata=wire(rules.one_of("timer", "service")))
-    #: Seconds between two full comparisons; text such as "60s" on the wire.
+    enabled: bool = switch("Installs a unit that keeps routing right after the boot.")
+    mode: Literal["timer", "service"] = attrs.field(
+        default="timer",
+        metadata=wire(
+            "timer runs the boot's scripts again, without Python; service runs the command, which repairs at once.",
+            rules.one_of("timer", "service"),
+        ),
+    )
     interval: float = attrs.field(
         default=60.0,
-        metadata=wire(rules.seconds(1, 86_400), read=rules.duration(1, 86_400), write=rules.write_duration),
+        metadata=wire(
+            "The time between two full comparisons, such as 60s or 1m30s.",
+            rules.seconds(1, 86_400),
+            read=rules.duration(1, 86_400),
+            write=rules.write_duration,
+        ),
     )
-    #: The number of bad readings of the proof in a row that make an alarm; runs of the timer count none.
-    readings: int = attrs.field(default=2, metadata=wire(rules.whole_number(1, 10)))
-    #: If true, a drop-in tells systemd-networkd to leave foreign routes and rules in place; only with `enabled`.
-    keep_foreign_routes: bool = False
+    readings: int = attrs.field(
+        default=2,
+        metadata=wire(
+            "The number of bad proofs in a row that make an alarm. The timer counts none.", rules.whole_number(1, 10)
+        ),
+    )
+    keep_foreign_routes: bool = switch(
+        "Tells systemd-networkd to leave the routes and rules of other programs in place; only with enabled."
+    )
 
     def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigMistake]:
         if not broken & {"enabled", "keepForeignRoutes"} and self.keep_foreign_routes and not self.enabled:

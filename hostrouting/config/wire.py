@@ -72,10 +72,18 @@ def schema_of(rule: Rule) -> Mapping[str, object]:
 
 
 def wire(
-    rule: Rule, *, read: Rule = _unchanged, write: Callable[[Any], object] = _to_wire
-) -> dict[str, Callable[[Any], Any]]:
-    """Metadata of a field: its rule and, if JSON has another form than Python, how to read and write that form."""
-    return {"rule": rule, "read": read, "write": write}
+    text: str, rule: Rule, *, read: Rule = _unchanged, write: Callable[[Any], object] = _to_wire
+) -> dict[str, Any]:
+    """Metadata of a field: its sentence in the manual and in the schema, and its rule.
+
+    If JSON has another form than Python, `read` and `write` convert it.
+    """
+    return {"text": text, "rule": rule, "read": read, "write": write}
+
+
+def switch(text: str) -> Any:
+    """Return a field for a boolean that is false unless it is given, with its sentence in the manual."""
+    return attrs.field(default=False, metadata=wire(text, boolean))
 
 
 class WireValue:
@@ -86,7 +94,7 @@ class WireValue:
 
     >>> @attrs.frozen(kw_only=True)
     ... class Door(WireValue):
-    ...     opens_at: int = attrs.field(default=8, metadata=wire(int))
+    ...     opens_at: int = attrs.field(default=8, metadata=wire("The hour at which it opens.", int))
     >>> Door.from_mapping({"opensAt": "9"})
     Door(opens_at=9)
     >>> Door(opens_at=9).to_mapping()
@@ -205,9 +213,15 @@ def _read_fields(cls: type[Any]) -> dict[str, attrs.Attribute[Any]]:
     }
 
 
-def _usual(field: attrs.Attribute[Any]) -> dict[str, Callable[[Any], Any]]:
-    """Return the metadata of a field without any: it holds a boolean, or a section like its default."""
-    return wire(boolean if isinstance(field.default, bool) else section(type(field.default)))
+def _usual(field: attrs.Attribute[Any]) -> dict[str, Any]:
+    """Return the metadata of a field without any: it holds a section like its default."""
+    kind: type[Any] = type(field.default)
+    return wire(sentence_of(kind), section(kind))
+
+
+def sentence_of(cls: type[Any]) -> str:
+    """Return the sentence of a section in the manual: the first of its docstring."""
+    return (cls.__doc__ or "").partition("\n")[0]
 
 
 #: Read once for a class.

@@ -78,7 +78,7 @@ class CheckRouteOverlap(PairTask):
         if report.ok:
             self._logger.info("%s", report, extra={"task": self.name})
         elif self._config.route_overlap.mode is OverlapMode.STRICT:
-            raise RouteOverlapError(report)
+            raise RouteOverlapError(report, retryable=not _lasting(report))
         else:
             tell_findings(report, self._logger, task=self.name)
 
@@ -160,10 +160,15 @@ def _reason_to_wait(report: OverlapReport, fabric: Fabric, host: Host) -> str:
     for family in report.without_exit:
         if family in report.lacks_default:
             return f"table main has no {FAMILY_NAMES[family]} default route"
-    kinds = {finding.kind for _, finding in report.findings} - _MAY_HEAL
+    kinds = _lasting(report)
     if report.absent_devs and kinds <= {"overlap"}:
         return f"there is no network device {report.absent_devs[0]}"
     return "" if kinds else report.lines()[0]
+
+
+def _lasting(report: OverlapReport) -> frozenset[str]:
+    """Return the kinds of its findings that do not go by themselves."""
+    return frozenset(finding.kind for _, finding in report.findings) - _MAY_HEAL
 
 
 def prove_now(config: HostRoutingConfig, fabric: Fabric, host: Host) -> OverlapReport:

@@ -192,8 +192,8 @@ def _foreseen(
 
 def explain(error: RouteRejectedError, outcome: Reconciliation, observed: Routes, links: Sequence[Device]) -> None:
     """Complete the error with explanations: where a kernel route is in the way, and if waiting may help."""
-    error.may_heal = error.rolled_back and _may_heal(error.refusals, outcome.changes, links)
-    lost = {} if error.may_heal else _without_gateway(outcome.changes, observed)
+    error.retryable = error.rolled_back and _is_retryable(error.refusals, outcome.changes, links)
+    lost = {} if error.retryable else _without_gateway(outcome.changes, observed)
     steps = {str(change): f"; {reason}" for change, reason in lost.items()}
     reasons = {str(change): reason for change, reason in all_in_the_way(outcome).items()}
     error.refusals = [
@@ -206,10 +206,10 @@ def with_routes(error: LinkNotFoundError, routes: Iterable[Route | StaticRoute])
     """Return the error with the routes whose device is missing."""
     of_device = [f"\n  {route}" for route in routes if route.dev == error.dev]
     step = f"; correct the 'dev' of:{''.join(of_device)}" if of_device else ""
-    return LinkNotFoundError(f"{error}{step}", dev=error.dev, errno=error.errno, may_heal=True)
+    return LinkNotFoundError(f"{error}{step}", dev=error.dev, errno=error.errno, retryable=True)
 
 
-def _may_heal(refusals: Iterable[Refusal], changes: Iterable[RouteChange], links: Iterable[Device]) -> bool:
+def _is_retryable(refusals: Iterable[Refusal], changes: Iterable[RouteChange], links: Iterable[Device]) -> bool:
     """Return True if each refused route has a device that is absent, down, or without an address.
 
     With device, carrier and address there, 'Nexthop has invalid gateway' is a mistake in the config: the kernel's

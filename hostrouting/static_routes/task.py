@@ -63,7 +63,7 @@ class ConfigureStaticRoutes(PairTask):
                 self.act(held)
             except HostRoutingError as error:
                 # A refusal of the config as such would come again at the next boot.
-                if not isinstance(error, RouteRejectedError | PermissionDeniedError) or error.may_heal:
+                if not isinstance(error, RouteRejectedError | PermissionDeniedError) or error.retryable:
                     boot.install(held, unit, intent)
                 raise
             boot.install(held, unit, intent)
@@ -131,7 +131,7 @@ class ConfigureStaticRoutes(PairTask):
                 self._converge(ctx, self._complete(resolution, seconds))
             except BackendError as error:
                 # A device may appear later, but one with a misspelt name never does: report it at once.
-                is_final = not error.may_heal or isinstance(error, LinkNotFoundError)
+                is_final = not error.retryable or isinstance(error, LinkNotFoundError)
                 if is_final or ctx.clock.monotonic() >= until:
                     raise
                 if not told:
@@ -180,7 +180,7 @@ class ConfigureStaticRoutes(PairTask):
             f"static routes cannot be completed: {resolution.reasons}, also not after {round(seconds, 1):g} s. "
             f"No route was changed. Give the node one (see {givers}), or give 'dev' and "
             f"'gateway' of: {', '.join(str(route) for route, _ in resolution.missing)}",
-            may_heal=True,
+            retryable=True,
         )
 
 

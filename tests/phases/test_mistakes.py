@@ -63,16 +63,15 @@ class _AsyncCallable:
         raise AssertionError("it runs")
 
 
-PLAIN = r"tasks are not awaited or iterated: write a plain function without `yield`; it may call asyncio.run\(...\)$"
-NOTHING = "must return nothing: a task that fails raises an error$"
+PLAIN = r"tasks are not awaited or iterated: write a plain function; it may call asyncio.run\(...\)$"
 ANSWERS = [
     (_async, f"a coroutine, and {PLAIN}"),
     (_generator, f"a generator, and {PLAIN}"),
     (_async_generator, f"a async_generator, and {PLAIN}"),
-    (lambda _: OSError("no route"), f"a OSError, and {NOTHING}"),
-    (lambda _: OSError, f"a type, and {NOTHING}"),
-    (lambda _: False, f"a bool, and {NOTHING}"),
+    (lambda _: OSError("no route"), "an OSError, and a task that fails raises it$"),
 ]
+#: Whatever a program returns besides is its own.
+IGNORED = [None, False, True, 0, 1, "done", ("+", "a"), OSError, object()]
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +87,7 @@ def _no_warning() -> Any:
 
 
 @pytest.mark.parametrize(("do", "why"), ANSWERS)
-def test_whatever_do_returns_is_a_failure(do: Callable[[object], object], why: str) -> None:
+def test_a_do_that_never_ran_is_a_failure(do: Callable[[object], object], why: str) -> None:
     """A `do` that never ran, or that returns its error, fails: in execute, in run and in a group."""
     message = rf"^greet: do\(ctx\) returned {why}"
     with pytest.raises(TaskFailedError, match=message) as caught:
@@ -113,25 +112,44 @@ def test_a_returned_error_is_the_cause() -> None:
 
 
 def test_wrappers_return_the_result_of_do() -> None:
-    """A wrapped task is refused for the same answers, and is not tried again for them."""
-    calls: list[int] = []
-
-    def do(_: object) -> bool:
-        calls.append(1)
-        return True
-
-    for wrapped in (with_retry(_Task(do=do), attempts=3, backoff=0), with_timeout(_Task(do=do), 5)):
-        with pytest.raises(TaskFailedError, match="returned a bool"):
+    """A wrapped task is refused for the same answers."""
+    error = OSError("no route")
+    greet = _Task(do=lambda _: error)
+    for wrapped in (with_retry(greet, attempts=3, backoff=0), with_timeout(greet, 5)):
+        with pytest.raises(TaskFailedError, match="returned an OSError") as caught:
             execute(wrapped)
-    assert calls == [1, 1]
+        assert len(caught.value.failures) == 1
+
+
+@pytest.mark.parametrize("answer", IGNORED)
+def test_any_other_answer_is_ignored(answer: object) -> None:
+    """A function that is useful elsewhere returns something: as a task, as an inverse, in a rollback."""
+    journal: list[str] = []
+
+    def inverse(_: object) -> object:
+        journal.append("undone")
+        return answer
+
+    @task("greet", undo=inverse)
+    def greet(ctx: Context) -> object:
+        ctx.record(Change("+", "a"), undo=inverse)
+        return answer
+
+    execute(greet)
+    undo(greet)
+
+    @task("fail")
+    def fail(_: Context) -> None:
+        raise OSError("no route")
+
+    report = run(Serial(greet, fail), undo_on_failure=True)
+    statuses = {each.name: each.status for each in report.children}
+    assert (statuses, journal) == ({"greet": "undone", "fail": "failed"}, ["undone", "undone"])
 
 
 @pytest.mark.parametrize(("method", "why"), ANSWERS)
-def test_whatever_undo_returns_is_a_failure(method: Callable[[object], object], why: str) -> None:
-    """An `undo` that never ran is not reported as undone; by a bool it may say if something stays."""
-    if why.startswith("a bool"):
-        undo(_Task(undo=method))
-        return
+def test_an_undo_that_never_ran_is_a_failure(method: Callable[[object], object], why: str) -> None:
+    """An `undo` that never ran is not reported as undone."""
     with pytest.raises(TaskFailedError, match=rf"^greet: undo\(ctx\) returned {why}"):
         undo(_Task(undo=method))
 
@@ -139,8 +157,6 @@ def test_whatever_undo_returns_is_a_failure(method: Callable[[object], object], 
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (_async, "a coroutine"),
-        (_generator, "a generator"),
         (lambda _: None, "a NoneType"),
         (lambda _: Change("+", "a"), r"a Change with '\+' in it"),
         (lambda _: [Change("+", "a"), "b"], "a list with 'b' in it"),
@@ -152,6 +168,13 @@ def test_a_plan_is_a_list_of_changes(answer: object, why: str) -> None:
     with pytest.raises(TaskFailedError, match=rf"^greet: {message}"):
         plan(_Task(plan=answer))
     assert run(_Task(plan=answer)).status == "ok"
+
+
+@pytest.mark.parametrize(("method", "why"), ANSWERS[:2])
+def test_a_plan_that_never_ran_is_an_error(method: Callable[[object], object], why: str) -> None:
+    """It is no empty plan."""
+    with pytest.raises(TaskFailedError, match=rf"^greet: plan\(ctx\) returned {why}"):
+        plan(_Task(plan=method))
 
 
 @pytest.mark.parametrize("function", [_async, partial(_async), _AsyncCallable()])

@@ -7,12 +7,14 @@ from phases import (
     CancelledError,
     Context,
     DeadlineExceededError,
+    Event,
     Group,
     Plannable,
     Serial,
     TaskFailedError,
     Undoable,
     execute,
+    run,
     task,
     with_retry,
     with_timeout,
@@ -94,6 +96,42 @@ def test_cancelled_is_not_tried_again() -> None:
     with pytest.raises(TaskFailedError):
         execute(with_retry(own, attempts=3))
     assert (len(calls), own.calls) == (1, 1)
+
+
+def test_an_error_says_if_a_retry_can_help(clock: ManualClock) -> None:
+    """Another one is not tried again; of several failures each must allow it, and an error of Python's does."""
+
+    class AnsweredError(Exception):
+        retryable = False
+
+    def failed(*errors: Exception) -> TaskFailedError:
+        return TaskFailedError.combine([TaskFailedError(["a"], error) for error in errors])
+
+    refused = FailingTask("a", AnsweredError())
+    with pytest.raises(TaskFailedError) as caught:
+        execute(with_retry(refused, attempts=3), Context(clock=clock))
+    assert (refused.calls, caught.value.retryable) == (1, False)
+    assert [failed(OSError()).retryable, failed(OSError(), AnsweredError()).retryable] == [True, False]
+    assert failed(DeadlineExceededError(1)).under("all").retryable
+    assert not failed(CancelledError("stop")).retryable
+
+
+def test_an_observer_hears_of_each_attempt(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
+    """Its path is whole; the report counts the attempts, and has the time of the first one and of all."""
+    flaky = with_retry(FailingTask("flaky", OSError("busy"), times=2), attempts=5)
+    events: list[Event] = []
+    report = run(Serial(flaky, name="all"), Context(clock=clock), observer=events.append)
+    assert [(event.path, event.status, str(event.error)) for event in events] == [
+        ("all", "running", "None"),
+        ("all/flaky", "running", "None"),
+        ("all/flaky", "retrying", "busy"),
+        ("all/flaky", "retrying", "busy"),
+        ("all/flaky", "ok", "None"),
+        ("all", "ok", "None"),
+    ]
+    flaky_ = report.children[0].to_mapping()
+    assert (flaky_["attempts"], flaky_["duration"], flaky_["start"]) == (3, 3.0, "2026-01-01T00:00:00.000000Z")
+    assert "task=all/flaky error='busy'" in caplog.records[0].getMessage()
 
 
 def test_interrupt_is_not_tried_again() -> None:

@@ -22,6 +22,7 @@ from phases import (
     execute,
     run,
     task,
+    tolerate,
     with_retry,
     with_timeout,
 )
@@ -34,6 +35,7 @@ def _statuses(report: Report) -> dict[str, str]:
 
 def _entry(name: str, status: str, start: str | None, duration: float | None, **more: object) -> dict[str, object]:
     fields = {"name": name, "status": status, "start": start, "duration": duration, "error": None}
+    fields |= {"degraded": False, "attempts": int(start is not None)}
     return {**fields, "changes": [], "children": [], **more}
 
 
@@ -68,6 +70,33 @@ def test_success() -> None:
     assert (report.ok, report.status, report.error) == (True, "ok", None)
     report.raise_for_failure()
     assert repr(report) == "<Report of a: ok>"
+
+
+def test_degraded() -> None:
+    """A run is ok and degraded if an optional task failed, at any depth; a failed run is only failed."""
+    optional = tolerate(FailingTask("probes", OSError("x")))
+    degraded = run(Serial(Serial(optional, name="inner"), RecordingTask("a", []), name="all"))
+    assert (degraded.ok, degraded.degraded, degraded.to_mapping()["degraded"]) == (True, True, True)
+    failed = run(Serial(optional, FailingTask("a", OSError("x")), name="all"))
+    assert (failed.ok, failed.degraded) == (False, False)
+    assert not run(Serial(RecordingTask("a", []), name="all"), skip=["a"]).degraded
+
+
+def test_the_changes_of_a_run_are_those_of_all_its_tasks() -> None:
+    """Task by task; in the JSON each task has its own."""
+
+    @task("own")
+    def own(ctx: Context) -> None:
+        ctx.record(Change("+", "a"))
+        execute(task("inner")(lambda inside: inside.record(Change("+", "b"))), ctx)
+
+    report = run(Serial(own, name="all"))
+    assert [change.subject for change in report.changes] == ["b", "a"]
+    mapping = report.to_mapping()
+    assert (mapping["changes"], mapping["children"][0]["changes"]) == (
+        [],
+        [{"action": "+", "subject": "a", "detail": None}],
+    )
 
 
 def test_skip_leaves_tasks_out() -> None:

@@ -79,7 +79,7 @@ class TestWaiting:
 
 
 class TestRefusals:
-    def refused(self, host: FakeHost, ctx: Context, *routes: StaticRoute, may_heal: bool = False) -> BackendError:
+    def refused(self, host: FakeHost, ctx: Context, *routes: StaticRoute, retryable: bool = False) -> BackendError:
         """Try these and one that is right: over an installed config, and on a node without one.
 
         No route may have changed. An installed config stays as it was, unless time may heal the new one.
@@ -90,9 +90,9 @@ class TestRefusals:
             routes_before, files_before = host.routes.routes(), host.files.tree.snapshot()
             with pytest.raises(BackendError) as raised:
                 task.do(ctx)
-            assert raised.value.may_heal == may_heal
+            assert raised.value.retryable == retryable
             assert host.routes.routes() == routes_before
-            assert (host.files.tree.snapshot() == files_before) == (installed and not may_heal)
+            assert (host.files.tree.snapshot() == files_before) == (installed and not retryable)
             assert host.files.exists(DROP_IN)
             return raised.value
 
@@ -132,7 +132,7 @@ class TestRefusals:
     def test_a_missing_device(self, host: FakeHost, ctx: Context) -> None:
         """The device is named, and whose it is."""
         error = self.refused(
-            host, ctx, StaticRoute(destination="172.17.0.0/24", gateway="10.224.0.1", dev="eth7"), may_heal=True
+            host, ctx, StaticRoute(destination="172.17.0.0/24", gateway="10.224.0.1", dev="eth7"), retryable=True
         )
         assert isinstance(error, LinkNotFoundError)
         assert error.dev == "eth7"
@@ -145,7 +145,7 @@ class TestRefusals:
             ctx,
             StaticRoute(destination="172.17.0.0/24", gateway="10.224.0.1", dev="eth7"),
             StaticRoute(destination="172.17.1.0/24", dev="eth7"),
-            may_heal=True,
+            retryable=True,
         )
         assert "eth7" in str(error)
         assert {"172.17.0.0/24", "172.17.1.0/24"} <= set(str(error).split())
@@ -161,7 +161,7 @@ class TestRefusals:
         """Down, or without an IPv4 address yet: the kernel's words are those for a typo, but it is waited for."""
         host.routes.add_link("eth1")
         refused = StaticRoute(destination="172.17.0.0/24", gateway="10.9.0.1", dev="eth1")
-        error = self.refused(host, ctx, refused, may_heal=True)
+        error = self.refused(host, ctx, refused, retryable=True)
         assert isinstance(error, RouteRejectedError)
         assert ctx.clock.monotonic() == 60
 
