@@ -24,6 +24,7 @@ import attrs
 
 from hostrouting.config import rules
 from hostrouting.config.siblings import ProbeSNATConfig, StaleCNIConfig, WatchConfig
+from hostrouting.config.source import read_source
 from hostrouting.config.wire import (
     WireValue,
     accepting,
@@ -99,6 +100,7 @@ _UNREADABLE: Final[dict[type[Exception], str]] = {
     FileNotFoundError: "check the path",
     IsADirectoryError: "give the path of the JSON file in it",
     PermissionError: "run this as root, or make the file readable",
+    TimeoutError: "write the config into it and close it, or allow more time",
 }
 _KEY: Final = "hostRouting"
 #: Why a section installs nothing, for those whose names no agent uses for a key of its own.
@@ -392,11 +394,13 @@ class HostRoutingConfig(WireValue):
             object.__setattr__(self, "families", (IPV4, IPV6))
 
     @classmethod
-    def from_file(cls, path: str | os.PathLike[str]) -> HostRoutingConfig:
-        """Read a JSON file; raise `UnreadableConfigError` if it cannot be read, and the errors of `from_json`."""
+    def from_file(cls, path: str | os.PathLike[str], *, timeout: float | None = None) -> HostRoutingConfig:
+        """Read a JSON file; raise `UnreadableConfigError` if it cannot be read, and the errors of `from_json`.
+
+        It is a file or a pipe of at most 1 MiB; `timeout` limits the wait for a pipe's writer, in seconds.
+        """
         try:
-            with open(path, "rb") as file:  # noqa: PTH123 (pathlib would be loaded for this line alone)
-                document = file.read()
+            document = read_source(path, timeout=timeout)
         # A path with a NUL in it is a ValueError before the system sees it.
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
