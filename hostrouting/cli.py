@@ -230,12 +230,13 @@ def _guess(message: str, text: str) -> str:
 
     from hostrouting.config.wire import closest
 
-    found = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)|unrecognized arguments: (--[^ =]+)", message)
+    found = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)|unrecognized arguments: --([^ =]+)", message)
     if found is None:
         return ""
     choice, choices, option = found.groups()
-    meant = closest(choice or option, re.findall(r"[\w-]+" if choice else "--[a-z-]+", choices or text))
-    return f"; did you mean {meant!r}?" if meant else ""
+    dashes = "" if choices else "--"
+    meant = closest(choice or option, re.findall(rf"{dashes}([\w-]+)", choices or text))
+    return f"; did you mean {dashes + meant!r}?" if meant else ""
 
 
 def _from_records(added: argparse.ArgumentParser) -> None:
