@@ -234,7 +234,9 @@ def _guess(message: str, text: str) -> str:
     if found is None:
         return ""
     choice, choices, option = found.groups()
-    meant = closest(choice or option, re.findall(r"[\w-]+" if choice else "--[a-z-]+", choices or text))
+    meant = closest(
+        choice or option, re.findall(r"[\w-]+" if choice else "--[a-z-]+", choices or text), similarity=0.75
+    )
     return f"; did you mean {meant!r}?" if meant else ""
 
 

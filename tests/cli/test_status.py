@@ -1,6 +1,5 @@
 """One verdict: `status`, the end of an apply, commands without CONFIG, and how much each of them says."""
 
-import io
 import json
 import os
 import re
@@ -56,8 +55,8 @@ def on_stdin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., R
         text = config if isinstance(config, str) else json.dumps({"hostRouting": config})
         path = tmp_path / "stdin.json"
         path.write_text(text)
-        with path.open() as stdin:
-            monkeypatch.setattr(sys, "stdin", stdin)
+        with path.open() as stdin, monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", stdin)
             return run_here(*words, "-")
 
     return with_config
