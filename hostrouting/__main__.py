@@ -45,7 +45,7 @@ def _end(*_: object) -> NoReturn:
     """End the process, which has changed nothing: an exception could be lost within an import."""
     import os
 
-    try:
+    try:  # noqa: SIM105 (contextlib is an import, and may not be complete)
         os.write(2, b"hostrouting: interrupted\n")
     except OSError:
         pass

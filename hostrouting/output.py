@@ -129,7 +129,7 @@ class _Lines(logging.StreamHandler):  # type: ignore[type-arg]  # no subscript o
         elif record.levelno >= logging.WARNING and not (hasattr(record, "advice") or message.startswith(_REPEATED)):
             self._kept += tuple((-record.levelno, line) for line in self.format(record).split("\n"))
 
-    def handleError(self, record: logging.LogRecord) -> None:
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
         """Go on without the log if stderr is full or closed; that is no fault of the program's."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handleError(record)

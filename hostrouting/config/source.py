@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Final
 
 _MOST: Final = 1 << 20
 _CHUNK: Final = 1 << 16
@@ -24,38 +21,25 @@ def read_source(source: str | os.PathLike[str] | int, *, timeout: float | None =
     ...     read_source(file.name)
     b''
     """
-    if isinstance(source, int):
-        return _read(source, timeout)
-    mode = os.stat(source).st_mode  # noqa: PTH116 (pathlib would be loaded for this line alone)
-    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
-        raise ValueError("it is a device, and a config is a file or a pipe")
-    # To open a pipe would wait for its writer, without an end.
-    descriptor = os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        return _read(descriptor, timeout)
-    finally:
-        os.close(descriptor)
-
-
-def _read(descriptor: int, timeout: float | None) -> bytes:
-    content = b"".join(_chunks(descriptor, timeout))
-    if len(content) > _MOST:
-        raise ValueError("it has more than 1 MiB, and a config has less")
-    return content
-
-
-def _chunks(descriptor: int, timeout: float | None) -> Iterator[bytes]:
-    """Yield what comes, until its end or a little beyond the limit."""
     import select
     from time import monotonic
 
-    waiting = select.poll()
-    waiting.register(descriptor, select.POLLIN)
-    end, size = monotonic() + (timeout or 0), 0
-    while size <= _MOST:
-        if not waiting.poll(None if timeout is None else max(0, end - monotonic()) * 1000):
-            raise TimeoutError(f"its writer has not closed it within {timeout:g} s")
-        if not (chunk := os.read(descriptor, _CHUNK)):
-            return
-        size += len(chunk)
-        yield chunk
+    if not isinstance(source, int):
+        mode = os.stat(source).st_mode  # noqa: PTH116 (pathlib would be loaded for this line alone)
+        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+            raise ValueError("it is a device, and a config is a file or a pipe")
+    waiting, end, content = select.poll(), monotonic() + (timeout or 0), b""
+    with open(source, "rb", 0, opener=_without_waiting, closefd=not isinstance(source, int)) as file:
+        waiting.register(file, select.POLLIN)
+        while len(content) <= _MOST:
+            if not waiting.poll(timeout and max(0, end - monotonic()) * 1000):
+                raise TimeoutError(f"its writer has not closed it within {timeout:g} s")
+            if not (chunk := file.read(_CHUNK)):
+                return content
+            content += chunk
+    raise ValueError("it has more than 1 MiB, and a config has less")
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    # To open a pipe would wait for its writer, without an end.
+    return os.open(path, flags | os.O_NONBLOCK)

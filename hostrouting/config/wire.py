@@ -11,14 +11,11 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
+from typing import Any, ClassVar, Final, TypeVar, cast
 
 import attrs
 
 from hostrouting.exceptions import ConfigMistake, InvalidConfigError
-
-if TYPE_CHECKING:
-    from json import JSONDecodeError
 
 Rule = Callable[[object], Any]
 R = TypeVar("R", bound="Rule")
@@ -35,7 +32,8 @@ _TYPED: Final = (
     (r"(?i)(true|false|null)\b", "JSON has only small letters here; write them"),
     (r"(None|nil|undefined)\b", "JSON has no such word; write null"),
     (r"[^\W\d][\w.-]*\s*:", 'a key has no quotes; write them: "key"'),
-    ("$", "the text ends before it is complete; close each object, list and string"),
+    (":", "no colon stands here; if its key belongs to the config, put { before it, and } at the end"),
+    (r"\Z", "the text ends before it is complete; close each object, list and string"),
 )
 #: A longer key is no misspelling, and comparing it with all known ones takes time.
 _LONGEST_GUESSED = 40
@@ -354,11 +352,12 @@ class _NotJSONError(ValueError):
 
 
 def _why_not_json(error: Exception) -> str:
-    from json import JSONDecodeError  # noqa: F811 (above for the type checker alone)
+    from json import JSONDecodeError
 
     if isinstance(error, JSONDecodeError):
-        error, reason = _what_was_typed(error)
-        return f"line {error.lineno}, column {error.colno}: {reason}"
+        place, reason = _what_was_typed(error.doc, error.pos, error.msg)
+        found = JSONDecodeError("", error.doc, place)
+        return f"line {found.lineno}, column {found.colno}: {reason}"
     if isinstance(error, UnicodeDecodeError):
         *lines, last = error.object[: error.start].split(b"\n")
         byte = f"the byte 0x{error.object[error.start]:02x} is not UTF-8"
@@ -371,26 +370,21 @@ def _why_not_json(error: Exception) -> str:
     return "a number in it has thousands of digits; no field takes more than ten"
 
 
-def _what_was_typed(error: JSONDecodeError) -> tuple[JSONDecodeError, str]:
-    """Return the error at its true place, and what is wrong there with the next step."""
+def _what_was_typed(text: str, place: int, usual: str) -> tuple[int, str]:
+    """Return the true place of an error, and what is wrong there with the next step."""
     import re
-    from json import JSONDecodeError
 
-    text = error.doc
     start = re.compile(r"(?:\s|#.*\n)*").match(text).end()  # type: ignore[union-attr]  # it matches everywhere
-    if error.pos <= start and re.compile(r"(?:---|-|[^\W\d][\w.-]*:)(?:\s|$)").match(text, start):
+    if place <= start and re.compile(r"(?:---|-|[^\W\d][\w.-]*:)(?:\s|$)").match(text, start):
         step = "write keys and text in double quotes, objects in {} and lists in []"
-        return JSONDecodeError("", text, start), f"this is YAML, and a config is JSON; {step}"
-    if error.msg == "Extra data" and text[error.pos] == ":":
-        return error, "a key stands outside of an object; put { before the first key and } after the last value"
-    if error.msg.startswith(("Expecting", "Extra", "Illegal trailing")):
-        # The comma is named, not the bracket after it.
-        before = text[: error.pos].rstrip()
-        place = len(before) - 1 if before.endswith(",") and text[error.pos :].lstrip()[:1] in {"]", "}"} else error.pos
-        for pattern, reason in _TYPED:
-            if re.compile(pattern).match(text, place):
-                return JSONDecodeError("", text, place), reason
-    return error, f"{error.msg}; correct it there"
+        return start, f"this is YAML, and a config is JSON; {step}"
+    # The comma is named, not the bracket after it.
+    if (before := text[:place].rstrip()).endswith(",") and text[place:].lstrip().startswith(("]", "}")):
+        place = len(before) - 1
+    for pattern, reason in _TYPED:
+        if re.compile(pattern).match(text, place):
+            return place, reason
+    return place, f"{usual}; correct it there"
 
 
 def _refuse_constant(name: str) -> object:

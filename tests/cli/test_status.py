@@ -1,6 +1,5 @@
 """One verdict: `status`, the end of an apply, commands without CONFIG, and how much each of them says."""
 
-import io
 import json
 import os
 import re

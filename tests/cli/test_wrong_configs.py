@@ -33,7 +33,7 @@ TEXTS: Final[list[tuple[str | bytes, str]]] = [
     ("{\u201cgates\u201d: []}", "line 1, column 2: this quotation mark is no plain one; write"),
     ("{gates: []}", "line 1, column 2: a key has no quotes; write them"),
     ('{"watch": {enabled: true}}', "line 1, column 12: a key has no quotes; write them"),
-    ('"gates": []', "line 1, column 8: a key stands outside of an object; put {"),
+    ('"gates": []', "line 1, column 8: no colon stands here; if its key belongs to the config, put {"),
     ('{"watch": {"enabled": True}}', "line 1, column 23: JSON has only small letters here; write"),
     ('{"watch": {"enabled": FALSE}}', "line 1, column 23: JSON has only small letters here; write"),
     ('{"watch": None}', "line 1, column 11: JSON has no such word; write null"),
