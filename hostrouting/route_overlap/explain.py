@@ -79,10 +79,10 @@ class Explanation:
             sizes = [part.last.number - part.first.number + 1 for part in self.parts]
             bars = (" " * (1 + size * spare // sum(sizes)) for size in sizes)
             yield "  " + "".join(_painted(bar, colours[part.by]) for part, bar in zip(self.parts, bars, strict=True))
-        wide, long = (max(len(getattr(part, name)) for part in self.parts) for name in ("by", "span"))
+        wide = max(len(part.by) for part in self.parts)
         for part in self.parts:
             by, told = part.by, f"{part.route or part.reason}"
-            lines = [f"  {by:{wide}}  {part.span:{long}}  {told}"]
+            lines = [f"  {by:{wide}}  {part.span:33}  {told}"]
             if len(lines[0]) > width:
                 lines = wrap(f"{by}  {part.span}", width, initial_indent="  ", subsequent_indent="    ")
                 lines += wrap(told, width, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostrouting.net.addresses import Prefix, address_bits
-from hostrouting.route_overlap.explain import Address, ExplainedPart, Explanation, explain
+from hostrouting.net.addresses import Address, Prefix, address_bits
+from hostrouting.route_overlap.explain import ExplainedPart, Explanation, explain
 from hostrouting.testing import MemoryBackend
 
 
