@@ -60,6 +60,12 @@ _LATE: Final = (
 _CHANGING: Final = frozenset({"apply", "reset", "sweep"})
 #: After so many nodes the progress is told.
 _PROGRESS: Final = 100
+_JSON_OF_A_WATCH: Final = (
+    "each line of stdout is an object: version, time (UTC), severity (info, warning, error), kind (keeps, repair, "
+    "alarm, stale, trouble, over: the end of one of these three, note), subject (the route, CIDR, object or failure; "
+    "null for several), text; an alarm has finding and dev, too; lost is the number of lines left out while the reader "
+    "stood still; the last line has ok, and error if false"
+)
 #: For the verdict after a run.
 _SECONDS_TO_LOOK: Final = 10.0
 _NO_SYSTEMD: Final = "systemd does not run here, so its files are read instead; an apply needs it, or --root DIR"
@@ -81,7 +87,8 @@ def asked(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def perform(arguments: argparse.Namespace) -> int:
     """Do what is asked for, and return the exit status."""
     is_brief = arguments.command in _CHANGING and not arguments.verbose
-    log_to_stderr(verbose=arguments.verbose, talks=arguments.command == "watch", is_brief=is_brief)
+    talks = arguments.command == "watch"
+    log_to_stderr(verbose=arguments.verbose, talks=talks, is_brief=is_brief, as_json=arguments.json)
     with _recorded(arguments):
         try:
             status: int = arguments.run(arguments)
@@ -219,7 +226,8 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     added = command("sweep", _sweep, "remove the stale objects of azure-vnet; `reset` restores them", config=installed)
     added.switch("--dry-run", "only show the objects that a sweep would remove")
     added.switch("--exit-code", f"with --dry-run: exit with {DIFFERS} if there is something to sweep")
-    command("watch", _watch, "keep the routing of an applied config right, until SIGTERM or SIGINT", config=installed)
+    text = "keep the routing of an applied config right, until SIGTERM or SIGINT"
+    command("watch", _watch, text, config=installed).description = f"{text}; with --json, {_JSON_OF_A_WATCH}"
     command("schema", _schema, "print the JSON Schema of CONFIG, for editors and for programs that write one")
     return root
 
@@ -459,8 +467,14 @@ def _explain(arguments: argparse.Namespace) -> int:
         explanations = explain(_host(arguments).routes, arguments.asked)
     except ValueError as error:
         return _refuse(arguments, error, USAGE)
-    picture = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    lines = (line for explanation in explanations for line in explanation.lines(picture=picture))
+    width, picture = sys.maxsize, False
+    if sys.stdout.isatty():
+        from shutil import get_terminal_size
+
+        # In less nothing can be read.
+        width = max(20, get_terminal_size().columns)
+        picture = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    lines = (line for explanation in explanations for line in explanation.lines(width=width, picture=picture))
     _answer(arguments, {"explanations": [explanation.to_mapping() for explanation in explanations]}, lines)
     return FINE
 
@@ -626,7 +640,8 @@ def _context(timeout: float | None) -> AbstractContextManager[Context]:
 
 def _answer(arguments: argparse.Namespace, mapping: Mapping[str, object], lines: Iterable[str]) -> None:
     if arguments.json:
-        print_json(mapping)
+        # Those of a watch are the last of many lines.
+        print_lines([json_line(mapping)]) if arguments.command == "watch" else print_json(mapping)
     else:
         print_lines(lines)
 
@@ -677,10 +692,10 @@ def _refuse(arguments: argparse.Namespace, problem: object, status: int) -> int:
     """Print the problem on stderr, and as JSON on stdout if asked for."""
     # An answer that cannot be written takes no verdict back.
     arguments.verdict = arguments.verdict or problem
+    _logger.error("%s", problem)
     if arguments.json:
         told: dict[str, object] = {"ok": False, "error": str(problem)}
         if isinstance(problem, InvalidConfigError):
             told["errors"] = [error._asdict() for error in problem.errors]
-        print_json(told)
-    _logger.error("%s", problem)
+        _answer(arguments, told, ())
     return status

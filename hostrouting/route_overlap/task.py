@@ -104,18 +104,18 @@ def tell_notes(report: OverlapReport, logger: logging.Logger, *, task: str) -> N
     """Log the notes of a report."""
     for note in report.notes:
         level = logging.WARNING if note.severity == "warning" else logging.DEBUG
-        logger.log(level, "%s", note.text, extra={"task": task, "kind": note.kind})
+        logger.log(level, "%s", note.text, extra={"task": task, "event": "note", "kind": note.kind})
 
 
 def tell_findings(report: OverlapReport, logger: logging.Logger, *, task: str, level: int = logging.WARNING) -> None:
     """Log a line for each finding, and one that says how to resolve them; the marker file has the rest of very many."""
     for cidr, finding in report.findings[:_MOST_LINES]:
-        fields = {"task": task, "cidr": cidr, "kind": finding.kind, "dev": finding.dev}
+        fields = {"task": task, "event": "alarm", "cidr": cidr, "kind": finding.kind, "dev": finding.dev}
         logger.log(level, "%s", finding.line(cidr), extra=fields)
     if len(report.findings) > _MOST_LINES:
         more = len(report.findings) - _MOST_LINES
-        logger.log(level, "%d more findings are in %s", more, MARKER_DETECTED, extra={"task": task})
-    logger.log(level, "%s", report.advice, extra={"task": task, "advice": True})
+        logger.log(level, "%d more findings are in %s", more, MARKER_DETECTED, extra={"task": task, "event": "note"})
+    logger.log(level, "%s", report.advice, extra={"task": task, "event": "note", "advice": True})
 
 
 def leave_marker(files: RecordedFiles, report: OverlapReport) -> None:
