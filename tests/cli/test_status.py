@@ -196,7 +196,10 @@ def test_what_an_earlier_config_has_left(host: FakeHost, on_stdin: Callable[...,
         host.files.remove(f"/etc/systemd/system/{lost}.service")
     told = run_here("status")
     assert (told.returncode, told.stdout) == (2, "")
-    assert re.search(f"{NOT_INSTALLED}, but an earlier one has left /etc/.* and [0-9]+ more; run: ", told.stderr)
+    assert re.search(
+        f"{NOT_INSTALLED}, but an earlier one has left /etc/.* and [0-9]+ more; apply a config again, or run: ",
+        told.stderr,
+    )
     reset = run_here(*told.stderr.rpartition("run: hostrouting ")[2].split())
     assert (reset.returncode, reset.stdout.splitlines()[-1]) == (0, NOT_INSTALLED)
     assert run_here("status").stderr == f"hostrouting: {NOT_INSTALLED}\n"
@@ -208,7 +211,8 @@ def test_a_route_that_an_interrupted_reset_has_left(host: FakeHost, on_stdin: Ca
     [route] = host.routes.routes_of(OUR_PROTOCOL)
     run_here("reset")
     host.routes.insert_route(route.to_route())
-    assert run_here("status").stderr.endswith(f"but an earlier one has left {route}; run: hostrouting reset\n")
+    steps = "apply a config again, or run: hostrouting reset"
+    assert run_here("status").stderr.endswith(f"but an earlier one has left {route}; {steps}\n")
 
 
 def test_an_apply_whose_routes_another_program_removes(
