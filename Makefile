@@ -11,7 +11,7 @@ PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
 # Without compiled files each process of a test run compiles its tests and packages again, which takes longer than the tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test quick test-all pythons oldest coverage check lint types public-types layers scripts wheel sdist wheel-test pyz pyz-test packages matrix matrix-table \
+.PHONY: demo test quick test-all pythons oldest coverage check lint types public-types layers scripts wheel sdist wheel-test pyz pyz-test packages reference matrix matrix-table \
 	bench fuzz soak soak-tests soak-tools soak-fuzz fresh-trixie kernel-bullseye kernel-jammy kernel-bookworm kernel-noble kernel-trixie kernel-without-ipv6 \
 	tools-focal tools-bullseye tools-jammy tools-bookworm tools-noble tools-trixie fleet-tools format clean
 
@@ -103,10 +103,15 @@ pyz-test: pyz
 	done
 	set -- $$(.ci/pythons); HOSTROUTING_COMMAND="$$2 -I $(CURDIR)/dist/hostrouting.pyz" $(PYTEST) -q tests/cli/test_node.py
 
-# A package for Debian and Ubuntu, and one for distributions with rpm; needs dpkg-deb and rpmbuild. The same sources and
-# Pythons give the same bytes.
+# A package for Debian and Ubuntu, and one for distributions with rpm. That whose program, dpkg-deb or rpmbuild, is missing is
+# left out; but in CI, and with PACKAGES_OPTIONS=--all, it is an error. The same sources and Pythons give the same bytes.
+PACKAGES_OPTIONS ?= $(if $(CI),--all)
 packages: $(VENV)/ready
-	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python release/packages.py dist $$(.ci/pythons)
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python release/packages.py $(PACKAGES_OPTIONS) dist $$(.ci/pythons)
+
+# docs/reference.md, from the command, the fields of the config and the findings. A test fails if it is out of date.
+reference: $(VENV)/ready
+	$(BIN)/python release/reference.py
 
 # The share of public names whose types a user's type checker knows, of an installed wheel. The type checker is pyright, which
 # is not in the usual environment: it installs Node.js.

@@ -12,7 +12,7 @@ import os
 import sys
 from contextlib import nullcontext, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from hostrouting import __version__
 from hostrouting.exceptions import HostFileError, InvalidConfigError, RouteOverlapError
@@ -68,17 +68,26 @@ _logger = logging.getLogger("hostrouting")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
+    return perform(asked(argv))
+
+
+def asked(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return what the words ask for; none at all ask for the help."""
     prepare_streams()
     argv = sys.argv[1:] if argv is None else argv
-    arguments = parser(as_json="--json" in argv).parse_args(argv)
+    return parser(as_json="--json" in argv).parse_args(argv or ["--help"])
+
+
+def perform(arguments: argparse.Namespace) -> int:
+    """Do what is asked for, and return the exit status."""
     is_brief = arguments.command in _CHANGING and not arguments.verbose
     log_to_stderr(verbose=arguments.verbose, talks=arguments.command == "watch", is_brief=is_brief)
     with _recorded(arguments):
         try:
             status: int = arguments.run(arguments)
         except KeyboardInterrupt:
-            # As of a process that SIGINT ended.
-            status = _refuse(arguments, "interrupted", 130)
+            # As of a process that SIGINT ended; that is the usual end of a watch.
+            status = _refuse(arguments, "interrupted", FINE if arguments.command == "watch" else 130)
         except Exception as error:
             _logger.debug("where it happened", exc_info=True)
             # Some mistakes in a config show only on its machine, within a task.
@@ -108,7 +117,23 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
         def switch(self, name: str, text: str) -> None:
             self.add_argument(name, action="store_true", help=text)
 
+        def common(self, default: str | None = None) -> None:
+            """Add the options that stand before the command or after it; there a default would hide the former."""
+            absent: Any = False if default is None else default
+            self.add_argument("--json", action="store_true", default=absent, help="the answer as JSON")
+            self.add_argument("-v", "--verbose", action="store_true", default=absent, help="say more on stderr")
+            text = "the limit for the run, in seconds"
+            self.add_argument("--timeout", type=_seconds, metavar="S", default=default, help=text)
+
+        def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+            # The command's own usage and options are told, not those of all.
+            found, unknown = super().parse_known_args(args, namespace)
+            if unknown:
+                self.error(f"unrecognized arguments: {' '.join(unknown)}")
+            return found, unknown
+
         def error(self, message: str) -> NoReturn:
+            message += _guess(message, self.format_help())
             if as_json:
                 print_json({"ok": False, "error": message})
             super().error(message)
@@ -123,6 +148,7 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
         "4 plan --exit-code, sweep --dry-run --exit-code: there is something to change.",
     )
     root.add_argument("--version", action="version", version=f"hostrouting {__version__}")
+    root.common()
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(
@@ -135,9 +161,7 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     ) -> Parser:
         added = commands.add_parser(name, help=text, description=text, formatter_class=formatter)
         added.set_defaults(run=run, root=None, dry_run=False, verdict="")
-        added.switch("--json", "the answer as JSON")
-        added.add_argument("-v", "--verbose", action="store_true", help="say more on stderr")
-        added.add_argument("--timeout", type=_seconds, metavar="S", help="the limit for the run, in seconds")
+        added.common(argparse.SUPPRESS)
         if config is not None:
             text = "a JSON file, or - for stdin: the hostRouting object, or a whole config that has it"
             text += config and f"; without it: {config}"
@@ -185,7 +209,7 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     added.add_argument("--out", metavar="FILE", help="write the metrics to FILE, which is replaced as a whole")
     command("record", _record, "print this node as a line of JSON, for --from; needs no root")
     added = command("explain", _explain, "show which route and device decide each part, and why")
-    added.add_argument("asked", nargs="+", metavar="ADDRESS|CIDR")
+    added.add_argument("asked", nargs="+", metavar="ADDRESS|CIDR", help="one or more, of either family")
     added = command("render", _render, "show the files that apply would install", config="")
     added.add_argument("name", nargs="?", metavar="NAME", help="only this file, by its path or last part")
     added.add_argument("--out", type=_folder, metavar="DIR", help="write them below DIR, which is made if need be")
@@ -198,6 +222,20 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     command("watch", _watch, "keep the routing of an applied config right, until SIGTERM or SIGINT", config=installed)
     command("schema", _schema, "print the JSON Schema of CONFIG, for editors and for programs that write one")
     return root
+
+
+def _guess(message: str, text: str) -> str:
+    """Return what a wrong word of a usage error is probably meant to be, as the end of the message."""
+    import re
+
+    from hostrouting.config.wire import closest
+
+    found = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)|unrecognized arguments: (--[^ =]+)", message)
+    if found is None:
+        return ""
+    choice, choices, option = found.groups()
+    meant = closest(choice or option, re.findall(r"[\w-]+" if choice else "--[a-z-]+", choices or text))
+    return f"; did you mean {meant!r}?" if meant else ""
 
 
 def _from_records(added: argparse.ArgumentParser) -> None:
@@ -506,9 +544,13 @@ def _config_to_watch(ctx: Context, arguments: argparse.Namespace, host: Host) ->
     from hostrouting.boot import INTENT_PATH
     from hostrouting.host.offline import NoSupervisor
     from hostrouting.watch.installed import wait_for_installed
+    from phases import CancelledError
 
     if arguments.config not in {None, INTENT_PATH} or isinstance(host.supervisor, NoSupervisor):
-        return _config(arguments)
+        # A pipe may never be written to.
+        with suppress(CancelledError), ctx.interruptible():
+            return _config(arguments)
+        return None
     return wait_for_installed(ctx, host, _logger)
 
 
@@ -540,13 +582,18 @@ def _config(arguments: argparse.Namespace) -> HostRoutingConfig:
         from hostrouting.boot import require_intent
 
         return require_intent(_host(arguments).files)
+    timeout = arguments.timeout or _DEFAULT_TIMEOUT
     if arguments.config == "-":
+        from hostrouting.config.source import read_source
         from hostrouting.config.wire import read_json
 
-        document = read_json(sys.stdin.buffer.read(), name="the config on stdin")
-        config = HostRoutingConfig.from_mapping(document)
+        try:
+            document = read_source(sys.stdin.fileno(), timeout=timeout)
+        except (OSError, ValueError) as error:
+            raise HostFileError(f"cannot read the config on stdin: {error}; give a file or a pipe") from error
+        config = HostRoutingConfig.from_mapping(read_json(document, name="the config on stdin"))
     else:
-        config = HostRoutingConfig.from_file(arguments.config)
+        config = HostRoutingConfig.from_file(arguments.config, timeout=timeout)
     if arguments.allow_empty and config.void:
         return HostRoutingConfig()
     if config.given is None:

@@ -59,10 +59,22 @@ def print_lines(lines: Iterable[str]) -> None:
         sys.stdout.writelines(f"{line}\n" for line in lines)
         sys.stdout.flush()
     except OSError as error:
-        # Later output, and the interpreter's flush at its end, is discarded.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard(sys.stdout)
         if not isinstance(error, BrokenPipeError):
             raise HostFileError(f"cannot write the answer to stdout: {error.strerror}") from error
+
+
+def _discard(stream: TextIO) -> None:
+    """Discard later output, and the interpreter's flush at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def end_streams() -> None:
+    """Let a stderr that is full or closed change no exit status: the interpreter's flush would."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        _discard(sys.stderr)
 
 
 def prepare_streams() -> None:
@@ -116,6 +128,11 @@ class _Lines(logging.StreamHandler):  # type: ignore[type-arg]  # no subscript o
         # The verdict has the first step.
         elif record.levelno >= logging.WARNING and not (hasattr(record, "advice") or message.startswith(_REPEATED)):
             self._kept += tuple((-record.levelno, line) for line in self.format(record).split("\n"))
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Go on without the log if stderr is full or closed; that is no fault of the program's."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
 
     def end(self, *, failed: bool) -> None:
         """See `end_log`."""

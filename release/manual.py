@@ -1,4 +1,4 @@
-"""The manual page of the command, and the completions of shells, made from its parser.
+"""The manual pages, and the completions of shells: hostrouting(1) is made from the parser of the command.
 
     python release/manual.py FOLDER
 
@@ -21,10 +21,14 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-_FILES: Final = {
+#: The files of a configured node.
+FILES: Final = {
     "/etc/aks-flex-node": "the scripts of the boot, and hostrouting.json: the config in force",
+    "/etc/aks-flex-node/hostrouting.disabled": "break-glass: while it exists, gates are open",
+    "/run/hostrouting.disabled": "the same, until the next boot",
     "/etc/systemd/system": "the units that run them, and a drop-in for each gate",
-    "/run/aks-flex-node": "markers and records of this boot",
+    "/run/aks-flex-node": "markers and records of this boot: route-overlap.ok or route-overlap.detected, never both",
+    "/var/lib/hostrouting": "records of swept objects, which a reset restores",
 }
 _COMPLETIONS: Final = {
     "bash": "usr/share/bash-completion/completions/hostrouting",
@@ -36,9 +40,14 @@ _PATHS: Final = {"config": shtab.FILE, "root": shtab.DIRECTORY, "out": shtab.FIL
 
 
 def write(folder: Path) -> None:
-    """Write the manual page and the completions below a folder."""
-    # No time in it: the same sources are the same bytes.
-    _write(folder / "usr/share/man/man8/hostrouting.8.gz", gzip.compress(page().encode(), mtime=0))
+    """Write the manual pages and the completions below a folder."""
+    import reference  # it needs this module
+
+    # No time in them: the same sources are the same bytes.
+    _write(folder / "usr/share/man/man1/hostrouting.1.gz", gzip.compress(page().encode(), mtime=0))
+    _write(
+        folder / "usr/share/man/man5/hostrouting.json.5.gz", gzip.compress(reference.config_page().encode(), mtime=0)
+    )
     command = parser()
     for action in _actions(command):
         if action.dest in _PATHS:
@@ -48,57 +57,63 @@ def write(folder: Path) -> None:
 
 
 def page() -> str:
-    """Return the manual page as troff."""
+    """Return hostrouting(1) as troff."""
     command = parser()
-    usages = [_usage(each) for each in _commands(command).values()]
+    usages = [_usage(each) for each in commands(command).values()]
     lines = [
-        f'.TH HOSTROUTING 8 "" "hostrouting {__version__}" "System administration"',
+        f'.TH HOSTROUTING 1 "" "hostrouting {__version__}" "User commands"',
         ".SH NAME",
-        rf"hostrouting \- {_text((command.description or '').rstrip('.'))}",
+        rf"hostrouting \- {troff((command.description or '').rstrip('.'))}",
         ".SH SYNOPSIS",
         *(line for usage in usages for line in (usage, ".br")),
         r"\fBhostrouting \-\-version\fR",
         ".SH COMMANDS",
-        *(line for name, each in _commands(command).items() for line in _section(name, each)),
+        *(line for name, each in commands(command).items() for line in _section(name, each)),
         ".SH EXIT STATUS",
-        _text((command.epilog or "").removeprefix("Exit status: ")),
+        troff((command.epilog or "").removeprefix("Exit status: ")),
         ".SH FILES",
-        *(line for path, text in _FILES.items() for line in (".TP", rf"\fI{path}\fR", _text(text))),
+        *(line for path, text in FILES.items() for line in (".TP", rf"\fI{path}\fR", troff(text))),
         ".SH SEE ALSO",
-        r"\fBip-route\fR(8), \fBsystemd.unit\fR(5)",
+        r"\fBhostrouting.json\fR(5), \fBip-route\fR(8), \fBsystemd.unit\fR(5)",
     ]
     return "\n".join(lines) + "\n"
 
 
 def _section(name: str, command: argparse.ArgumentParser) -> Iterator[str]:
-    yield from (f".SS {name}", _text(command.description or ""))
+    yield from (f".SS {name}", troff(command.description or ""))
     for action in command._actions:  # noqa: SLF001 - argparse has no other list of them
         if action.dest != "help":
-            yield from (".TP", _option(action), _text(action.help or ""))
+            yield from (".TP", _option(action), troff(action.help or ""))
+
+
+def plain_usage(command: argparse.ArgumentParser) -> str:
+    """Return the usage of a command in one line."""
+    return " ".join(command.format_usage().split()).removeprefix("usage: ").replace("[-h] ", "")
 
 
 def _usage(command: argparse.ArgumentParser) -> str:
-    name, _, rest = " ".join(command.format_usage().split()).removeprefix("usage: hostrouting ").partition(" ")
-    return rf"\fBhostrouting {name}\fR {_text(rest)}"
+    _, name, rest = plain_usage(command).split(" ", 2)
+    return rf"\fBhostrouting {name}\fR {troff(rest)}"
 
 
 def _option(action: argparse.Action) -> str:
     value = str(action.metavar or "|".join(map(str, action.choices or ())))
-    words = [rf"\fB{_text(word)}\fR" for word in action.option_strings]
-    return " ".join([", ".join(words), rf"\fI{_text(value)}\fR" if value and action.nargs != 0 else ""]).strip()
+    words = [rf"\fB{troff(word)}\fR" for word in action.option_strings]
+    return " ".join([", ".join(words), rf"\fI{troff(value)}\fR" if value and action.nargs != 0 else ""]).strip()
 
 
-def _commands(command: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    [commands] = [action.choices for action in command._actions if isinstance(action.choices, dict)]  # noqa: SLF001
-    return commands
+def commands(command: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return the parser of each command by its name."""
+    [found] = [action.choices for action in command._actions if isinstance(action.choices, dict)]  # noqa: SLF001
+    return found
 
 
 def _actions(command: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    for each in (command, *_commands(command).values()):
+    for each in (command, *commands(command).values()):
         yield from each._actions  # noqa: SLF001
 
 
-def _text(text: str) -> str:
+def troff(text: str) -> str:
     """Return text for troff: its own characters escaped, and a hyphen that can be copied as one."""
     escaped = text.replace("\\", r"\e").replace("-", r"\-")
     # A line that begins so would be a request.

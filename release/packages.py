@@ -1,13 +1,14 @@
 """Build dist/hostrouting_VERSION-1_all.deb and dist/hostrouting-VERSION-1.noarch.rpm, with dpkg-deb and rpmbuild.
 
-    SOURCE_DATE_EPOCH=SECONDS python release/packages.py FOLDER [VERSION PYTHON]...
+    SOURCE_DATE_EPOCH=SECONDS python release/packages.py [--all] FOLDER [VERSION PYTHON]...
 
-Both hold the same files, and the same scripts: an installation restarts a watch that runs, since its process has the
+A package whose program is not installed is left out, and named; with --all this is an error. Both hold the same files, and the same scripts: an installation restarts a watch that runs, since its process has the
 modules of an earlier one; and a removal leaves a configured node as it is, and says how to reset it.
 """
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import hashlib
 import os
@@ -132,7 +133,10 @@ def rpm(files: Path, output: Path, *, time: int) -> None:
     """Build the package for distributions with rpm of the files below a folder."""
     zsh = files / "usr/share/zsh"
     (zsh / "vendor-completions").rename(zsh / "site-functions")
-    paths = sorted(f"/{path.relative_to(files)}" for path in files.rglob("*") if path.is_file())
+    documents = files / "usr/share/doc/hostrouting"
+    listed = (path for path in files.rglob("*") if path.is_file() and documents not in path.parents)
+    # A folder in the list belongs to the package, and is removed with it.
+    paths = sorted(f"/{path.relative_to(files)}" for path in (documents, *listed))
     with tempfile.TemporaryDirectory() as top:
         values = {"version": __version__, "summary": _SUMMARY, "description": _DESCRIPTION, "tree": files}
         spec = Path(top, "hostrouting.spec")
@@ -154,20 +158,41 @@ def rpm(files: Path, output: Path, *, time: int) -> None:
         subprocess.run(["rpmbuild", "-bb", "--quiet", *words, str(spec)], check=True, env=environment)
 
 
-if __name__ == "__main__":
-    if missing := [program for program in ("dpkg-deb", "rpmbuild") if shutil.which(program) is None]:
-        sys.exit(f"there is no program {' and no '.join(missing)}, which the packages need (Debian: dpkg, rpm)")
+#: Each kind of package: how it is built, its name, the program that this needs, and Debian's package of that.
+_KINDS = (
+    (deb, f"hostrouting_{__version__}-1_all.deb", "dpkg-deb", "dpkg"),
+    (rpm, f"hostrouting-{__version__}-1.noarch.rpm", "rpmbuild", "rpm"),
+)
+
+
+def main() -> None:
+    """Build the packages whose programs are here."""
+    parser = argparse.ArgumentParser(description="Build the packages for Debian and for distributions with rpm.")
+    parser.add_argument("--all", action="store_true", help="fail unless each package can be built")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("pythons", nargs="*", metavar="VERSION PYTHON")
+    options = parser.parse_args()
+    here = [kind for kind in _KINDS if shutil.which(kind[2])]
+    for _, name, program, package in _KINDS:
+        if shutil.which(program) is None:
+            sys.stderr.write(f"{name} is left out: there is no program {program} (Debian: apt-get install {package})\n")
+    if not here or (options.all and len(here) < len(_KINDS)):
+        sys.exit("no package was built" if not here else "no package was built, since --all demands each of them")
     # The modes of the control files and of the uppermost folder come from it.
     os.umask(0o022)
-    folder, *words = sys.argv[1:]
-    pythons, time = dict(zip(words[::2], words[1::2], strict=True)), int(os.environ["SOURCE_DATE_EPOCH"])
-    Path(folder).mkdir(parents=True, exist_ok=True)
+    words, time = options.pythons, int(os.environ["SOURCE_DATE_EPOCH"])
+    pythons = dict(zip(words[::2], words[1::2], strict=True))
+    options.folder.mkdir(parents=True, exist_ok=True)
     # A build that fails, for example on a full disk, leaves nothing that looks like a package.
-    with tempfile.TemporaryDirectory(dir=folder) as built:
-        for build, name in ((deb, "_{}-1_all.deb"), (rpm, "-{}-1.noarch.rpm")):
+    with tempfile.TemporaryDirectory(dir=options.folder) as built:
+        for build, name, *_ in here:
             with tempfile.TemporaryDirectory() as temporary:
                 files = Path(temporary, "files")
                 tree.build(files, pythons, time=time)
-                build(files, Path(built, f"hostrouting{name.format(__version__)}"), time=time)
-        for package in Path(built).iterdir():
-            package.replace(Path(folder, package.name))
+                build(files, Path(built, name), time=time)
+        for path in Path(built).iterdir():
+            path.replace(options.folder / path.name)
+
+
+if __name__ == "__main__":
+    main()

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import gzip
 import os
+import shutil
+import stat
 import sys
 from importlib.metadata import distribution
 from pathlib import Path
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
 
 #: The distribution's Python, without settings and packages of the user who calls it.
 _INTERPRETER = "/usr/bin/python3 -I"
+#: The documents in the folder of the project; the others are below docs/.
+_PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+#: The kinds of files below docs/ and examples/, beside Dockerfile.
+_SUFFIXES = {".json", ".md", ".py", ".sh", ".yaml", ".yml"}
 
 
 def build(folder: Path, pythons: dict[str, str], *, time: int) -> None:
@@ -28,11 +34,23 @@ def build(folder: Path, pythons: dict[str, str], *, time: int) -> None:
     pyz.build(folder / "usr/bin/hostrouting", pythons, interpreter=_INTERPRETER)
     manual.write(folder)
     documents = folder / "usr/share/doc/hostrouting"
-    documents.mkdir(parents=True)
+    pages(documents)
     (documents / "changelog.gz").write_bytes(gzip.compress((pyz.ROOT / "CHANGELOG.md").read_bytes(), mtime=0))
     (documents / "copyright").write_text(_copyright())
     (documents / sbom.OUTPUT.name).write_text(sbom.document())
     settle(folder.rglob("*"), time)
+
+
+def pages(folder: Path) -> None:
+    """Copy the documents and the examples as they lie in the project, so that their links lead to each other."""
+    trees = (path for name in ("docs", "examples") for path in (pyz.ROOT / name).rglob("*"))
+    for path in (*(pyz.ROOT / name for name in _PAGES), *trees):
+        name = path.relative_to(pyz.ROOT)
+        hidden = any(part.startswith(".") for part in name.parts)
+        # An editor's copies, and whatever else lies there, are not published.
+        if path.is_file() and not hidden and (path.suffix in _SUFFIXES or path.name == "Dockerfile"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, folder / name)
 
 
 def _copyright() -> str:
@@ -46,9 +64,9 @@ def _copyright() -> str:
 
 
 def settle(paths: Iterable[Path], time: int) -> None:
-    """Give files and folders the modes and the time that do not depend on the build."""
+    """Give files and folders the modes and the time that do not depend on the build; a program stays one."""
     for path in sorted(paths, reverse=True):
-        path.chmod(0o755 if path.is_dir() or path.parent.name == "bin" else 0o644)
+        path.chmod(0o755 if path.stat().st_mode & stat.S_IXUSR else 0o644)
         os.utime(path, (time, time))
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class ProbeSNATConfig(WireValue):
     """IPv6 load-balancer probes that a router may forward: their link-local source becomes a global address."""
 
-    enabled: bool = switch("Installs the rules, for Azure.")
+    enabled: bool = switch("Installs the rules.")
     dev: str | None = attrs.field(
         default=None,
         metadata=wire(
@@ -60,7 +60,7 @@ class StaleCNIForce(WireValue):
 
 @attrs.frozen(kw_only=True)
 class StaleCNIConfig(WireValue):
-    """The sweep of a removed CNI's objects: only those of pod addresses in `pod_cidrs`."""
+    """The sweep of what azure-vnet left behind on a node: only objects of pod addresses in podCidrs."""
 
     enabled: bool = switch("Sweeps at each apply.")
     pod_cidrs: tuple[str, ...] = attrs.field(
@@ -98,13 +98,13 @@ class StaleCNIConfig(WireValue):
 
 @attrs.frozen(kw_only=True)
 class WatchConfig(WireValue):
-    """Keeping routing right after the boot.
+    """A unit that keeps routing right after the boot.
 
     >>> WatchConfig.from_mapping({"enabled": True, "interval": "1m30s"}).interval
     90.0
     """
 
-    enabled: bool = switch("Installs a unit that keeps routing right after the boot.")
+    enabled: bool = switch("Installs the unit.")
     mode: Literal["timer", "service"] = attrs.field(
         default="timer",
         metadata=wire(

@@ -49,13 +49,16 @@ def host(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
 
 
 @pytest.fixture
-def on_stdin(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+def on_stdin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Result]:
     """Run the command with a config on stdin."""
 
     def with_config(config: object, *words: str) -> Result:
         text = config if isinstance(config, str) else json.dumps({"hostRouting": config})
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-        return run_here(*words, "-")
+        path = tmp_path / "stdin.json"
+        path.write_text(text)
+        with path.open() as stdin:
+            monkeypatch.setattr(sys, "stdin", stdin)
+            return run_here(*words, "-")
 
     return with_config
 

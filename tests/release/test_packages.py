@@ -30,13 +30,19 @@ exec chroot "$1/root" sh -ec "$4"
 """
 
 
+LEFT_OUT: Final = {
+    "deb": f"{DEB} is left out: there is no program dpkg-deb (Debian: apt-get install dpkg)",
+    "rpm": f"hostrouting-{__version__}-1.noarch.rpm is left out: there is no program rpmbuild (Debian: apt-get install rpm)",
+}
+
+
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with both packages, and with those of a newer version."""
     source = tmp_path_factory.mktemp("source")
-    for name in ("hostrouting", "phases", "release"):
+    for name in ("docs", "examples", "hostrouting", "phases", "release"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("CHANGELOG.md", "LICENSE", "requirements.lock"):
+    for name in ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "SECURITY.md", "requirements.lock"):
         shutil.copy(ROOT / name, source)
     version = source / "hostrouting/__init__.py"
     version.write_text(version.read_text().replace(f'"{__version__}"', f'"{NEWER}"'))
@@ -69,16 +75,27 @@ def test_two_builds_are_the_same_bytes(packages: Path, tmp_path: Path) -> None:
         assert built.read_bytes() == (packages / built.name).read_bytes(), built.name
 
 
-def test_a_missing_tool_is_named(tmp_path: Path) -> None:
-    """Before anything is built; the sentence says which packages of Debian have the tools."""
-    environment = {**os.environ, "PATH": str(tmp_path), "SOURCE_DATE_EPOCH": "1700000000"}
-    words = [sys.executable, str(ROOT / "release/packages.py"), str(tmp_path / "out")]
-    told = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-    assert (told.returncode, told.stderr) == (
-        1,
-        "there is no program dpkg-deb and no rpmbuild, which the packages need (Debian: dpkg, rpm)\n",
-    )
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.parametrize(
+    ("here", "option", "told", "built"),
+    [
+        ("dpkg-deb", "", [LEFT_OUT["rpm"]], [DEB]),
+        ("dpkg-deb", "--all", [LEFT_OUT["rpm"], "no package was built, since --all demands each of them"], None),
+        ("", "", [*LEFT_OUT.values(), "no package was built"], None),
+    ],
+    ids=["left out", "demanded", "none"],
+)
+def test_a_missing_tool_is_named(
+    here: str, option: str, told: list[str], built: list[str] | None, tmp_path: Path
+) -> None:
+    """Before anything is built; the sentence says which package of Debian has it. What needs no such tool is built."""
+    (programs := tmp_path / "bin").mkdir()
+    for program in filter(None, [here, "tar", "rm"]):
+        (programs / program).symlink_to(str(shutil.which(program)))
+    environment = {**os.environ, "PATH": str(programs), "SOURCE_DATE_EPOCH": "1700000000"}
+    words = [sys.executable, str(ROOT / "release/packages.py"), *filter(None, [option]), str(tmp_path / "out")]
+    ran = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr.splitlines()) == (int(built is None), told)
+    assert built == (sorted(os.listdir(tmp_path / "out")) if (tmp_path / "out").exists() else None)
 
 
 def test_a_build_that_fails_leaves_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,6 +153,7 @@ def test_a_package_is_installed_upgraded_and_removed(kind: str, tree: Path, pack
         ({commands.files}) | while read -r path; do test -d "$path" || echo "$path"; done > /files
         ({commands.remove}) >/dev/null
         while read -r path; do test ! -e "$path" || echo "$path is left"; done < /files
+        test ! -e /usr/share/doc/hostrouting || echo "the folder of documents is left"
         wc -l < /files
     """
     first, second, *left, count = in_a_copy(script, tree=tree, packages=packages, scratch=scratch)

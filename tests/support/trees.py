@@ -22,7 +22,7 @@ def make_tree(suite: str, folder: Path, *packages: str) -> Path:
 
 
 def build_packages(folder: Path, *, source: Path = ROOT, umask: int = -1) -> Path:
-    """Build both packages from the sources below a folder."""
+    """Build the packages whose programs are here from the sources below a folder."""
     path = os.pathsep.join([str(source), os.environ.get("PYTHONPATH", "")])
     builder = source / "release/packages.py"
     settings = {**os.environ, "PYTHONPATH": path, "SOURCE_DATE_EPOCH": "1700000000"}

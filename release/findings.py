@@ -1,0 +1,184 @@
+"""All that `hostrouting check` can find, for the manual: kind, severity, meaning and remedy of each finding.
+
+A test compares the kinds with those that the code constructs.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Kind(NamedTuple):
+    """A row of the table."""
+
+    name: str
+    severity: str
+    meaning: str
+    remedy: str
+
+
+_ROUTES: Final = "`hostrouting check --fix` writes the config with the routes that help"
+_APPLY: Final = "`hostrouting apply` the config"
+
+#: Of the proof, in `cidrs` of the JSON. They are errors under STRICT, and warnings under WARN.
+OF_THE_PROOF: Final = (
+    Kind("overlap", "by mode", "expected addresses leave by another device", _ROUTES),
+    Kind(
+        "announced",
+        "by mode",
+        "expected addresses will leave by a fabric that is not connected yet",
+        f"{_ROUTES}, at once",
+    ),
+    Kind(
+        "no-route",
+        "by mode",
+        "no route leads to expected addresses",
+        "give the node a default route: see the log of its DHCP client",
+    ),
+    Kind(
+        "blocked", "by mode", "a blackhole, unreachable or prohibit route takes them", "remove that route at its owner"
+    ),
+    Kind("local", "by mode", "the node itself has the address, on another device", "name narrower `expectedCidrs`"),
+    Kind("dead-end", "by mode", "the expected device has no carrier", "see `ip link show` and its cable or driver"),
+    Kind(
+        "unknown-exit",
+        "by mode",
+        "neither a default route nor the config says by which device they should leave",
+        "name it in `expectedDevs`",
+    ),
+)
+
+#: All others, in `findings` of the JSON.
+OF_THE_NODE: Final = (
+    # The config, and what is installed.
+    Kind(
+        "not-applied",
+        "warning; error of an image or a record",
+        "nothing of the config is installed, or its copy is damaged",
+        _APPLY,
+    ),
+    Kind("boot-file", "error", "a script, unit or gate on the disk is not that of the config", _APPLY),
+    Kind(
+        "exposed",
+        "error",
+        "others than root may change what root will run",
+        "give the file or folder that it names to root, and take the others' right to write",
+    ),
+    Kind(
+        "nothing-proven",
+        "warning",
+        "`routeOverlap` names no addresses",
+        "give `expectedCidrs` or `expected`, or drop it",
+    ),
+    Kind("host-bits", "note", "an expected CIDR has host bits, and is masked", "give the network that is meant"),
+    Kind("allows-all", "warning", "a pattern of `allowedDevs` allows every device", "name the devices that are meant"),
+    Kind(
+        "failed-unit",
+        "error; warning if optional",
+        "the last run of a unit of hostrouting failed",
+        "see `journalctl -b -u` of it",
+    ),
+    Kind(
+        "missing-tool",
+        "error; warning if optional",
+        "an image lacks a program of its boot",
+        "install the package that it names",
+    ),
+    Kind("watch", "warning; note", "routing may not stay right, or a setting of `watch` has no effect", _APPLY),
+    # Routes.
+    Kind("lost-route", "error", "a static route is missing, is another one, or is not of this config", _APPLY),
+    Kind(
+        "hides-connected",
+        "warning",
+        "a route of ours comes before the kernel's own of a device",
+        "configure narrower destinations",
+    ),
+    Kind(
+        "networkd",
+        "warning; note with `watch`",
+        "systemd-networkd will remove our routes when it starts or reconfigures the device",
+        "set `watch.keepForeignRoutes`",
+    ),
+    Kind(
+        "worse",
+        "error",
+        "of a planned config: an address that leaves right would leave wrong",
+        "change the config; `apply --force` goes on",
+    ),
+    # What is right only as long as something else stays as it is.
+    Kind(
+        "several-exits",
+        "warning",
+        "several IPv4 default routes decide alike",
+        "name the right devices in `expectedDevs`",
+    ),
+    Kind(
+        "fallback-by-fabric",
+        "warning",
+        "a learned default route by a wrong device decides as soon as the better gateway fails",
+        "end it at its owner, or give it a lower router preference",
+    ),
+    Kind("silent-gateway", "warning", "a gateway does not answer", "see the router, and the link to it"),
+    Kind("foreign-source", "warning", "the node sends from an address of another device", "give the device an address"),
+    Kind(
+        "will-vanish",
+        "warning",
+        "the kernel deletes a learned IPv6 route as soon as a program switches on forwarding",
+        "set `accept_ra` of its device to 2",
+    ),
+    Kind(
+        "idle-device",
+        "note",
+        "an allowed device carries expected addresses, and leads nowhere",
+        "remove it, if it is left over",
+    ),
+    Kind(
+        "policy-rule",
+        "note",
+        "packets that a rule selects by more than addresses would leave by a wrong device",
+        "mend the rule, if that is not meant",
+    ),
+    Kind(
+        "fabric",
+        "note; warning if awaited",
+        "why no fabric is announced, although the node has the cloud's agent",
+        "none, unless a fabric is expected",
+    ),
+    # Gates.
+    Kind(
+        "held",
+        "error; note while it starts",
+        "a unit waits until routing is right",
+        "mend the routing: it starts by itself",
+    ),
+    Kind(
+        "gate-down",
+        "warning",
+        "a gated unit is down although the node wants it, and is not held",
+        "see `systemctl status` of it",
+    ),
+    Kind(
+        "gate-open",
+        "error",
+        "a later drop-in empties the gate of a unit",
+        "remove its line, see `systemctl cat` of the unit",
+    ),
+    Kind("gate-missing", "warning", "a unit in `gates` does not exist", "correct its name, or take it out of `gates`"),
+    Kind("gate-masked", "note", "a gated unit is masked, so it never starts", "`systemctl unmask` it, or take it out"),
+    Kind("gate-new", "note", "a gated unit runs, and was never asked", "none: its next start asks"),
+    Kind(
+        "gate-root", "error", "a gate cannot run its command in the unit's root folder", "take the unit out of `gates`"
+    ),
+    Kind(
+        "gate-action",
+        "error",
+        "a refused start would take the node down (`FailureAction=`)",
+        "take the unit out of `gates`",
+    ),
+    Kind("gate-success", "error", "a refused start would be a success (`SuccessExitStatus=`)", "take that status out"),
+    Kind("gate-timeout", "error", "the start timeout of a unit is shorter than a look at the routing", "give it more"),
+    Kind("disabled", "warning", "break-glass is set: every gate is open", "remove the file that it names"),
+    # Siblings.
+    Kind("probe-snat", "error; warning if optional", "the rules for IPv6 probes are missing, or have changed", _APPLY),
+    Kind("stale-cni", "error; warning if optional", "an object of the removed CNI is stale", "`hostrouting sweep`"),
+)

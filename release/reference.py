@@ -1,0 +1,159 @@
+"""docs/reference.md and hostrouting.json(5), made from the parser, the fields of the config and the table of findings.
+
+python release/reference.py        writes docs/reference.md
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import manual
+from findings import OF_THE_NODE, OF_THE_PROOF, Kind
+
+from hostrouting import __version__
+from hostrouting.cli import parser
+from hostrouting.commands import MESSAGE_ID
+from hostrouting.config import HostRoutingConfig
+from hostrouting.config.wire import WireValue, schema_of, sentence_of, wire_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+#: The example of hostrouting.json(5).
+_EXAMPLE: Final = {
+    "hostRouting": {
+        "staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]},
+        "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "expected": ["azure"], "mode": "STRICT"},
+        "watch": {"enabled": True, "mode": "service"},
+    }
+}
+_REQUIRED: Final = "required"
+#: The options of every command, which the template tells.
+_OF_ALL: Final = {"help", "json", "verbose", "timeout"}
+#: In the page and in the manual.
+_ABOUT_THE_CONFIG: Final = """\
+The file is JSON: the hostRouting object, or a whole agent config that has it under that key. Its other keys are
+ignored, but for staticRoutes, routeOverlap, probeSnat and staleCni, which are an error there. An unknown key is an
+error; null means absent. A config that asks for nothing is refused over an installed one; exactly {"hostRouting": {}}
+removes everything. The config in force is /etc/aks-flex-node/hostrouting.json, in its canonical form. Where an address
+stands it may be IPv6, but in fabric. A zone is no part of an address: dev names the device of a link-local one."""
+_TEMPLATE: Final = Path(__file__).with_name("reference.template.md")
+
+
+def page() -> str:
+    """Return docs/reference.md."""
+    commands = (line for name, command in manual.commands(parser()).items() for line in _command(name, command))
+    parts = {
+        "commands": commands,
+        "statuses": [(parser().epilog or "").removeprefix("Exit status: ")],
+        "about": [_ABOUT_THE_CONFIG],
+        "config": (line for path, cls in _sections() for line in _section(path, cls)),
+        "proof": _findings(OF_THE_PROOF),
+        "node": _findings(OF_THE_NODE),
+        "files": _table(("Path", "Content"), ((f"`{path}`", text) for path, text in manual.FILES.items())),
+        "message_id": [MESSAGE_ID],
+    }
+    text = _TEMPLATE.read_text()
+    for name, lines in parts.items():
+        text = text.replace(f"@{name}@", "\n".join(lines).strip())
+    return text
+
+
+def config_page() -> str:
+    """Return hostrouting.json(5) as troff."""
+    lines = [
+        f'.TH HOSTROUTING.JSON 5 "" "hostrouting {__version__}" "File formats"',
+        ".SH NAME",
+        r"hostrouting.json \- the config of hostrouting(1)",
+        ".SH DESCRIPTION",
+        manual.troff(_ABOUT_THE_CONFIG),
+    ]
+    for path, cls in _sections():
+        lines += [f".SH {manual.troff(path or 'hostRouting')}", manual.troff(sentence_of(cls))]
+        for name, field in wire_fields(cls).items():
+            default = _default(field)
+            also = [default if default == _REQUIRED else f"default: {default}"] if default else []
+            values = "; ".join([_type(field), *also])
+            lines += [".TP", rf"\fB{name}\fR: {manual.troff(values)}", manual.troff(field.metadata["text"])]
+    example = json.dumps(_EXAMPLE, indent=2).replace("\\", r"\e").replace("-", r"\-")
+    lines += [".SH EXAMPLE", ".nf", example, ".fi", ".SH SEE ALSO", r"\fBhostrouting\fR(1)"]
+    return "\n".join(lines) + "\n"
+
+
+def _command(name: str, command: Any) -> Iterator[str]:
+    told = command.description[0].upper() + command.description[1:]
+    yield from (f"### {name}", "", f"{told}.", "", "```", manual.plain_usage(command), "```", "")
+    actions = [each for each in command._actions if each.dest not in _OF_ALL]  # noqa: SLF001 - as manual
+    if actions:
+        yield from _table(("Option", "Meaning"), ((f"`{_words(each)}`", each.help or "") for each in actions))
+
+
+def _words(action: Any) -> str:
+    value = str(action.metavar or "|".join(map(str, action.choices or ())))
+    return " ".join([", ".join(action.option_strings), value if action.nargs != 0 else ""]).strip()
+
+
+def _sections() -> Iterator[tuple[str, type[WireValue]]]:
+    """Yield each class of the config with its path, the outermost first."""
+    waiting: list[tuple[str, type[Any]]] = [("", HostRoutingConfig)]
+    while waiting:
+        path, cls = waiting.pop(0)
+        yield path, cls
+        for name, field in wire_fields(cls).items():
+            if inner := _class_in(schema_of(field.metadata["rule"])):
+                waiting.append((f"{path}.{name}".lstrip("."), inner))
+
+
+def _class_in(schema: Any) -> type[Any] | None:
+    found = schema.get("$ref") or schema.get("items", {}).get("$ref")
+    return found if isinstance(found, type) else None
+
+
+def _section(path: str, cls: type[WireValue]) -> Iterator[str]:
+    yield from (f"### {path or 'hostRouting'}", "", sentence_of(cls), "")
+    rows = (
+        (f"`{name}`", _type(field), _default(field), field.metadata["text"]) for name, field in wire_fields(cls).items()
+    )
+    yield from _table(("Field", "Type", "Default", "Meaning"), rows)
+
+
+def _type(field: attrs.Attribute[Any]) -> str:
+    return _kind(schema_of(field.metadata["read"]) or schema_of(field.metadata["rule"]))
+
+
+def _kind(schema: Any) -> str:
+    """Return the words for the values that a schema describes."""
+    if "enum" in schema:
+        return " or ".join(schema["enum"])
+    if "anyOf" in schema:
+        # The words for an editor come first, and after them the pattern that they match.
+        parts = dict.fromkeys(map(_kind, schema["anyOf"]))
+        return " or ".join(part for part in parts if part != "text" or len(parts) == 1)
+    if schema.get("type") == "array":
+        return f"list: {_kind(schema['items'])}"
+    return {"string": "text", "boolean": "true or false", "integer": "number"}.get(schema.get("type", ""), "object")
+
+
+def _default(field: attrs.Attribute[Any]) -> str:
+    if field.default is attrs.NOTHING:
+        return _REQUIRED
+    if isinstance(field.default, WireValue) or field.default is None or field.default == ():
+        return ""
+    return json.dumps(field.metadata["write"](field.default))
+
+
+def _findings(kinds: Iterable[Kind]) -> list[str]:
+    return _table(("Kind", "Severity", "Meaning", "Remedy"), ((f"`{each.name}`", *each[1:]) for each in kinds))
+
+
+def _table(head: Sequence[str], rows: Iterable[Iterable[str]]) -> list[str]:
+    cells = [head, *([cell.replace("|", r"\|") for cell in row] for row in rows)]
+    first, *others = (f"| {' | '.join(line)} |" for line in cells)
+    return [first, "|---" * len(head) + "|", *others, ""]
+
+
+if __name__ == "__main__":
+    Path(__file__).parents[1].joinpath("docs/reference.md").write_text(page())

@@ -1,0 +1,85 @@
+"""The manual has one source: the parser, the fields of the config, and the table of findings."""
+
+import ast
+import json
+import subprocess
+import sys
+from functools import cache
+from typing import Any, get_args
+
+from support.documents import ROOT
+
+from hostrouting.config import HostRoutingConfig, config_schema
+from hostrouting.config.wire import schema_of, wire_fields
+from hostrouting.route_overlap.parts import Kind
+
+_ASKED = """
+import json, reference
+kinds = [[each._asdict() for each in table] for table in (reference.OF_THE_PROOF, reference.OF_THE_NODE)]
+print(json.dumps([reference.page(), reference.config_page(), kinds]))
+"""
+
+
+@cache
+def made() -> Any:
+    """Return docs/reference.md as it should be, hostrouting.json(5), and the two tables of kinds."""
+    words = [sys.executable, "-c", _ASKED]
+    return json.loads(subprocess.run(words, cwd=ROOT / "release", capture_output=True, text=True, check=True).stdout)
+
+
+def fields(cls: Any) -> dict[str, Any]:
+    """Return all fields of a section and those inside it, each by its path."""
+    found = {}
+    for name, field in wire_fields(cls).items():
+        found[name] = field
+        schema: Any = schema_of(field.metadata["rule"])
+        inner = schema.get("$ref") or schema.get("items", {}).get("$ref")
+        found |= {f"{name}.{path}": each for path, each in (fields(inner) if inner else {}).items()}
+    return found
+
+
+def constructed() -> set[str]:
+    """Return the kind of each `NodeFinding` that the code makes, where it stands as a text, and the faults of gates."""
+    kinds = set()
+    for path in (ROOT / "hostrouting").rglob("*.py"):
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        calls = (node for node in nodes if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "NodeFinding")
+        kinds |= {call.args[0].value for call in calls if isinstance(call.args[0], ast.Constant)}
+        if path.name == "gates.py":
+            kinds |= {
+                node.value for node in nodes if isinstance(node, ast.Constant) and str(node.value).startswith("gate-")
+            }
+    return {str(kind) for kind in kinds}
+
+
+def test_the_page_is_up_to_date() -> None:
+    """If it fails: make reference."""
+    assert (ROOT / "docs/reference.md").read_text(encoding="utf-8") == made()[0]
+
+
+def test_every_field_has_a_sentence() -> None:
+    """In the schema, in the page and in hostrouting.json(5), and no two fields of a section have the same."""
+    page, manual, _ = made()
+    plain = manual.replace(r"\-", "-").replace(r"\e", "\\").replace(r"\&", "")
+    found = fields(HostRoutingConfig)
+    assert len(found) > 35
+    for path, field in found.items():
+        text = field.metadata["text"]
+        assert text.endswith("."), path
+        assert text in page, path
+        assert text in plain, path
+    for name, section in config_schema()["$defs"].items():
+        told = [each["description"] for each in section["properties"].values()]
+        assert len(set(told)) == len(told), name
+
+
+def test_the_tables_have_every_kind_that_the_code_finds() -> None:
+    """And none that it does not; each once, with a meaning and a remedy."""
+    of_the_proof, of_the_node = made()[2]
+    assert {each["name"] for each in of_the_proof} == set(get_args(Kind))
+    assert {each["name"] for each in of_the_node} == constructed()
+    rows = of_the_proof + of_the_node
+    assert len({each["name"] for each in rows}) == len(rows)
+    assert all(each["meaning"] and each["remedy"] for each in rows)
+    severities = {word for each in of_the_node for word in each["severity"].replace(";", "").split()[:1]}
+    assert severities == {"error", "warning", "note"}

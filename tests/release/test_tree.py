@@ -1,0 +1,43 @@
+"""The documents of the packages: those of the project, whose links lead to each other as they do there."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.documents import ROOT
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder as /usr/share/doc/hostrouting."""
+    folder = tmp_path_factory.mktemp("documents")
+    script = "import sys, pathlib, tree; tree.pages(pathlib.Path(sys.argv[1]))"
+    subprocess.run([sys.executable, "-c", script, folder], cwd=ROOT / "release", check=True)
+    return folder
+
+
+def test_each_link_of_a_document_leads_to_a_file_of_the_package(documents: Path) -> None:
+    """Without a network, too: a node has the pages, and nothing else."""
+    pages = sorted(documents.rglob("*.md"))
+    lost = [
+        f"{page.relative_to(documents)}: {link}"
+        for page in pages
+        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+        if not (page.parent / link).exists()
+    ]
+    assert (len(pages) > 10, lost) == (True, [])
+
+
+def test_each_file_of_docs_and_examples_is_in_the_package(documents: Path) -> None:
+    """The build knows files by their suffixes, so that an editor's copies are left out; one of a new kind would be missing."""
+    junk = {".orig", ".pyc", ".rej", ".swp"}
+    files = {path for name in ("docs", "examples") for path in (ROOT / name).rglob("*") if path.is_file()}
+    names = {str(path.relative_to(ROOT)) for path in files if path.suffix not in junk}
+    assert names - {str(path.relative_to(documents)) for path in documents.rglob("*")} == set()
+
+
+def test_a_program_of_the_examples_stays_one(documents: Path) -> None:
+    """The check of the node-problem-detector is called by its path."""
+    assert (documents / "examples/fleet/npd/check_hostrouting.sh").stat().st_mode & 0o100
