@@ -86,9 +86,7 @@ def test_two_builds_are_the_same_bytes(packages: Path, tmp_path: Path) -> None:
     ],
     ids=["left out", "demanded", "none"],
 )
-def test_a_missing_tool_is_named(
-    here: str, option: str, told: list[str], built: list[str], tmp_path: Path
-) -> None:
+def test_a_missing_tool_is_named(here: str, option: str, told: list[str], built: list[str], tmp_path: Path) -> None:
     """Before anything is built; the sentence says which package of Debian has it. What needs no such tool is built."""
     (programs := tmp_path / "bin").mkdir()
     for program in filter(None, [here, "tar", "rm"]):
