@@ -11,8 +11,8 @@ PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
 # Without compiled files each process of a test run compiles its tests and packages again, which takes longer than the tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test quick test-all pythons oldest coverage check lint types public-types layers scripts wheel wheel-test pyz pyz-test packages reference matrix matrix-table \
-	bench fuzz soak kernel-bullseye kernel-jammy kernel-bookworm kernel-noble kernel-trixie kernel-without-ipv6 \
+.PHONY: demo test quick test-all pythons oldest coverage check lint types public-types layers scripts wheel sdist wheel-test pyz pyz-test packages reference matrix matrix-table \
+	bench fuzz soak soak-tests soak-tools soak-fuzz fresh-trixie kernel-bullseye kernel-jammy kernel-bookworm kernel-noble kernel-trixie kernel-without-ipv6 \
 	tools-focal tools-bullseye tools-jammy tools-bookworm tools-noble tools-trixie fleet-tools format clean
 
 demo: $(VENV)/ready
@@ -81,6 +81,10 @@ wheel: $(VENV)/ready
 	$(BIN)/pip wheel -qq --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 	.ci/venv $(PYTHON) $(WHEEL_VENV) dist/hostrouting-*.whl
 
+# The sources as an archive, for distributions and for those who build from it.
+sdist: $(VENV)/ready
+	$(BIN)/hatchling build -t sdist -d dist
+
 # `make quick` against what users install. It imports every module and reads every file of the packages, so it fails if the
 # wheel lacks one; more tests of the same code would prove no more about the wheel.
 wheel-test: wheel
@@ -135,14 +139,21 @@ fuzz: $(VENV)/ready
 	$(BIN)/python tests/fuzz/run.py --seconds $(SECONDS) $(FUZZ_OPTIONS)
 
 # All tests, the property tests with thousands of examples and a random seed; then the kernels, the tools and the Debian that
-# CI does not wait for, and a quarter of an hour of fuzzing.
-soak: $(VENV)/ready
-	HYPOTHESIS_PROFILE=soak $(PYTEST) -o faulthandler_timeout=7200
+# CI does not wait for, and a quarter of an hour of fuzzing. At night CI runs each part by itself.
+soak:
+	$(MAKE) soak-tests
 	$(MAKE) matrix
 	$(MAKE) kernel-bullseye kernel-jammy kernel-bookworm kernel-noble kernel-trixie kernel-without-ipv6
-	$(MAKE) tools-focal tools-bullseye tools-jammy tools-bookworm tools-noble tools-trixie
-	.ci/fresh trixie
+	$(MAKE) soak-tools
+	$(MAKE) fresh-trixie
+	$(MAKE) soak-fuzz
+soak-tests: $(VENV)/ready
+	HYPOTHESIS_PROFILE=soak $(PYTEST) -o faulthandler_timeout=7200
+soak-tools: tools-focal tools-bullseye tools-jammy tools-bookworm tools-noble tools-trixie
+soak-fuzz:
 	$(MAKE) fuzz SECONDS=900
+fresh-trixie:
+	.ci/fresh trixie
 
 # Contracts, boot scripts and the sweep (with real legacy ebtables) under the kernels of three Debians and two Ubuntus: 5.10,
 # 6.1, 6.12, 5.15 and 6.8, with VRFs and devices of the type dummy; needs root. That of Debian 12 also without IPv6. What needs no

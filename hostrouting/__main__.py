@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import sys
-from typing import NoReturn
 
-from hostrouting import cli
+# Without `typing`: until `main` runs, Ctrl-C would end in a traceback.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 
 def main() -> NoReturn:
@@ -15,10 +17,40 @@ def main() -> NoReturn:
     Its garbage ends with it, so the cycle collector never runs, not even over all modules at the end: that saves 18 %
     of `hostrouting check`.
     """
+    import signal
+
+    # A caller that ignores the signal, such as nohup, wants the same of us.
+    is_usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_usual:
+        signal.signal(signal.SIGINT, _end)
     gc.disable()
-    status = cli.main()
+    from hostrouting import cli, output
+
+    arguments = cli.asked()
+    try:
+        if is_usual:
+            # An undo may have to end first.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        status = cli.perform(arguments)
+        if is_usual:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+    except KeyboardInterrupt:
+        _end()
+    output.end_streams()
     gc.freeze()
     sys.exit(status)
+
+
+def _end(*_: object) -> NoReturn:
+    """End the process, which has changed nothing: an exception could be lost within an import."""
+    import os
+
+    try:  # noqa: SIM105 (contextlib is an import, and may not be complete)
+        os.write(2, b"hostrouting: interrupted\n")
+    except OSError:
+        pass
+    # SIGINT is the usual end of a watch.
+    os._exit(0 if "watch" in sys.argv else 130)
 
 
 if __name__ == "__main__":

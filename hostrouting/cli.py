@@ -12,7 +12,7 @@ import os
 import sys
 from contextlib import nullcontext, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from hostrouting import __version__
 from hostrouting.exceptions import HostFileError, InvalidConfigError, RouteOverlapError
@@ -60,6 +60,12 @@ _LATE: Final = (
 _CHANGING: Final = frozenset({"apply", "reset", "sweep"})
 #: After so many nodes the progress is told.
 _PROGRESS: Final = 100
+_JSON_OF_A_WATCH: Final = (
+    "each line of stdout is an object: version, time (UTC), severity (info, warning, error), kind (keeps, repair, "
+    "alarm, stale, trouble, over: the end of one of these three, note), subject (the route, CIDR, object or failure; "
+    "null for several), text; an alarm has finding and dev, too; lost is the number of lines left out while the reader "
+    "stood still; the last line has ok, and error if false"
+)
 #: For the verdict after a run.
 _SECONDS_TO_LOOK: Final = 10.0
 _NO_SYSTEMD: Final = "systemd does not run here, so its files are read instead; an apply needs it, or --root DIR"
@@ -68,17 +74,27 @@ _logger = logging.getLogger("hostrouting")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
+    return perform(asked(argv))
+
+
+def asked(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return what the words ask for; none at all ask for the help."""
     prepare_streams()
     argv = sys.argv[1:] if argv is None else argv
-    arguments = parser(as_json="--json" in argv).parse_args(argv)
+    return parser(as_json="--json" in argv).parse_args(argv or ["--help"])
+
+
+def perform(arguments: argparse.Namespace) -> int:
+    """Do what is asked for, and return the exit status."""
     is_brief = arguments.command in _CHANGING and not arguments.verbose
-    log_to_stderr(verbose=arguments.verbose, talks=arguments.command == "watch", is_brief=is_brief)
+    talks = arguments.command == "watch"
+    log_to_stderr(verbose=arguments.verbose, talks=talks, is_brief=is_brief, as_json=arguments.json)
     with _recorded(arguments):
         try:
             status: int = arguments.run(arguments)
         except KeyboardInterrupt:
-            # As of a process that SIGINT ended.
-            status = _refuse(arguments, "interrupted", 130)
+            # As of a process that SIGINT ended; that is the usual end of a watch.
+            status = _refuse(arguments, "interrupted", FINE if arguments.command == "watch" else 130)
         except Exception as error:
             _logger.debug("where it happened", exc_info=True)
             # Some mistakes in a config show only on its machine, within a task.
@@ -108,7 +124,23 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
         def switch(self, name: str, text: str) -> None:
             self.add_argument(name, action="store_true", help=text)
 
+        def common(self, default: str | None = None) -> None:
+            """Add the options that stand before the command or after it; there a default would hide the former."""
+            absent: Any = False if default is None else default
+            self.add_argument("--json", action="store_true", default=absent, help="the answer as JSON")
+            self.add_argument("-v", "--verbose", action="store_true", default=absent, help="say more on stderr")
+            text = "the limit for the run, in seconds"
+            self.add_argument("--timeout", type=_seconds, metavar="S", default=default, help=text)
+
+        def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+            # The command's own usage and options are told, not those of all.
+            found, unknown = super().parse_known_args(args, namespace)
+            if unknown:
+                self.error(f"unrecognized arguments: {' '.join(unknown)}")
+            return found, unknown
+
         def error(self, message: str) -> NoReturn:
+            message += _guess(message, self.format_help())
             if as_json:
                 print_json({"ok": False, "error": message})
             super().error(message)
@@ -123,6 +155,7 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
         "4 plan --exit-code, sweep --dry-run --exit-code: there is something to change.",
     )
     root.add_argument("--version", action="version", version=f"hostrouting {__version__}")
+    root.common()
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(
@@ -135,9 +168,7 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     ) -> Parser:
         added = commands.add_parser(name, help=text, description=text, formatter_class=formatter)
         added.set_defaults(run=run, root=None, dry_run=False, verdict="")
-        added.switch("--json", "the answer as JSON")
-        added.add_argument("-v", "--verbose", action="store_true", help="say more on stderr")
-        added.add_argument("--timeout", type=_seconds, metavar="S", help="the limit for the run, in seconds")
+        added.common(argparse.SUPPRESS)
         if config is not None:
             text = "a JSON file, or - for stdin: the hostRouting object, or a whole config that has it"
             text += config and f"; without it: {config}"
@@ -195,9 +226,25 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     added = command("sweep", _sweep, "remove the stale objects of azure-vnet; `reset` restores them", config=installed)
     added.switch("--dry-run", "only show the objects that a sweep would remove")
     added.switch("--exit-code", f"with --dry-run: exit with {DIFFERS} if there is something to sweep")
-    command("watch", _watch, "keep the routing of an applied config right, until SIGTERM or SIGINT", config=installed)
+    text = "keep the routing of an applied config right, until SIGTERM or SIGINT"
+    command("watch", _watch, text, config=installed).description = f"{text}; with --json, {_JSON_OF_A_WATCH}"
     command("schema", _schema, "print the JSON Schema of CONFIG, for editors and for programs that write one")
     return root
+
+
+def _guess(message: str, text: str) -> str:
+    """Return what a wrong word of a usage error is probably meant to be, as the end of the message."""
+    import re
+
+    from hostrouting.config.wire import closest
+
+    found = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)|unrecognized arguments: --([^ =]+)", message)
+    if found is None:
+        return ""
+    choice, choices, option = found.groups()
+    dashes = "" if choices else "--"
+    meant = closest(choice or option, re.findall(rf"{dashes}([\w-]+)", choices or text))
+    return f"; did you mean {dashes + meant!r}?" if meant else ""
 
 
 def _from_records(added: argparse.ArgumentParser) -> None:
@@ -420,8 +467,14 @@ def _explain(arguments: argparse.Namespace) -> int:
         explanations = explain(_host(arguments).routes, arguments.asked)
     except ValueError as error:
         return _refuse(arguments, error, USAGE)
-    picture = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    lines = (line for explanation in explanations for line in explanation.lines(picture=picture))
+    width, picture = sys.maxsize, False
+    if sys.stdout.isatty():
+        from shutil import get_terminal_size
+
+        # In less nothing can be read.
+        width = max(20, get_terminal_size().columns)
+        picture = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    lines = (line for explanation in explanations for line in explanation.lines(width=width, picture=picture))
     _answer(arguments, {"explanations": [explanation.to_mapping() for explanation in explanations]}, lines)
     return FINE
 
@@ -506,9 +559,13 @@ def _config_to_watch(ctx: Context, arguments: argparse.Namespace, host: Host) ->
     from hostrouting.boot import INTENT_PATH
     from hostrouting.host.offline import NoSupervisor
     from hostrouting.watch.installed import wait_for_installed
+    from phases import CancelledError
 
     if arguments.config not in {None, INTENT_PATH} or isinstance(host.supervisor, NoSupervisor):
-        return _config(arguments)
+        # A pipe may never be written to.
+        with suppress(CancelledError), ctx.interruptible():
+            return _config(arguments)
+        return None
     return wait_for_installed(ctx, host, _logger)
 
 
@@ -540,13 +597,18 @@ def _config(arguments: argparse.Namespace) -> HostRoutingConfig:
         from hostrouting.boot import require_intent
 
         return require_intent(_host(arguments).files)
+    timeout = arguments.timeout or _DEFAULT_TIMEOUT
     if arguments.config == "-":
+        from hostrouting.config.source import read_source
         from hostrouting.config.wire import read_json
 
-        document = read_json(sys.stdin.buffer.read(), name="the config on stdin")
-        config = HostRoutingConfig.from_mapping(document)
+        try:
+            document = read_source(sys.stdin.fileno(), timeout=timeout)
+        except (OSError, ValueError) as error:
+            raise HostFileError(f"cannot read the config on stdin: {error}; give a file or a pipe") from error
+        config = HostRoutingConfig.from_mapping(read_json(document, name="the config on stdin"))
     else:
-        config = HostRoutingConfig.from_file(arguments.config)
+        config = HostRoutingConfig.from_file(arguments.config, timeout=timeout)
     if arguments.allow_empty and config.void:
         return HostRoutingConfig()
     if config.given is None:
@@ -578,7 +640,8 @@ def _context(timeout: float | None) -> AbstractContextManager[Context]:
 
 def _answer(arguments: argparse.Namespace, mapping: Mapping[str, object], lines: Iterable[str]) -> None:
     if arguments.json:
-        print_json(mapping)
+        # Those of a watch are the last of many lines.
+        print_lines([json_line(mapping)]) if arguments.command == "watch" else print_json(mapping)
     else:
         print_lines(lines)
 
@@ -629,10 +692,10 @@ def _refuse(arguments: argparse.Namespace, problem: object, status: int) -> int:
     """Print the problem on stderr, and as JSON on stdout if asked for."""
     # An answer that cannot be written takes no verdict back.
     arguments.verdict = arguments.verdict or problem
+    _logger.error("%s", problem)
     if arguments.json:
         told: dict[str, object] = {"ok": False, "error": str(problem)}
         if isinstance(problem, InvalidConfigError):
             told["errors"] = [error._asdict() for error in problem.errors]
-        print_json(told)
-    _logger.error("%s", problem)
+        _answer(arguments, told, ())
     return status

@@ -6,6 +6,7 @@ import io
 import logging
 import os
 import sys
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -59,10 +60,22 @@ def print_lines(lines: Iterable[str]) -> None:
         sys.stdout.writelines(f"{line}\n" for line in lines)
         sys.stdout.flush()
     except OSError as error:
-        # Later output, and the interpreter's flush at its end, is discarded.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard(sys.stdout)
         if not isinstance(error, BrokenPipeError):
             raise HostFileError(f"cannot write the answer to stdout: {error.strerror}") from error
+
+
+def _discard(stream: TextIO) -> None:
+    """Discard later output, and the interpreter's flush at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def end_streams() -> None:
+    """Let a stderr that is full or closed change no exit status: the interpreter's flush would."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        _discard(sys.stderr)
 
 
 def prepare_streams() -> None:
@@ -78,12 +91,12 @@ def prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def log_to_stderr(*, verbose: bool, talks: bool, is_brief: bool) -> None:
+def log_to_stderr(*, verbose: bool, talks: bool, is_brief: bool, as_json: bool = False) -> None:
     """Write the log to stderr: from DEBUG on if `verbose`, from INFO on if the command `talks`, else warnings.
 
     One that `is_brief` tells its waits at once, warnings in `end_log`, and nothing else. Unless the
     command talks, the files that it changes and the objects that it removes are left out, because the answer on stdout
-    has them. If stderr is the journal, each line has its priority.
+    has them. If stderr is the journal, each line has its priority. One that talks `as_json` writes it to stdout, too.
     """
     level = logging.DEBUG if verbose else logging.INFO if talks or is_brief else logging.WARNING
     is_journal = _is_journal(sys.stderr)
@@ -92,7 +105,8 @@ def log_to_stderr(*, verbose: bool, talks: bool, is_brief: bool) -> None:
     handler.addFilter(lambda record: talks or not {"action", "removed"} & vars(record).keys())
     # systemd writes a name before each line: ours if it started this process, otherwise that of the caller's unit.
     name = "" if is_journal and os.getppid() == 1 else "hostrouting: "
-    logging.basicConfig(handlers=[handler], level=level, format=f"{name}%(message)s", force=True)
+    handlers = [handler, _JsonLines(logging.INFO)] if talks and as_json else [handler]
+    logging.basicConfig(handlers=handlers, level=level, format=f"{name}%(message)s", force=True)
 
 
 def end_log(*, failed: bool) -> None:
@@ -117,6 +131,11 @@ class _Lines(logging.StreamHandler):  # type: ignore[type-arg]  # no subscript o
         elif record.levelno >= logging.WARNING and not (hasattr(record, "advice") or message.startswith(_REPEATED)):
             self._kept += tuple((-record.levelno, line) for line in self.format(record).split("\n"))
 
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
+        """Go on without the log if stderr is full or closed; that is no fault of the program's."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+
     def end(self, *, failed: bool) -> None:
         """See `end_log`."""
         kept, more = self._kept, len(self._kept) - _MOST_LINES + 1
@@ -134,6 +153,36 @@ class _JournalLines(_Lines):
     def format(self, record: logging.LogRecord) -> str:
         priority = _PRIORITIES.get(record.levelno, 3)
         return f"<{priority}>{super().format(record)}".replace("\n", f"\n<{priority}>")
+
+
+class _JsonLines(logging.Handler):
+    """A handler that writes each record to stdout as a line of JSON; a reader that stands still delays no repair."""
+
+    _lost = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        from select import select
+
+        if not select((), (sys.stdout,), (), 0)[1]:
+            self._lost += 1
+            return
+        fields = vars(record)
+        line = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created)),
+            "severity": record.levelname.lower(),
+            "kind": fields.get("event") or ("trouble" if record.levelno > logging.INFO else "note"),
+            "subject": next((fields[name] for name in ("subject", "cidr", "route", "object") if name in fields), None),
+            "text": record.getMessage(),
+        }
+        if "cidr" in fields:
+            line |= {"finding": fields["kind"], "dev": fields["dev"]}
+        if self._lost:
+            line["lost"], self._lost = self._lost, 0
+        try:
+            print_lines([json_line(line)])
+        except HostFileError as error:
+            # Later lines are discarded.
+            logging.getLogger(__name__).error("%s; no more lines follow there", error)  # noqa: TRY400 - for the operator
 
 
 def _is_journal(stream: TextIO) -> bool:

@@ -157,7 +157,7 @@ def _absence(ctx: Context, host: Host) -> str:
     if host.is_live:
         left += [str(route) for family in host.routes.families for route in host.routes.routes_of(OUR_PROTOCOL, family)]
     told = NOT_INSTALLED if host.is_live else f"{NOT_INSTALLED} in the image"
-    step = "run: hostrouting reset" if host.is_live else "a reset with --root removes that"
+    step = "apply a config again, or run: hostrouting reset" if host.is_live else "a reset with --root removes that"
     return f"{told}, but an earlier one has left {_first(left)}; {step}" if left else told
 
 

@@ -70,6 +70,8 @@ OF_THE_NODE: Final = (
         "`routeOverlap` names no addresses",
         "give `expectedCidrs` or `expected`, or drop it",
     ),
+    Kind("host-bits", "note", "an expected CIDR has host bits, and is masked", "give the network that is meant"),
+    Kind("allows-all", "warning", "a pattern of `allowedDevs` allows every device", "name the devices that are meant"),
     Kind(
         "failed-unit",
         "error; warning if optional",

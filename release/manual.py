@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 #: The files of a configured node.
 FILES: Final = {
     "/etc/aks-flex-node": "the scripts of the boot, and hostrouting.json: the config in force",
-    "/etc/aks-flex-node/hostrouting.disabled": "break-glass: while it or /run/hostrouting.disabled exists, all gates are open",
+    "/etc/aks-flex-node/hostrouting.disabled": "break-glass: while it exists, gates are open",
+    "/run/hostrouting.disabled": "the same, until the next boot",
     "/etc/systemd/system": "the units that run them, and a drop-in for each gate",
     "/run/aks-flex-node": "markers and records of this boot: route-overlap.ok or route-overlap.detected, never both",
     "/var/lib/hostrouting": "records of swept objects, which a reset restores",

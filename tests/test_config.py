@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -331,3 +332,34 @@ def test_importing_the_config_loads_nothing_that_only_some_need() -> None:
     )
     result = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("change", [str.upper, str.lower, str.title])
+def test_words_are_read_in_any_case(change: Callable[[str], str]) -> None:
+    """Modes, presets and settings; the canonical form has the word itself, and a wrong letter is refused."""
+    config = HostRoutingConfig.from_mapping(
+        {
+            "routeOverlap": {"mode": change("strict"), "expected": [change("azure")], "fabric": change("off")},
+            "probeSnat": {"detect": change("address")},
+            "staleCni": {"sweep": change("clean")},
+            "watch": {"mode": change("service")},
+        }
+    )
+    assert config.to_mapping() == {
+        "routeOverlap": {"mode": "STRICT", "expected": ["azure"], "fabric": "off"},
+        "probeSnat": {"detect": "address"},
+        "staleCni": {"sweep": "clean"},
+        "watch": {"mode": "service"},
+    }
+    with pytest.raises(InvalidConfigError, match="found the string '\u017ftrict'"):
+        HostRoutingConfig.from_mapping({"routeOverlap": {"mode": "\u017ftrict"}})
+
+
+def test_host_bits_are_masked_and_remembered() -> None:
+    """Those of expected CIDRs; another spelling of a network has none, and the canonical form has none."""
+    given = ["172.16.0.9/16", "172.16.0.0/16", "FD00:0::/64", "fd00::1/64", "10.0.0.0/8"]
+    section = RouteOverlapConfig.from_mapping({"expectedCidrs": given})
+    assert section.expected_cidrs == ("172.16.0.0/16", "fd00::/64", "10.0.0.0/8")
+    assert section.masked == ("172.16.0.9/16", "fd00::1/64")
+    again = RouteOverlapConfig.from_mapping(section.to_mapping())
+    assert (again, again.masked) == (section, ())

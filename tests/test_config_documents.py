@@ -36,11 +36,11 @@ def test_escapes_are_part_of_json() -> None:
     [
         ("", "it is empty; write an object with the key 'hostRouting' into it"),
         (b" \n", "it is empty; write an object with the key 'hostRouting' into it"),
-        ("{", "line 1, column 2: Expecting property name enclosed in double quotes; correct it there"),
-        ("{'watch': 1}", "line 1, column 2: Expecting property name enclosed in double quotes; correct it there"),
+        ("{", "line 1, column 2: the text ends before it is complete; close each object, list and string"),
+        ("{'watch': 1}", 'line 1, column 2: JSON has no single quotes; write "'),
         (TEXT + "}", "line 1, column 46: Extra data; correct it there"),
         (TEXT + "\x00", "line 1, column 46: Extra data; correct it there"),
-        ("// comment\n{}", "line 1, column 1: Expecting value; correct it there"),
+        ("// comment\n{}", "line 1, column 1: JSON has no comments; remove this one"),
         ('{\n "gates": []\n "x": 1}', "line 3, column 2: Expecting ',' delimiter; correct it there"),
         ('{\n "é": "'.encode() + b'\xff"}', "line 2, column 8: the byte 0xff is not UTF-8; save the config as UTF-8"),
         ('{"gates": ["a\nb"]}', "line 1, column 14: Invalid control character at; correct it there"),
@@ -56,11 +56,8 @@ def test_escapes_are_part_of_json() -> None:
         (b"\xef\xbb\xbf{}", "it begins with a byte order mark; save the config as UTF-8 without one"),
         (b'{"x": "\xff"}', "line 1, column 8: the byte 0xff is not UTF-8; save the config as UTF-8"),
         (b'{"x": "\xed\xa0\x80"}', "line 1, column 8: the byte 0xed is not UTF-8; save the config as UTF-8"),
-        (TEXT.encode("utf-16"), "line 1, column 1: the byte 0xff is not UTF-8; save the config as UTF-8"),
-        (
-            TEXT.encode("utf-16-le"),
-            "line 1, column 2: Expecting property name enclosed in double quotes; correct it there",
-        ),
+        (TEXT.encode("utf-16"), "it is UTF-16 or UTF-32; save the config as UTF-8"),
+        (TEXT.encode("utf-16-le"), "it is UTF-16 or UTF-32; save the config as UTF-8"),
     ],
     ids=lambda value: repr(value)[:40],
 )

@@ -24,6 +24,7 @@ import attrs
 
 from hostrouting.config import rules
 from hostrouting.config.siblings import ProbeSNATConfig, StaleCNIConfig, WatchConfig
+from hostrouting.config.source import read_source
 from hostrouting.config.wire import (
     WireValue,
     accepting,
@@ -99,6 +100,7 @@ _UNREADABLE: Final[dict[type[Exception], str]] = {
     FileNotFoundError: "check the path",
     IsADirectoryError: "give the path of the JSON file in it",
     PermissionError: "run this as root, or make the file readable",
+    TimeoutError: "write the config into it and close it, or allow more time",
 }
 _KEY: Final = "hostRouting"
 #: Why a section installs nothing, for those whose names no agent uses for a key of its own.
@@ -242,33 +244,26 @@ class OverlapMode(str, enum.Enum):
         return self.value
 
 
-# The words first, for an editor to offer.
-@accepting(
-    {
-        "anyOf": [
-            {"enum": ["WARN", "STRICT"]},
-            {"type": "string", "pattern": "^(?:[Ww][Aa][Rr][Nn]|[Ss][Tt][Rr][Ii][Cc][Tt])?$"},
-        ]
-    }
-)
-def _mode(value: object) -> OverlapMode:
-    # upper() would turn a long s into an S.
-    if isinstance(value, str) and value.isascii() and value.upper() in {"", *OverlapMode}:
-        return OverlapMode(value.upper() or "WARN")
-    raise ValueError(f"expected 'WARN' or 'STRICT', found {describe(value)}")
-
-
+_mode_word = rules.one_of(*map(str, OverlapMode))
+_fabric_word = rules.one_of("auto", "off")
 _cidrs = rules.list_of(rules.ipv4_cidr)
 _cloud = rules.one_of(*PRESETS)
 
 
-@accepting({"anyOf": [{"enum": ["auto", "off"]}, schema_of(_cidrs)]})
+# Go writes an unset text as an empty one.
+@accepting({"anyOf": [schema_of(_mode_word), {"type": "string", "maxLength": 0}]})
+def _mode(value: object) -> OverlapMode:
+    return OverlapMode(_mode_word(value or "WARN"))
+
+
+@accepting({"anyOf": [schema_of(_fabric_word), schema_of(_cidrs)]})
 def _fabric(value: object) -> str | tuple[str, ...]:
-    if isinstance(value, str) and value in {"auto", "off"}:
-        return value
     if isinstance(value, list | tuple):
         return _cidrs(value)
-    raise ValueError(f"expected 'auto', 'off' or a list of IPv4 CIDRs, found {describe(value)}")
+    try:
+        return _fabric_word(value)
+    except ValueError:
+        raise ValueError(f"expected 'auto', 'off' or a list of IPv4 CIDRs, found {describe(value)}") from None
 
 
 @accepting(schema_of(_cloud))
@@ -311,7 +306,7 @@ allowed_devs=(), expected_devs=(), fabric='auto')
     mode: OverlapMode = attrs.field(
         default=OverlapMode.WARN,
         metadata=wire(
-            "WARN tells an overlap. STRICT also holds the gates, and fails an apply. In any case of letters.",
+            "WARN tells an overlap. STRICT also holds the gates, and fails an apply.",
             _mode,
             write=str,
         ),
@@ -337,6 +332,18 @@ allowed_devs=(), expected_devs=(), fabric='auto')
             _fabric,
         ),
     )
+
+    #: The expected CIDRs that had host bits, as they were given.
+    masked: tuple[str, ...] = attrs.field(default=(), init=False, eq=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        given = self.expected_cidrs
+        super().__attrs_post_init__()
+        # Another spelling of an IPv6 network differs, too.
+        others = (text for text in given if text not in self.expected_cidrs)
+        found = tuple(text for text in others if Prefix.parse(text) != Prefix.parse(text).masked)
+        if found:
+            object.__setattr__(self, "masked", found)
 
     @property
     def cidrs(self) -> dict[str, str | None]:
@@ -387,11 +394,13 @@ class HostRoutingConfig(WireValue):
             object.__setattr__(self, "families", (IPV4, IPV6))
 
     @classmethod
-    def from_file(cls, path: str | os.PathLike[str]) -> HostRoutingConfig:
-        """Read a JSON file; raise `UnreadableConfigError` if it cannot be read, and the errors of `from_json`."""
+    def from_file(cls, path: str | os.PathLike[str], *, timeout: float | None = None) -> HostRoutingConfig:
+        """Read a JSON file; raise `UnreadableConfigError` if it cannot be read, and the errors of `from_json`.
+
+        It is a file or a pipe of at most 1 MiB; `timeout` limits the wait for a pipe's writer, in seconds.
+        """
         try:
-            with open(path, "rb") as file:  # noqa: PTH123 (pathlib would be loaded for this line alone)
-                document = file.read()
+            document = read_source(path, timeout=timeout)
         # A path with a NUL in it is a ValueError before the system sees it.
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error

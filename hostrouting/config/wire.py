@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, Final, TypeVar, cast
 
 import attrs
 
@@ -23,6 +23,18 @@ V = TypeVar("V", bound="WireValue")
 
 _NONE_BROKEN: frozenset[str] = frozenset()
 _LONGEST_SHOWN = 80
+#: What people type where JSON has something else, and what to do; in this order.
+_TYPED: Final = (
+    (r"//|#|/\*", "JSON has no comments; remove this one"),
+    (r",\s*(?![^]}])", "a comma stands before the end; remove it"),
+    ("'", 'JSON has no single quotes; write "'),
+    ("[\u2018-\u201f\u00ab\u00bb]", 'this quotation mark is no plain one; write "'),
+    (r"(?i)(true|false|null)\b", "JSON has only small letters here; write them"),
+    (r"(None|nil|undefined)\b", "JSON has no such word; write null"),
+    (r"[^\W\d][\w.-]*\s*:", 'a key has no quotes; write them: "key"'),
+    (":", "no colon stands here; if its key belongs to the config, put { before it, and } at the end"),
+    (r"\Z", "the text ends before it is complete; close each object, list and string"),
+)
 #: A longer key is no misspelling, and comparing it with all known ones takes time.
 _LONGEST_GUESSED = 40
 
@@ -323,6 +335,8 @@ def read_json(document: str | bytes, *, name: str = "the config") -> Any:
     import json  # 8 ms that `import hostrouting` does not need
 
     try:
+        if isinstance(document, bytes) and (document.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in document[:4]):
+            raise _NotJSONError("it is UTF-16 or UTF-32; save the config as UTF-8")
         text = document if isinstance(document, str) else document.decode("utf-8")
         if text.startswith("\ufeff"):
             raise _NotJSONError("it begins with a byte order mark; save the config as UTF-8 without one")
@@ -341,7 +355,9 @@ def _why_not_json(error: Exception) -> str:
     from json import JSONDecodeError
 
     if isinstance(error, JSONDecodeError):
-        return f"line {error.lineno}, column {error.colno}: {error.msg}; correct it there"
+        place, reason = _what_was_typed(error.doc, error.pos, error.msg)
+        found = JSONDecodeError("", error.doc, place)
+        return f"line {found.lineno}, column {found.colno}: {reason}"
     if isinstance(error, UnicodeDecodeError):
         *lines, last = error.object[: error.start].split(b"\n")
         byte = f"the byte 0x{error.object[error.start]:02x} is not UTF-8"
@@ -352,6 +368,23 @@ def _why_not_json(error: Exception) -> str:
         return str(error)
     # The rest is Python's limit on the digits of an integer.
     return "a number in it has thousands of digits; no field takes more than ten"
+
+
+def _what_was_typed(text: str, place: int, usual: str) -> tuple[int, str]:
+    """Return the true place of an error, and what is wrong there with the next step."""
+    import re
+
+    start = re.compile(r"(?:\s|#.*\n)*").match(text).end()  # type: ignore[union-attr]  # it matches everywhere
+    if place <= start and re.compile(r"(?:---|-|[^\W\d][\w.-]*:)(?:\s|$)").match(text, start):
+        step = "write keys and text in double quotes, objects in {} and lists in []"
+        return start, f"this is YAML, and a config is JSON; {step}"
+    # The comma is named, not the bracket after it.
+    if (before := text[:place].rstrip()).endswith(",") and text[place:].lstrip().startswith(("]", "}")):
+        place = len(before) - 1
+    for pattern, reason in _TYPED:
+        if re.compile(pattern).match(text, place):
+            return place, reason
+    return place, f"{usual}; correct it there"
 
 
 def _refuse_constant(name: str) -> object:

@@ -1,11 +1,12 @@
 """Explain which route and device decide each part of a range, as values, JSON, text, and a picture.
 
-On a terminal the range is a bar, with each part in the colour of its device.
+On a terminal the range is a bar, with each part in the colour of its device, and no line is wider than the terminal.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from functools import partial
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, Final
@@ -41,6 +42,11 @@ class ExplainedPart:
         """The devices of the part, in a word."""
         return "+".join(self.devs) if self.devs else "nowhere"
 
+    @property
+    def span(self) -> str:
+        """The first and the last address."""
+        return f"{self.first}" + (f" - {self.last}" if self.last != self.first else "")
+
     def to_mapping(self) -> dict[str, Any]:
         """Return the part for JSON."""
         told = attrs.asdict(self, recurse=False)
@@ -58,21 +64,31 @@ class Explanation:
         """Return the explanation for JSON."""
         return {"asked": self.asked, "parts": [part.to_mapping() for part in self.parts]}
 
-    def lines(self, *, picture: bool = False) -> Iterator[str]:
-        """Return the text: a heading, the bar if `picture`, and a line for each part."""
-        yield self.asked
+    def lines(self, *, width: int = sys.maxsize, picture: bool = False) -> Iterator[str]:
+        """Return the text: a heading, the bar if `picture`, and each part in a line, or in as many as fit the width.
+
+        Where there are more parts than cells, there is no bar.
+        """
+        from textwrap import wrap
+
+        yield from wrap(self.asked, width)
         colours = dict(zip(dict.fromkeys(part.by for part in self.parts), cycle(_COLOURS), strict=False))
-        if picture and len(self.parts) > 1:
+        spare = min(_BAR_WIDTH, width - 4) - len(self.parts)
+        if picture and len(self.parts) > 1 and spare >= 0:
             # By its size each part has cells, and at least one.
             sizes = [part.last.number - part.first.number + 1 for part in self.parts]
-            bars = (" " * max(1, size * _BAR_WIDTH // sum(sizes)) for size in sizes)
+            bars = (" " * (1 + size * spare // sum(sizes)) for size in sizes)
             yield "  " + "".join(_painted(bar, colours[part.by]) for part, bar in zip(self.parts, bars, strict=True))
         wide = max(len(part.by) for part in self.parts)
         for part in self.parts:
-            by = f"{part.by:{wide}}"
-            by = _painted(f" {by} ", colours[part.by]) if picture else by
-            span = f"{part.first}" + (f" - {part.last}" if part.last != part.first else "")
-            yield f"  {by}  {span:33}  {part.route or part.reason}"
+            by, told = part.by, f"{part.route or part.reason}"
+            lines = [f"  {by:{wide}}  {part.span:33}  {told}"]
+            if len(lines[0]) > width:
+                lines = wrap(f"{by}  {part.span}", width, initial_indent="  ", subsequent_indent="    ")
+                lines += wrap(told, width, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
+            if picture:
+                lines[0] = lines[0].replace(by, _painted(by, colours[part.by]), 1)
+            yield from lines
 
 
 def explain(backend: RouteBackend, asked: Sequence[str]) -> list[Explanation]:

@@ -16,14 +16,16 @@ from hostrouting.boot import RUNTIME_DIRECTORY, WAIT_SECONDS, WAITED, PairTask, 
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, OverlapMode
 from hostrouting.exceptions import HostFileError, RouteOverlapError
 from hostrouting.findings import NodeFinding
-from hostrouting.net.addresses import FAMILY_NAMES
+from hostrouting.net.addresses import FAMILY_NAMES, Prefix
 from hostrouting.route_overlap.fabric import POOL, Fabric, read_fabric
 from hostrouting.route_overlap.proof import prove_egress
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK, MARKERS, TOLD, boot_part
 from phases import Change, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from hostrouting.config import HostRoutingConfig
+    from collections.abc import Iterator
+
+    from hostrouting.config import HostRoutingConfig, RouteOverlapConfig
     from hostrouting.findings import Severity
     from hostrouting.host import Host
     from hostrouting.host.ports import Routing
@@ -102,18 +104,18 @@ def tell_notes(report: OverlapReport, logger: logging.Logger, *, task: str) -> N
     """Log the notes of a report."""
     for note in report.notes:
         level = logging.WARNING if note.severity == "warning" else logging.DEBUG
-        logger.log(level, "%s", note.text, extra={"task": task, "kind": note.kind})
+        logger.log(level, "%s", note.text, extra={"task": task, "event": "note", "kind": note.kind})
 
 
 def tell_findings(report: OverlapReport, logger: logging.Logger, *, task: str, level: int = logging.WARNING) -> None:
     """Log a line for each finding, and one that says how to resolve them; the marker file has the rest of very many."""
     for cidr, finding in report.findings[:_MOST_LINES]:
-        fields = {"task": task, "cidr": cidr, "kind": finding.kind, "dev": finding.dev}
+        fields = {"task": task, "event": "alarm", "cidr": cidr, "kind": finding.kind, "dev": finding.dev}
         logger.log(level, "%s", finding.line(cidr), extra=fields)
     if len(report.findings) > _MOST_LINES:
         more = len(report.findings) - _MOST_LINES
-        logger.log(level, "%d more findings are in %s", more, MARKER_DETECTED, extra={"task": task})
-    logger.log(level, "%s", report.advice, extra={"task": task, "advice": True})
+        logger.log(level, "%d more findings are in %s", more, MARKER_DETECTED, extra={"task": task, "event": "note"})
+    logger.log(level, "%s", report.advice, extra={"task": task, "event": "note", "advice": True})
 
 
 def leave_marker(files: RecordedFiles, report: OverlapReport) -> None:
@@ -191,13 +193,25 @@ def prove_now(config: HostRoutingConfig, fabric: Fabric, host: Host) -> OverlapR
 def prove_config(config: HostRoutingConfig, fabric: Fabric, routing: Routing) -> OverlapReport:
     """Prove the expected CIDRs of a config, on a machine or a model."""
     section = config.route_overlap
-    return prove_egress(
+    report = prove_egress(
         routing,
         list(section.cidrs),
         allowed_devs=(*DEFAULT_ALLOWED_DEVS, *section.allowed_devs),
         expected_devs=section.expected_devs or None,
         fabric=fabric,
     ).under(config)
+    return attrs.evolve(report, notes=(*_remarks(section), *report.notes))
+
+
+def _remarks(section: RouteOverlapConfig) -> Iterator[NodeFinding]:
+    """Yield what the author of a section may not have meant."""
+    for given in section.masked:
+        reason = f"{given!r} has host bits, and is taken as {Prefix.parse(given).masked}"
+        yield NodeFinding("host-bits", "routeOverlap.expectedCidrs", reason, "note")
+    for pattern in section.allowed_devs:
+        if "*" in pattern and not pattern.strip("*?"):
+            reason = f"{pattern!r} allows every device, so nothing is an overlap; name the devices that are meant"
+            yield NodeFinding("allows-all", "routeOverlap.allowedDevs", reason, "warning")
 
 
 def announced_fabric(ctx: Context, setting: str | tuple[str, ...], host: Host) -> Fabric:

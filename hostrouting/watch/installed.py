@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from hostrouting.boot import INTENT_PATH, read_intent
+from hostrouting.config.rules import write_duration
 from hostrouting.exceptions import HostFileError, InvalidConfigError
 from hostrouting.watch.trouble import TASK, Trouble
 
@@ -52,6 +53,23 @@ def _with_step(error: Exception) -> str:
     first, *more = (line.strip() for line in str(error).splitlines())
     reason = " ".join(filter(None, [first, "; ".join(more)]))
     return f"{reason}; apply the config, which writes {INTENT_PATH} anew"
+
+
+def duties_of(config: HostRoutingConfig) -> str:
+    """Return what a watch keeps of a config, in a line.
+
+    >>> from hostrouting import HostRoutingConfig
+    >>> duties_of(HostRoutingConfig())
+    'keeps static routes: 0, expected CIDRs: 0 (WARN); looks at all of it every 60s, and after events'
+    """
+    parts = [
+        f"static routes: {len(config.static_routes.routes)}",
+        f"expected CIDRs: {len(config.route_overlap.cidrs)} ({config.route_overlap.mode})",
+        *["the rules for IPv6 probes"] * config.probe_snat.enabled,
+        *[f"stale objects of azure-vnet ({config.stale_cni.sweep})"] * config.stale_cni.enabled,
+    ]
+    interval = write_duration(config.watch.interval)
+    return f"keeps {', '.join(parts)}; looks at all of it every {interval}, and after events"
 
 
 @attrs.define(eq=False)

@@ -274,4 +274,4 @@ class ProofKeeper:
             tell_findings(report, self._logger, task=TASK, level=level)
         elif was_bad:
             message = "the expected addresses leave as they should again: %s"
-            self._logger.info(message, report.verdict, extra={"task": TASK})
+            self._logger.info(message, report.verdict, extra={"task": TASK, "event": "over"})

@@ -16,6 +16,7 @@ from hostrouting.host import OUR_PROTOCOL, AddressEvent, DeviceEvent, Host, Next
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.routes import MAIN_TABLE, SCOPE_LINK, place
 from hostrouting.static_routes.converge import Repair, repair, repair_places
+from hostrouting.watch.installed import duties_of
 from hostrouting.watch.known import KnownRoutes, NearRoutes, WholeRoutes
 from hostrouting.watch.trouble import Account, Lines
 
@@ -67,6 +68,8 @@ class RouteKeeper:
     _lines: Lines = attrs.field(init=False)
     _known: KnownRoutes = attrs.field(init=False)
     _last: Repair = attrs.field(factory=Repair)
+    #: The config whose duties the log has.
+    _told: HostRoutingConfig | None = None
     #: The routes of the config, as objects, and their places.
     _routes: Sequence[StaticRoute] | None = None
     _places: frozenset[Place] = frozenset()
@@ -210,6 +213,9 @@ class RouteKeeper:
         routes, now = config.static_routes.routes, ctx.clock.monotonic()
         # Also without a repair: a storm that is over has an end in the log.
         self._lines.at(now)
+        if config is not self._told:
+            self._told = config
+            self._lines.write(INFO, "%s", duties_of(config), event="keeps")
         if routes is not self._routes:
             self._begin(routes)
         self._note_contests(now)
@@ -298,22 +304,24 @@ class RouteKeeper:
         for spot in [spot for spot, times in self._contests.items() if now - times[-1] >= _SECONDS_OF_A_CONTEST]:
             if len(self._contests.pop(spot)) > _MOST_RETAKES:
                 message = "route '%s' was not replaced or deleted for an hour"
-                self._lines.write(INFO, message, self._last.wanted.get(spot))
+                told = str(self._last.wanted.get(spot))
+                self._lines.write(INFO, message, told, event="over", route=told)
 
     def _tell_changes(self, changes: Sequence[Change]) -> None:
         if len(changes) > _MOST_LINES:
             message = "%d routes were repaired, the first is: %s"
-            self._lines.write(WARNING, message, len(changes), changes[0], changed=len(changes))
+            self._lines.write(WARNING, message, len(changes), changes[0], event="repair", changed=len(changes))
             return
         for change in changes:
-            self._lines.write(WARNING, "repaired: %s", change, change=str(change))
+            fields = {"event": "repair", "subject": change.subject, "change": str(change)}
+            self._lines.write(WARNING, "repaired: %s", change, **fields)
 
     def _tell_waiting(self, before: Mapping[str, str]) -> None:
         for route, reason in self._last.waiting.items():
             if before.get(route) != reason:
                 self._lines.write(WARNING, "route '%s' waits: %s", route, reason, route=route, reason=reason)
         if before and not self._last.waiting:
-            self._lines.write(INFO, "no route waits any more")
+            self._lines.write(INFO, "no route waits any more", event="over")
 
 
 def _is_first(wanted: Route, standing: Sequence[ObservedRoute]) -> bool:

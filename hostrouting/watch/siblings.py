@@ -117,7 +117,8 @@ class ProbeKeeper:
         if isinstance(change, Change):
             change = self._repair(ctx)
         if isinstance(change, Change):
-            self._logger.warning("repaired: %s", change, extra={"task": TASK, "change": str(change)})
+            fields = {"task": TASK, "event": "repair", "subject": change.subject, "change": str(change)}
+            self._logger.warning("repaired: %s", change, extra=fields)
         self._tell_left(change)
         return config.watch.interval
 

@@ -7,6 +7,7 @@ few seconds. Each look runs programs, so there is at most one a second.
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import islice
 from logging import ERROR, INFO, WARNING
 from math import inf
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -139,14 +140,15 @@ class StaleObjectKeeper:
         self._seen, self._told = now, (self._told & now) | frozenset(new)
         obstacle = task.obstacle() if new else ""
         step = f"cannot be removed now: {obstacle}" if obstacle else f"run: {command_line('sweep', INTENT_PATH)}"
-        self._log(WARNING, [f"stale: {name}: {stale[name]}; {step}" for name in new])
-        self._log(INFO, [f"stale no more: {name}" for name in gone])
+        self._log(WARNING, "stale", {name: f"stale: {name}: {stale[name]}; {step}" for name in new})
+        self._log(INFO, "over", {name: f"stale no more: {name}" for name in gone})
 
-    def _log(self, level: int, lines: Sequence[str]) -> None:
-        for line in lines[:_MOST_LINES]:
-            self._logger.log(level, "%s", line, extra={"task": TASK})
+    def _log(self, level: int, event: str, lines: Mapping[str, str]) -> None:
+        for name in islice(lines, _MOST_LINES):
+            self._logger.log(level, "%s", lines[name], extra={"task": TASK, "event": event, "object": name})
         if len(lines) > _MOST_LINES:
-            self._logger.log(level, "and %d more", len(lines) - _MOST_LINES, extra={"task": TASK})
+            fields = {"task": TASK, "event": event}
+            self._logger.log(level, "and %d more", len(lines) - _MOST_LINES, extra=fields)
 
     # --- sweep: clean
 
@@ -162,7 +164,8 @@ class StaleObjectKeeper:
             finally:
                 for change in account.changes:
                     self._sweeps[change.subject].append(self._looked)
-                self._log(WARNING, [f"removed: {change.subject}: {change.detail}" for change in account.changes])
+                told = {change.subject: f"removed: {change.subject}: {change.detail}" for change in account.changes}
+                self._log(WARNING, "repair", told)
         self._alive = frozenset(suspects) - {change.subject for change in account.changes}
         self._tell({}, task)
 

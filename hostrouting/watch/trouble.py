@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from phases import Change
 
-#: The name of the task, which each log record of a watch has in its field `task`.
+#: The name of the task, which each log record of a watch has in its field `task`. Some have an `event`, too: `keeps`,
+#: `repair`, `alarm`, `stale`, or `over` for the end of an alarm or a trouble.
 TASK: Final = "watch-routes"
 
 
@@ -43,13 +44,14 @@ class Trouble:
     def tell(self, reason: str) -> None:
         """Log the failure, unless it was logged with this reason already."""
         if reason != self._reason:
-            self._logger.error("%s: %s", self._failure, reason, extra={"task": TASK})
+            self._logger.error("%s: %s", self._failure, reason, extra={"task": TASK, "subject": self._failure})
         self._reason = reason
 
     def end(self) -> None:
         """Log the end of the failure, if there was one."""
         if self._reason:
-            self._logger.info("this is over: %s", self._failure, extra={"task": TASK})
+            fields = {"task": TASK, "event": "over", "subject": self._failure}
+            self._logger.info("this is over: %s", self._failure, extra=fields)
         self._reason = ""
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timezone
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from benchmarks import fabric, families, fleet, one_file, pair, storm, sweep, watch
@@ -38,9 +41,12 @@ class Findings(NamedTuple):
 
 def machine() -> dict[str, Any]:
     """Return the description of the machine."""
+    models = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), flags=re.MULTILINE)
     return {
+        "date": datetime.now(tz=timezone.utc).date().isoformat(),
         "kernel": platform.release(),
         "architecture": platform.machine(),
+        "processor": models[0] if models else platform.machine(),
         "cpus": os.cpu_count(),
         "load_average": os.getloadavg(),
         "python": platform.python_version(),
@@ -56,13 +62,8 @@ def _first_line(*argv: str) -> str:
 
 def as_text(findings: Findings) -> Iterator[str]:
     """Yield the lines of the report."""
-    about = findings.machine
-    load = about["load_average"][0]
-    yield (
-        f"Linux {about['kernel']}, {about['cpus']} CPUs (load {load:.1f}), Python {about['python']}, "
-        f"{about['iproute2']}, pyroute2 {about['pyroute2']}"
-    )
-    if about["cc"] is None:
+    yield from _machine(findings.machine)
+    if findings.machine["cc"] is None:
         yield "No cc here: the C column is left out."
     with_own_legend = {
         sweep.SWEEP,
@@ -105,9 +106,25 @@ def as_text(findings: Findings) -> Iterator[str]:
             over = "" if name == BARE else f"{findings.imports.over_bare(name):+8.1f}"
             yield f"  {name:32}{findings.imports.milliseconds(name):8.1f}{over}"
     yield ""
+    yield from _targets(findings.targets)
+
+
+def as_page(findings: Findings) -> Iterator[str]:
+    """Yield the lines of the report that docs/performance.md shows: date and machine, and each target."""
+    yield findings.machine["date"]
+    yield from _machine(findings.machine)
+    yield ""
+    yield from _targets(findings.targets)
+
+
+def _machine(about: Mapping[str, Any]) -> Iterator[str]:
+    yield f"Linux {about['kernel']}, {about['cpus']} CPUs ({about['processor']}), load {about['load_average'][0]:.1f}"
+    yield f"Python {about['python']}, {about['iproute2']}, pyroute2 {about['pyroute2']}"
+
+
+def _targets(targets: Sequence[Target]) -> Iterator[str]:
     yield "targets (of several N: for N >= 1,000, at the worst N)"
-    for target in findings.targets:
-        yield _target(target)
+    yield from map(_target, targets)
 
 
 def _table(result: Result) -> Iterator[str]:
@@ -130,7 +147,7 @@ def _rounds(contest: Contest) -> int:
 def _target(target: Target) -> str:
     measured = "" if target.measured is None else f"{target.measured:.2f}{target.unit}"
     limit = f"{'>=' if target.at_least else '<='} {target.limit:g}{target.unit}"
-    return f"  {target.promise:66}{measured:>10}  {limit:10}{target.verdict:13}{target.where}".rstrip()
+    return f"  {target.promise:66}{measured:>10}  {limit:11}{target.verdict:13}{target.where}".rstrip()
 
 
 def as_json(findings: Findings) -> dict[str, Any]:

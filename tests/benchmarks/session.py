@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,8 @@ _CASES: Final[Mapping[str, Callable[[cases.Setting], list[cases.Result]]]] = {
     "fleet": fleet.fleet,
 }
 _NAMES: Final = (*_CASES, "memory", "imports")
+#: The place of the report in a page.
+_BLOCK: Final = re.compile(r"^```text\n.*?^```$", flags=re.MULTILINE | re.DOTALL)
 _SOURCE: Final = Path(__file__).with_name("yardstick.c")
 
 #: Rounds by the number of items: the shorter the work, the noisier, and the cheaper to repeat.
@@ -58,12 +61,17 @@ def main() -> int:
     print(*report.as_text(findings), sep="\n")
     if options.json is not None:
         options.json.write_text(json.dumps(report.as_json(findings), indent=1) + "\n")
+    if options.page is not None:
+        block = "\n".join(("```text", *report.as_page(findings), "```"))
+        text = options.page.read_text(encoding="utf-8")
+        options.page.write_text(_BLOCK.sub(lambda _: block, text), encoding="utf-8")
     return 0
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="run.py", description="Measure this library against C, ip and pyroute2.")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample there")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write machine and targets into its block ```text")
     parser.add_argument("--quick", action="store_true", help="at most 10,000 items, and fewer rounds")
     parser.add_argument("--only", nargs="+", choices=_NAMES, default=_NAMES, metavar="NAME", help=", ".join(_NAMES))
     parser.add_argument("--rounds", type=_odd, metavar="N", help="so many rounds of everything, an odd number")
@@ -73,6 +81,8 @@ def _options() -> argparse.Namespace:
     if options.json is not None and not options.json.parent.is_dir():
         # Now, and not after minutes of work.
         parser.error(f"--json {options.json}: there is no folder {options.json.parent}")
+    if options.page is not None and not (options.page.is_file() and _BLOCK.search(options.page.read_text())):
+        parser.error(f"--page {options.page}: it is no file with a block ```text")
     return options
 
 

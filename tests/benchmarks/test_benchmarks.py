@@ -62,12 +62,13 @@ def run(*options: str, within: Sequence[str] = (), program: str = "run.py") -> s
 
 @pytest.fixture(scope="module")
 def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The JSON of a very small run; the report that it prints is there as `text`."""
+    """The JSON of a very small run; the report that it prints is there as `text`, a page that it fills in as `page`."""
     file = tmp_path_factory.mktemp("benchmarks") / "bench.json"
-    done = run("--quick", "--rounds", "1", "--sizes", "10", "30", "--json", str(file))
+    (page := file.with_name("page.md")).write_text("Above\n```text\nold\n```\nBelow\n")
+    done = run("--quick", "--rounds", "1", "--sizes", "10", "30", "--json", str(file), "--page", str(page))
     assert done.returncode == 0, done.stderr
     written: dict[str, Any] = json.loads(file.read_text())
-    return {**written, "text": done.stdout}
+    return {**written, "text": done.stdout, "page": page.read_text()}
 
 
 @needs("kernel", "ebtables-nft")
@@ -107,6 +108,10 @@ def test_memory_imports_machine_and_targets_are_reported(findings: dict[str, Any
     assert verdicts["lookup, to C"] == "not measured"
     assert verdicts["import phases, over bare Python"] in {"ok", "MISSED"}
     assert all(promise in findings["text"] for promise in verdicts)
+    above, block, below = findings["page"].split("```")
+    assert (above, below) == ("Above\n", "\nBelow\n")
+    assert block.startswith(f"text\n{findings['machine']['date']}\nLinux ")
+    assert findings["text"].endswith(block.partition("\n\n")[2])
 
 
 def test_the_processor_time_of_a_process_is_finer_than_a_tick() -> None:
@@ -174,6 +179,7 @@ def _without_root(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         *((f"--rounds={rounds}", "--rounds") for rounds in ("2", "0", "-1", "many")),
         ("--json=absent/bench.json", "there is no folder"),
+        ("--page=absent.md", "it is no file with a block ```text"),
     ],
 )
 def test_a_wrong_option_is_refused_before_the_work(

@@ -390,7 +390,7 @@ def test_explain_names_the_route_of_each_part(node: KernelNode) -> None:
 
 @needs_kernel
 def test_explain_draws_on_a_terminal(node: KernelNode) -> None:
-    """On a terminal the range is a bar in the colours of its devices; not with NO_COLOR."""
+    """On a terminal the range is a bar in the colours of its devices; not with NO_COLOR, or a TERM without colours."""
     node.add_route("172.16.128.0/17", gateway="10.224.0.1", dev="eth0")
 
     def on_a_terminal(**environment: str) -> str:
@@ -399,7 +399,7 @@ def test_explain_draws_on_a_terminal(node: KernelNode) -> None:
             [*enter(node), *COMMAND, "explain", "172.16.128.0/16"],
             check=True,
             stdout=theirs,
-            env={**os.environ, **environment},
+            env={**os.environ, "TERM": "xterm", **environment},
         )
         os.close(theirs)
         shown = os.read(ours, 100_000).decode()
@@ -410,6 +410,9 @@ def test_explain_draws_on_a_terminal(node: KernelNode) -> None:
     assert "\x1b[30;42m" + " " * 16 in shown
     assert "\x1b[30;46m" + " " * 16 in shown
     assert "\x1b[" not in on_a_terminal(NO_COLOR="1")
+    assert "\x1b[" not in (plain := on_a_terminal(TERM="dumb", COLUMNS="40"))
+    assert max(map(len, plain.splitlines())) <= 40
+    assert "172.16.128.0/17 via 10.224.0.1 dev" in plain
 
 
 # --- a process that outlives its files

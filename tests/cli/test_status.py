@@ -1,6 +1,5 @@
 """One verdict: `status`, the end of an apply, commands without CONFIG, and how much each of them says."""
 
-import io
 import json
 import os
 import re
@@ -49,13 +48,16 @@ def host(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
 
 
 @pytest.fixture
-def on_stdin(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+def on_stdin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Result]:
     """Run the command with a config on stdin."""
 
     def with_config(config: object, *words: str) -> Result:
         text = config if isinstance(config, str) else json.dumps({"hostRouting": config})
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-        return run_here(*words, "-")
+        path = tmp_path / "stdin.json"
+        path.write_text(text)
+        with path.open() as stdin, monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", stdin)
+            return run_here(*words, "-")
 
     return with_config
 
@@ -194,7 +196,10 @@ def test_what_an_earlier_config_has_left(host: FakeHost, on_stdin: Callable[...,
         host.files.remove(f"/etc/systemd/system/{lost}.service")
     told = run_here("status")
     assert (told.returncode, told.stdout) == (2, "")
-    assert re.search(f"{NOT_INSTALLED}, but an earlier one has left /etc/.* and [0-9]+ more; run: ", told.stderr)
+    assert re.search(
+        f"{NOT_INSTALLED}, but an earlier one has left /etc/.* and [0-9]+ more; apply a config again, or run: ",
+        told.stderr,
+    )
     reset = run_here(*told.stderr.rpartition("run: hostrouting ")[2].split())
     assert (reset.returncode, reset.stdout.splitlines()[-1]) == (0, NOT_INSTALLED)
     assert run_here("status").stderr == f"hostrouting: {NOT_INSTALLED}\n"
@@ -206,7 +211,8 @@ def test_a_route_that_an_interrupted_reset_has_left(host: FakeHost, on_stdin: Ca
     [route] = host.routes.routes_of(OUR_PROTOCOL)
     run_here("reset")
     host.routes.insert_route(route.to_route())
-    assert run_here("status").stderr.endswith(f"but an earlier one has left {route}; run: hostrouting reset\n")
+    steps = "apply a config again, or run: hostrouting reset"
+    assert run_here("status").stderr.endswith(f"but an earlier one has left {route}; {steps}\n")
 
 
 def test_an_apply_whose_routes_another_program_removes(

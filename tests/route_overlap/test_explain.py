@@ -1,8 +1,14 @@
 """`explain` names the route or rule that decides each part."""
 
-import pytest
+import re
+from itertools import pairwise
 
-from hostrouting.route_overlap.explain import explain
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostrouting.net.addresses import Address, Prefix, address_bits
+from hostrouting.route_overlap.explain import ExplainedPart, Explanation, explain
 from hostrouting.testing import MemoryBackend
 
 
@@ -26,3 +32,62 @@ def test_a_refusing_route_is_named(node: MemoryBackend, kind: str) -> None:
     assert refused.split() == f"nowhere 172.16.8.0 - 172.16.8.255 {kind} 172.16.8.0/24".split()
     assert fine.split() == ["eth0", "172.16.9.0", "-", "172.16.9.255", "default", "via", "10.224.0.1", "dev", "eth0"]
     assert str(explanation.to_mapping()["parts"][0]["reason"]).startswith("a route or rule refuses it (")
+
+
+@st.composite
+def explanations(draw: st.DrawFn) -> Explanation:
+    """Up to 80 parts, by up to 9 devices each, of either family."""
+    family = draw(st.sampled_from([4, 6]))
+    width = address_bits(Prefix.parse("::/0" if family == 6 else "0.0.0.0/0").family)
+    ends = sorted(draw(st.sets(st.integers(0, 2**width - 1), min_size=2, max_size=81)))
+    names = st.text("abeio0123-.", min_size=1, max_size=15)
+    parts = []
+    for first, following in pairwise(ends):
+        devs = tuple(draw(st.lists(names, max_size=9, unique=True)))
+        low, high = (
+            Address(Prefix.parse("::/0" if family == 6 else "0.0.0.0/0").family, n) for n in (first, following - 1)
+        )
+        hops = " ".join(f"nexthop via {low} dev {dev} weight 1" for dev in devs)
+        parts.append(
+            ExplainedPart(
+                low, high, devs, f"{low}/{width} {hops}" if devs else None, None if devs else "no route at all"
+            )
+        )
+    return Explanation(f"{parts[0].first}/{width}", tuple(parts))
+
+
+@given(explanations(), st.integers(20, 200), st.booleans())
+def test_the_picture_fits_any_width(told: Explanation, width: int, picture: bool) -> None:
+    """No line is wider than the terminal, and nothing is lost: each address, device and route is there, in order."""
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in told.lines(width=width, picture=picture)]
+    assert max(map(len, lines)) <= width
+    shown = "".join("".join(lines).split())
+    for part in told.parts:
+        whole = "".join(f"{part.by}{part.span}{part.route or part.reason}".split())
+        assert whole in shown
+        shown = shown.partition(whole)[2]
+    assert shown == ""
+    # Words are whole wherever they fit a line.
+    for address in {f"{part.first}" for part in told.parts if len(f"{part.first}") <= width - 4}:
+        assert any(re.search(rf"(?<![0-9a-f:.]){re.escape(address)}(?![0-9a-f:.])", line) for line in lines)
+
+
+def test_the_width_of_the_bar(node: MemoryBackend) -> None:
+    """Each part has a cell at least, and the bar is no wider than the terminal; with too many parts there is none."""
+    for number in range(8):
+        node.add_route(f"172.16.{2 * number}.7/32", kind="blackhole")
+    [explanation] = explain(node, ["172.16.0.0/12"])
+    assert len(explanation.parts) == 17
+
+    def cells(width: int) -> list[int]:
+        bars = [
+            line
+            for line in explanation.lines(width=width, picture=True)
+            if not re.sub(r"\x1b\[[0-9;]*m", "", line).strip()
+        ]
+        return [len(cell) for bar in bars for cell in re.findall(r"m( +)\x1b", bar)]
+
+    assert cells(20) == []
+    for width in (21, 40, 80, 200):
+        assert len(cells(width)) == 17
+        assert sum(cells(width)) <= min(64, width - 4)

@@ -10,6 +10,8 @@ from hostrouting.net.addresses import IPV4
 from hostrouting.net.routes import ObservedRoute
 from hostrouting.net.rules import Rule
 from hostrouting.route_overlap import CidrReport, OverlapReport, SuggestedRoute, prove_egress
+from hostrouting.route_overlap.fabric import Fabric
+from hostrouting.route_overlap.task import prove_config
 from hostrouting.testing import MemoryBackend
 
 
@@ -139,3 +141,15 @@ def test_a_suggestion_takes_the_place_of_a_configured_route() -> None:
     cidr = CidrReport(cidr="fd00:9::/64", suggested_routes=(new,))
     report = OverlapReport(expected_devs=("eth0",), cidrs=(cidr,), config=config)
     assert report.mended_routes.routes == (kept, new.to_config())
+
+
+def test_what_an_author_may_not_have_meant() -> None:
+    """Host bits are a note; a pattern that allows every device is a warning, and one for some devices is none."""
+    section = {"expectedCidrs": ["172.16.0.9/16"], "allowedDevs": ["*", "?*", "a*", "?"]}
+    config = HostRoutingConfig.from_mapping({"routeOverlap": section})
+    report = prove_config(config, Fabric(), MemoryBackend())
+    assert [(note.kind, note.severity, note.reason.partition(",")[0]) for note in report.notes] == [
+        ("host-bits", "note", "'172.16.0.9/16' has host bits"),
+        ("allows-all", "warning", "'*' allows every device"),
+        ("allows-all", "warning", "'?*' allows every device"),
+    ]

@@ -211,14 +211,19 @@ def list_of(
 
 
 def one_of(*choices: str) -> Callable[[object], str]:
-    """Return a rule for one of a few words."""
+    """Return a rule for one of a few words, in any case of its letters."""
     wanted = f"{', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}"
+    known = {choice.lower(): choice for choice in choices}
+    pattern = "|".join("".join(f"[{each.upper()}{each.lower()}]" for each in choice) for choice in choices)
 
-    @accepting({"enum": [*choices]})
+    # The words first, for an editor to offer.
+    @accepting({"anyOf": [{"enum": [*choices]}, {"type": "string", "pattern": f"^(?:{pattern})$"}]})
     def rule(value: object) -> str:
-        if string(value, wanted) not in choices:
+        # lower() makes no ASCII letter of another one that any of these words has, as upper() makes an S of a long s.
+        choice = known.get(string(value, wanted).lower())
+        if choice is None:
             raise ValueError(f"expected {wanted}, found {describe(value)}")
-        return str(value)
+        return choice
 
     return rule
 

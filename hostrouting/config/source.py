@@ -1,0 +1,45 @@
+"""The bytes of a config: of a file, a pipe or stdin, within a time and a size."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Final
+
+_MOST: Final = 1 << 20
+_CHUNK: Final = 1 << 16
+
+
+def read_source(source: str | os.PathLike[str] | int, *, timeout: float | None = None) -> bytes:
+    """Return all that a path or an open descriptor has; OSError and ValueError say why not.
+
+    It has at most 1 MiB. A device is never opened, since that may do something, as with a watchdog. `timeout` is for
+    the whole of it, in seconds.
+
+    >>> from tempfile import NamedTemporaryFile
+    >>> with NamedTemporaryFile() as file:
+    ...     read_source(file.name)
+    b''
+    """
+    import select
+    from time import monotonic
+
+    if not isinstance(source, int):
+        mode = os.stat(source).st_mode  # noqa: PTH116 (pathlib would be loaded for this line alone)
+        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+            raise ValueError("it is a device, and a config is a file or a pipe")
+    waiting, end, content = select.poll(), monotonic() + (timeout or 0), b""
+    with open(source, "rb", 0, opener=_without_waiting, closefd=not isinstance(source, int)) as file:
+        waiting.register(file, select.POLLIN)
+        while len(content) <= _MOST:
+            if not waiting.poll(timeout and max(0, end - monotonic()) * 1000):
+                raise TimeoutError(f"its writer has not closed it within {timeout:g} s")
+            if not (chunk := file.read(_CHUNK)):
+                return content
+            content += chunk
+    raise ValueError("it has more than 1 MiB, and a config has less")
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    # To open a pipe would wait for its writer, without an end.
+    return os.open(path, flags | os.O_NONBLOCK)

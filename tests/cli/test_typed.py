@@ -1,0 +1,108 @@
+"""What people type: no words, wrong words, words in another order, Ctrl-C; and a stderr that takes nothing."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.command_line import COMMAND
+from support.in_process import run_here
+
+#: With the name of each module as soon as it is imported.
+_TOLD = (sys.executable, "-X", "importtime", "-m", "hostrouting")
+
+
+def test_no_words_ask_for_the_help() -> None:
+    """The same as --help: on stdout, with status 0."""
+    assert run_here() == run_here("--help")
+    assert (run_here().returncode, run_here().stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("chek", "'check'"),
+        ("aply --json", "'apply'"),
+        ("Status", "'status'"),
+        ("check --jsn", "'--json'"),
+        ("check --formt=prometheus", "'--format'"),
+        ("explain 10.0.0.1 --vrbose", "'--verbose'"),
+        ("check --fail-on warnings", "'warning'"),
+    ],
+)
+def test_a_wrong_word_gets_a_guess(words: str, meant: str) -> None:
+    """A command, an option and a choice, by the rule for the keys of a config; the usage is that of the command."""
+    refused = run_here(*words.split())
+    assert refused.returncode == 2
+    assert f"; did you mean {meant}?" in refused.stderr
+    assert f"did you mean {meant}" in refused.stdout or "--json" not in words.split()
+
+
+@pytest.mark.parametrize("word", ["frobnicate", "check --xyz", "check a b"])
+def test_a_word_that_is_like_no_other_gets_no_guess(word: str) -> None:
+    """A guess that is none would lead astray."""
+    assert "did you mean" not in run_here(*word.split()).stderr
+
+
+@pytest.mark.parametrize("options", [["-v"], ["--json"], ["--timeout", "7"], ["--json", "-v", "--timeout=7"]])
+def test_options_before_the_command_count_like_those_after_it(options: list[str]) -> None:
+    """`hostrouting -v schema`: the result is the same."""
+    from hostrouting.cli import asked
+
+    assert vars(asked([*options, "status"])) == vars(asked(["status", *options]))
+    assert vars(asked([*options, "status", "--timeout", "8"]))["timeout"] == 8
+
+
+@pytest.mark.parametrize("command", ["check", "watch"])
+@pytest.mark.parametrize("module", ["argparse", "logging", "hostrouting.output", "hostrouting.config.rules", None])
+def test_ctrl_c_ends_with_one_line(command: str, module: str | None, tmp_path: Path) -> None:
+    """While it imports, or waits for a config in a pipe: status 130, or 0 for a watch, and no traceback."""
+    pipe = tmp_path / "config.json"
+    os.mkfifo(pipe)
+    started = subprocess.Popen([*_TOLD, command, pipe], stderr=subprocess.PIPE, text=True)
+    assert started.stderr is not None
+    with started, pipe.open("w") if module is None else open(os.devnull):  # noqa: PTH123
+        for line in started.stderr if module else ():
+            if line.split("|")[-1].strip() == module:
+                break
+        started.send_signal(signal.SIGINT)
+        said = [line for line in started.communicate(timeout=60)[1].splitlines() if not line.startswith("import time")]
+    assert (started.returncode, "Traceback" in str(said)) == (0 if command == "watch" else 130, False), said
+    assert said == ["hostrouting: interrupted"] or (command == "watch" and not said)
+
+
+def test_a_caller_that_ignores_ctrl_c_is_obeyed(tmp_path: Path) -> None:
+    """As `nohup` and a shell's `&` want it: the command goes on."""
+    pipe = tmp_path / "config.json"
+    os.mkfifo(pipe)
+    ignoring = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *COMMAND, "check", str(pipe)]
+    with subprocess.Popen(ignoring, stderr=subprocess.PIPE, text=True) as started:
+        with pipe.open("w") as writer:
+            started.send_signal(signal.SIGINT)
+            writer.write("{")
+        _, said = started.communicate(timeout=60)
+    assert (started.returncode, "the text ends before it is complete" in said) == (2, True)
+
+
+@pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-", "2> >(:)"])
+@pytest.mark.parametrize(("words", "status"), [("-v check /nonexistent", 3), ("schema", 0), ("chek", 2)])
+def test_a_stderr_that_takes_nothing_changes_no_status(redirection: str, words: str, status: int) -> None:
+    """The log is lost, and nothing else: no traceback of logging anywhere."""
+    command = ["bash", "-c", f'"$@" {redirection}', "bash", *COMMAND, *words.split()]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr, "Traceback" in ended.stdout) == (status, "", False)
+
+
+def test_stdin_has_the_limits_of_a_file() -> None:
+    """Of size, and of time."""
+    for given, reason in ("/dev/zero", "it has more than 1 MiB"), (None, "its writer has not closed it within 0.05 s"):
+        source, end = os.pipe()
+        try:
+            with open(given, "rb") if given else os.fdopen(source, "rb") as stdin:  # noqa: PTH123
+                command = [*COMMAND, "check", "--timeout", "0.05" if given is None else "60", "-"]
+                ended = subprocess.run(command, check=False, stdin=stdin, capture_output=True, text=True)
+        finally:
+            os.close(end)
+        assert (ended.returncode, reason in ended.stderr) == (3, True), ended.stderr

@@ -1,0 +1,156 @@
+"""`watch --json` writes a line of JSON for each repair, alarm and trouble, and its reader delays nothing."""
+
+import fcntl
+import json
+import logging
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+from support.command_line import CHECKED, COMMAND, enter, run
+from support.needs import needs
+
+from hostrouting import HostRoutingConfig
+from hostrouting.cli import parser
+from hostrouting.output import log_to_stderr
+from hostrouting.testing import KernelNode
+from hostrouting.watch.installed import duties_of
+
+ROUTE = {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
+KEYS = ["version", "time", "severity", "kind", "subject", "text"]
+
+
+@pytest.fixture(autouse=True)
+def _log() -> Iterator[None]:
+    """Give the log of the other tests back."""
+    root = logging.getLogger()
+    before = root.level, root.handlers.copy()
+    yield
+    root.level, root.handlers[:] = before
+
+
+def told(stream: IO[str]) -> Any:
+    return json.loads(stream.readline())
+
+
+@needs("kernel", "ebtables-nft")
+def test_each_line_is_an_object(node: KernelNode, tmp_path: Path) -> None:
+    """What it keeps, a repair, an alarm, its end, and the end of the watch: each at once, with the same keys."""
+    path = tmp_path / "config.json"
+    watched = {**ROUTE, **CHECKED, "gates": [], "watch": {"readings": 1, "interval": "30s"}}
+    path.write_text(json.dumps(watched))
+    words = [*enter(node), *COMMAND, "watch", "--json", str(path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
+        try:
+            assert watching.stdout is not None
+            keeps, repair = told(watching.stdout), told(watching.stdout)
+            assert [*keeps] == [*repair] == KEYS
+            assert (keeps["version"], keeps["kind"], keeps["severity"], keeps["subject"]) == (1, "keeps", "info", None)
+            assert keeps["text"] == duties_of(HostRoutingConfig.from_mapping(watched))
+            assert (repair["kind"], repair["severity"]) == ("repair", "warning")
+            route = "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"
+            assert (repair["subject"], repair["text"]) == (route, f"repaired: + {route}")
+            node.add_route("172.16.8.0/24", dev="ib0")
+            alarm = told(watching.stdout)
+            assert [*alarm] == [*KEYS, "finding", "dev"]
+            assert (alarm["kind"], alarm["severity"], alarm["subject"]) == ("alarm", "error", "172.16.8.0/22")
+            assert (alarm["finding"], alarm["dev"]) == ("overlap", "ib0")
+            node.ip("route", "delete", "172.16.8.0/24")
+            advice, over = told(watching.stdout), told(watching.stdout)
+            assert (advice["kind"], over["kind"], over["severity"]) == ("note", "over", "info")
+            watching.send_signal(signal.SIGTERM)
+            last, said = watching.communicate(timeout=60)
+            assert (json.loads(last), watching.returncode) == ({"version": 1, "ok": True}, 0)
+            # The log for people is as always.
+            assert said.startswith(f"hostrouting: {keeps['text']}\nhostrouting: {repair['text']}\n")
+        finally:
+            watching.kill()
+
+
+def test_a_watch_that_cannot_begin() -> None:
+    """The last line says why, as in the answers of other commands; the one before it is that of the log."""
+    refused = run("watch", "--json", "/nowhere.json")
+    assert refused.returncode == 3
+    trouble, answer = map(json.loads, refused.stdout.splitlines())
+    assert (answer["version"], answer["ok"]) == (1, False)
+    assert "'/nowhere.json'" in answer["error"]
+    assert (trouble["kind"], trouble["text"]) == ("trouble", answer["error"])
+
+
+def test_the_help_names_each_key() -> None:
+    """So does the manual page, which is made of it."""
+    [commands] = [action.choices for action in parser()._actions if isinstance(action.choices, dict)]
+    described = commands["watch"].description
+    for word in [
+        *KEYS,
+        "finding",
+        "dev",
+        "lost",
+        "ok",
+        "error",
+        "keeps",
+        "repair",
+        "alarm",
+        "stale",
+        "trouble",
+        "over",
+    ]:
+        assert word in described
+
+
+def test_a_reader_that_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines for which a pipe has no room are left out, at once; the next line has their number."""
+    reader, writer = os.pipe()
+    size = fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 8192)
+    with os.fdopen(reader, "rb", buffering=0) as read, os.fdopen(writer, "w") as stdout:
+        monkeypatch.setattr("sys.stdout", stdout)
+        log_to_stderr(verbose=False, talks=True, is_brief=False, as_json=True)
+        for number in range(200):
+            logging.getLogger("hostrouting").warning("number %d", number)
+        held = read.read(size)
+        lines = [json.loads(line) for line in held.splitlines()]
+        assert 10 < len(lines) < 100
+        logging.getLogger("hostrouting").warning("on")
+        following = json.loads(read.read(size))
+    assert [line["text"] for line in lines] == [f"number {number}" for number in range(len(lines))]
+    assert (following["text"], following["lost"], following["kind"]) == ("on", 200 - len(lines), "trouble")
+
+
+def test_a_reader_that_is_gone(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """A closed pipe ends nothing, and a full disk is told once: the watch goes on, and so does its log."""
+    for path in ("pipe", "/dev/full"):
+        if path == "pipe":
+            reader, writer = os.pipe()
+            os.close(reader)
+        else:
+            writer = os.open(path, os.O_WRONLY)
+        with os.fdopen(writer, "w") as stdout:
+            monkeypatch.setattr("sys.stdout", stdout)
+            log_to_stderr(verbose=False, talks=True, is_brief=False, as_json=True)
+            for number in range(3):
+                logging.getLogger("hostrouting").info("number %d", number)
+        failed = ["hostrouting: cannot write the answer to stdout: No space left on device; no more lines follow there"]
+        numbers = [f"hostrouting: number {number}" for number in range(3)]
+        expected = numbers if path == "pipe" else [numbers[0], *failed, *numbers[1:]]
+        assert capfd.readouterr().err.splitlines() == expected
+
+
+def test_what_it_keeps() -> None:
+    """Each duty of the config is in the line."""
+    config = HostRoutingConfig.from_mapping(
+        {
+            **ROUTE,
+            "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "expected": ["azure"], "mode": "strict"},
+            "probeSnat": {"enabled": True},
+            "staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"], "sweep": "clean"},
+            "watch": {"interval": "5m"},
+        }
+    )
+    assert duties_of(config) == (
+        "keeps static routes: 1, expected CIDRs: 3 (STRICT), the rules for IPv6 probes, stale objects of azure-vnet "
+        "(clean); looks at all of it every 300s, and after events"
+    )

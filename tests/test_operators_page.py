@@ -1,0 +1,258 @@
+"""docs/operators.md: its outputs are real, of the command on real systemd, and its table has every journal line."""
+
+import ast
+import json
+import re
+import subprocess
+from collections.abc import Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from support.boot_units import NSPAWN
+from support.documents import ROOT
+from support.gated_machine import KUBE, GatedMachine, require_nspawn
+from support.needs import require
+from support.program import install_command, require_program
+
+from hostrouting import Configure, HostRoutingConfig
+from hostrouting.host import Host
+from phases import Context
+
+PAGE: Final = (ROOT / "docs/operators.md").read_text(encoding="utf-8")
+CIDR: Final = "172.16.8.0/22"
+#: A GPU node in small, with a router on each link, and the fabric's network around the cluster's.
+LINKS: Final = """
+sysctl -qw net.ipv6.conf.default.accept_dad=0
+ip netns add beyond
+for dev in eth0 ib0; do
+    ip link add $dev type veth peer name $dev netns beyond
+    ip -n beyond address add fe80::1/64 dev $dev nodad
+    ip -n beyond link set $dev up && ip link set $dev up
+done
+ip -n beyond address add 10.224.0.1/16 dev eth0
+ip address add 10.224.0.4/16 dev eth0 && ip route add default via 10.224.0.1 dev eth0 proto dhcp
+"""
+SHADOW: Final = "ip address add 172.16.1.4/16 dev ib0\n"
+IPV6: Final = "ip -6 address add 2001:db8::4/64 dev eth0 nodad; ip -6 route add default via fe80::1 dev eth0 proto ra\n"
+ROUTE: Final = {"destination": CIDR}
+CHECKED: Final[Mapping[str, Any]] = {
+    "routeOverlap": {"expectedCidrs": [CIDR], "mode": "STRICT"},
+    "gates": [NSPAWN],
+}
+MENDED: Final = {"staticRoutes": {"enabled": True, "routes": [ROUTE]}, **CHECKED}
+BOTH_FAMILIES: Final = {"expectedCidrs": [CIDR, "fd00:9::/64"], "mode": "STRICT"}
+TYPO: Final = {"destination": "192.168.77.0/24", "gateway": "10.22.0.1", "dev": "eth0"}
+HELD: Final = f"until systemctl is-failed --quiet {KUBE}; do sleep .1; done"
+#: The configuration and the pool of WALinuxAgent, which has one pair.
+FABRIC: Final = """
+echo OS.EnableRDMA=y > /etc/waagent.conf
+mkdir -p /var/lib/hyperv && cd /var/lib/hyperv
+printf %s IPoIB_Data > .kvp_pool_0 && truncate -s 512 .kvp_pool_0
+printf %s 'NUMPAIRS:1|00155D33FF10:172.16.1.4' >> .kvp_pool_0 && truncate -s 2560 .kvp_pool_0
+cd /
+"""
+STEAL: Final = f"""
+until [[ $(systemctl is-active hostrouting-watch) == active ]]; do sleep .1; done
+for _ in 1 2 3 4; do
+    until ip route del {CIDR} proto 142 2> /dev/null; do sleep .05; done
+done
+until journalctl -u hostrouting-watch | grep -q 'within an hour'; do sleep .1; done
+"""
+NEIGHBOUR: Final = """
+ip link add azure0 type bridge && ip link set azure0 up && ip address add 10.240.0.1/16 dev azure0
+ip neigh add 10.240.0.9 lladdr 02:00:00:00:00:09 dev azure0 nud permanent
+"""
+
+
+def _new(config: Mapping[str, object]) -> str:
+    """Return bash that writes a config for the next apply."""
+    return f"echo '{json.dumps({'hostRouting': config})}' > /root/new.json"
+
+
+#: By the word after `console`: the installed config, what is there before the boot, and what happens after it.
+STATES: Final[Mapping[str, tuple[Mapping[str, Any], str, str]]] = {
+    "overlap": (CHECKED, SHADOW, HELD),
+    "held": (CHECKED, SHADOW, HELD),
+    "glass": (CHECKED, SHADOW, HELD),
+    "fabric": (CHECKED, FABRIC, ""),
+    "lease": (MENDED, SHADOW, "ip route del default; ip route flush proto 142"),
+    "worse": (MENDED, SHADOW, _new(CHECKED)),
+    "undone": (MENDED, SHADOW, _new({**MENDED, "staticRoutes": {"enabled": True, "routes": [ROUTE, TYPO]}})),
+    "taken": ({**MENDED, "watch": {"enabled": True, "mode": "service"}}, SHADOW, STEAL),
+    "ipv6": (
+        {**MENDED, "routeOverlap": BOTH_FAMILIES},
+        SHADOW + IPV6,
+        "ip -6 route add default via fe80::1 dev ib0 proto ra metric 512",
+    ),
+    "upgraded": (MENDED, SHADOW, "echo '# of the release before' >> /etc/aks-flex-node/static-routes.sh"),
+    "left": (MENDED, SHADOW, "rm /etc/aks-flex-node/hostrouting.json"),
+    "removed": (MENDED, SHADOW, ""),
+    "sweep": ({**MENDED, "staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"]}}, SHADOW, NEIGHBOUR),
+    "probes": (
+        {**MENDED, "probeSnat": {"enabled": True, "dev": "eth0", "detect": "always"}},
+        SHADOW + IPV6,
+        "nft delete table ip6 azureSLBProbe",
+    ),
+}
+#: Those of `make test`; each takes seconds.
+STORIES: Final = ("overlap", "lease", "worse", "left")
+#: What differs from run to run: times, ages, processes and checksums.
+VOLATILE: Final = (
+    r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?( [A-Z]{3,4})?",
+    r"[A-Z][a-z]{2} \d\d \d\d:\d\d:\d\d",
+    r"(?<=as before, since )\d\d:\d\d",
+    r"since [A-Z][a-z]{2} |; \S+ ago",
+    r"(?<=\[)\d+(?=\]:)",
+    r"\b[0-9a-f]{12}\b",
+    r"(?<=sweep-)\d+T\d+Z",
+)
+
+
+def plain(text: str) -> str:
+    """Return a text without what differs from run to run."""
+    return re.sub("|".join(VOLATILE), "@", text)
+
+
+def pattern_of(expected: str) -> str:
+    """Return the expression of an output on the page, in which a line `...` stands for any lines."""
+    lines = plain(expected).splitlines(keepends=True)
+    return "".join("(?:.*\n)*?" if line == "...\n" else re.escape(line) for line in lines)
+
+
+def blocks() -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return the state of each block of the page, with its commands and their outputs."""
+    found = re.findall(r"^```console (\w+)\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
+    parts = [(state, re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, flags=re.MULTILINE)) for state, text in found]
+    return sorted(parts, key=lambda part: part[0])
+
+
+SESSIONS: Final = {
+    state: [each for _, session in parts for each in session]
+    for state, parts in groupby(blocks(), lambda part: part[0])
+}
+
+
+def test_every_block_has_a_state() -> None:
+    """No output of the page is left out, and no state is for nothing."""
+    assert SESSIONS.keys() == STATES.keys()
+    assert {*re.findall(r"^```(\w+)", PAGE, flags=re.MULTILINE)} == {"console", "sh"}
+
+
+@pytest.mark.parametrize(
+    "state", [state if state in STORIES else pytest.param(state, marks=pytest.mark.slow) for state in SESSIONS]
+)
+def test_the_outputs_are_real(state: str, tmp_path: Path) -> None:
+    """Each command, pasted on the node that its block names, says what the page says; `...` is any lines."""
+    require_nspawn()
+    require_program()
+    config, links, trouble = STATES[state]
+    if state == "probes":
+        require("nft")
+    image = tmp_path / "image"
+
+    def arrange(host: Host) -> None:
+        paths.append(install_command(image))
+        Configure(HostRoutingConfig.from_mapping(config), host=host).do(Context(timeout=60))
+
+    paths: list[Path] = []
+    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + links) as machine:
+
+        def paste(command: str) -> str:
+            path = f"{paths[0].parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+            return subprocess.run(
+                [*machine.enter, "bash", "-c", f"cd /root; {command}"],
+                check=False,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env={"PATH": path, "LC_ALL": "C.UTF-8", "HOME": "/root"},
+            ).stdout
+
+        assert paste(trouble) == ""
+        for command, expected in SESSIONS[state]:
+            if command.startswith("journalctl"):
+                machine.journal()
+            said = plain(paste(command))
+            assert re.fullmatch(pattern_of(expected), said), f"$ {command}\n{said}"
+
+
+# --- the journal
+
+#: What a boot asset says as a warning or an error, or as news of a gate: to the end of its string.
+SAID: Final = re.compile(
+    r"""(?:<[345]>(?=hostrouting:\ )|\btell\ [34]\ "|\bfinish\ 1\ 3\ "
+    |verdict\+="|conclude_badly\ "|\btext=["']|reason=["'])
+    ([^"'\n]*.*)""",
+    re.VERBOSE,
+)
+#: The names by which the modules of watch log, and those that hold what is logged.
+LOGGING: Final = frozenset({"error", "warning", "info", "log", "_log", "write", "Trouble"})
+HOLDING: Final = frozenset({"message", "failure", "_CONTESTED"})
+#: Texts of the code that are in no row of the table, each with the reason.
+NO_ROW: Final = {
+    "%s: %s": "the form of a trouble, whose text has a row",
+    "%s": "the form of a line that has a row",
+    "and %d more": "the end of a list",
+    "its last run failed ({}); read journalctl -u {}": "a finding of check",
+}
+
+
+def of_assets() -> list[str]:
+    """Return what the scripts and units of the boot tell as a warning, an error or news."""
+    texts = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "hostrouting").glob("*/assets/*"))]
+    joined = "\n".join(texts).replace("\\\n", "")
+    # Without the strings that hold no words: answers, options and parts of lines.
+    return [text for text in SAID.findall(joined) if re.search("[a-z]{3} [a-z$]|: [$]", re.sub(r"\$\{.*?\}", "", text))]
+
+
+def of_watch() -> list[str]:
+    """Return what the modules of watch log."""
+    found: list[str] = []
+    for path in sorted((ROOT / "hostrouting/watch").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            parts: list[ast.expr] = []
+            if (
+                isinstance(node, ast.Call)
+                and (getattr(node.func, "attr", "") or getattr(node.func, "id", "")) in LOGGING
+            ):
+                parts = node.args
+            elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                parts = [node.value] * any(getattr(target, "id", "") in HOLDING for target in targets)
+            found += [text for part in parts for text in _strings(part)]
+    return found
+
+
+def _strings(part: ast.expr) -> list[str]:
+    """Return the texts in an expression; of one with values in it, these are `{}`."""
+    if isinstance(part, ast.JoinedStr):
+        return ["".join(str(each.value) if isinstance(each, ast.Constant) else "{}" for each in part.values)]
+    if isinstance(part, ast.Constant):
+        return [part.value] if isinstance(part.value, str) else []
+    return [text for each in ast.iter_child_nodes(part) if isinstance(each, ast.expr) for text in _strings(each)]
+
+
+def rows() -> list[str]:
+    """Return the words by which the table of the page finds a line."""
+    table = PAGE.partition("| The line has | It means |\n|---|---|\n")[2].partition("\n\n")[0]
+    return [words for row in table.splitlines() for words in re.findall("`(.*?)`", row.split(" | ")[0])]
+
+
+def test_every_line_of_the_journal_has_a_row() -> None:
+    """Each text that units and watch log has a row, or a reason; there is no row and no reason for nothing."""
+    said = [*of_assets(), *of_watch()]
+    assert len(said) > 40
+    assert [text for text in said if text not in NO_ROW and not any(words in text for words in rows())] == []
+    assert NO_ROW.keys() <= {*said}
+
+
+def test_every_row_has_a_line() -> None:
+    """The words of each row stand in the code, as they are in the journal."""
+    sources = [*(ROOT / "hostrouting").glob("*/assets/*")]
+    code = "\n".join([*(path.read_text(encoding="utf-8") for path in sources), *of_watch()])
+    # The verdict on several CIDRs, and that on one, are put together.
+    code += " leaves by"
+    assert [words for words in rows() if words not in code.replace("\\\n", "")] == []

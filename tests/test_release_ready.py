@@ -1,0 +1,191 @@
+"""What a first release needs: workflows that are pinned and bounded, links that lead somewhere, and pages that hold."""
+
+import json
+import re
+import subprocess
+import sys
+from importlib.metadata import metadata
+from pathlib import Path
+
+import pytest
+from benchmarks.targets import targets
+from hatchling.builders.sdist import SdistBuilder
+from support.documents import ROOT, blocks
+from support.needs import needs
+
+from hostrouting import __version__
+
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+#: The versions of Python that .ci/pythons looks for.
+PYTHONS = re.findall(
+    r"3\.\d+", (ROOT / ".ci/pythons").read_text(encoding="utf-8").partition("for version in ")[2].split(";")[0]
+)
+
+
+def text(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def jobs(workflow: Path) -> dict[str, str]:
+    """Return the text of each job: its name is indented by two, all of it by more."""
+    found = re.split(
+        r"^  ([\w-]+):$", workflow.read_text(encoding="utf-8").partition("\njobs:\n")[2], flags=re.MULTILINE
+    )
+    return dict(zip(found[1::2], found[2::2], strict=True))
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_is_pinned_and_bounded(workflow: Path) -> None:
+    """It uses commits, not tags that move; it may read alone, keeps no credentials, and each job ends."""
+    written = workflow.read_text(encoding="utf-8")
+    used = re.findall(r"uses: (.*)", written)
+    assert used
+    assert [one for one in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one)] == []
+    assert len({one.partition(" ")[0] for one in used}) == len({one.partition("@")[0] for one in used})
+    assert "\npermissions:\n  contents: read\n" in written
+    assert "\nconcurrency:\n" in written
+    assert "pull_request_target" not in written
+    assert written.count("actions/checkout@") == written.count("persist-credentials: false")
+    assert jobs(workflow)
+    assert [name for name, job in jobs(workflow).items() if "\n    timeout-minutes: " not in f"\n{job}"] == []
+
+
+def test_all_workflows_use_the_same_commit_of_an_action() -> None:
+    """An action has one version in all of them."""
+    used = {one for path in WORKFLOWS for one in re.findall(r"uses: (.*)", path.read_text(encoding="utf-8"))}
+    assert len(used) == len({one.partition("@")[0] for one in used})
+
+
+def test_the_programs_and_targets_that_workflows_name_exist() -> None:
+    """Each `make` names targets of the Makefile, and each script is there and can be run."""
+    written = "\n".join(path.read_text(encoding="utf-8") for path in WORKFLOWS)
+    made = {name for line in re.findall(r"\bmake ([\w./ -]+)$", written, flags=re.MULTILINE) for name in line.split()}
+    made |= set(re.findall(r"\{part: ([\w-]+),", written))
+    assert {"quick", "test", "lint", "soak-tests", "kernel-jammy"} <= made
+    asked = subprocess.run(["make", "-qp"], check=False, capture_output=True, text=True, cwd=ROOT).stdout
+    assert made - set(re.findall(r"^([\w./-]+):", asked, flags=re.MULTILINE)) == set()
+    scripts = set(re.findall(r"(\.ci/[\w-]+)", written))
+    assert scripts
+    assert [one for one in scripts if not (ROOT / one).stat().st_mode & 0o100] == []
+
+
+def test_the_night_runs_every_part_of_the_soak() -> None:
+    """Who adds a part to `make soak` adds it to the workflow."""
+    recipe = text("Makefile").partition("\nsoak:\n")[2].partition("\nsoak-tests:")[0]
+    parts = [name for line in re.findall(r"\$\(MAKE\) (.*)", recipe) for name in line.split()]
+    assert re.findall(r"\{part: ([\w-]+),", text(".github/workflows/night.yml")) == parts
+
+
+def test_changes_are_tried_on_every_supported_python() -> None:
+    """Workflow, package index and .ci/pythons name the same versions, the oldest of which pip demands."""
+    tried = re.search(r"python: \[(.*)\]", text(".github/workflows/change.yml"))
+    assert tried
+    assert re.findall(r"3\.\d+", tried[1]) == PYTHONS
+    classifiers = metadata("hostrouting").get_all("Classifier") or []
+    assert [one.rpartition(" ")[2] for one in classifiers if re.search(r":: 3\.\d+$", one)] == PYTHONS
+    assert metadata("hostrouting")["Requires-Python"] == f">={PYTHONS[0]}"
+
+
+@needs("fleet-python")
+def test_workflows_and_templates_are_yaml() -> None:
+    """A parser reads each, and finds in them what GitHub demands of their kinds."""
+    program = "import json, sys, yaml; print(json.dumps([yaml.load(open(n), yaml.BaseLoader) for n in sys.argv[1:]]))"
+    forms = sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml"))
+    words = ["fleet-python", "-c", program, *map(str, [*WORKFLOWS, *forms])]
+    read = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+    for workflow in read[: len(WORKFLOWS)]:
+        assert {"name", "on", "permissions", "jobs"} <= set(workflow)
+        assert all({"runs-on", "steps"} <= set(job) for job in workflow["jobs"].values())
+    bodies = [form["body"] for form in read[len(WORKFLOWS) :] if "body" in form]
+    assert len(bodies) == len(forms) - 1
+    assert all(field["type"] == "markdown" or field["attributes"]["label"] for body in bodies for field in body)
+
+
+def test_the_archive_of_the_sources_has_what_its_documents_link_to() -> None:
+    """Who unpacks it follows each link of README and docs that leads somewhere here."""
+    held = {Path(file.distribution_path) for file in SdistBuilder(str(ROOT)).recurse_included_files()}
+    documents = [path for path in held if path.suffix == ".md"]
+    assert {Path("README.md"), Path("SECURITY.md"), Path("docs/releasing.md")} <= set(documents)
+    folders = {folder for path in held for folder in path.parents}
+    lost = [
+        f"{document}: {link}"
+        for document in documents
+        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text(str(document)))
+        if (target := (ROOT / document.parent / link).resolve()).exists()
+        and target.relative_to(ROOT) not in held | folders
+    ]
+    assert lost == []
+
+
+def test_our_own_address_is_one() -> None:
+    """Package index, templates and documents name one repository, beside the upstream's."""
+    links = dict(link.split(", ") for link in metadata("hostrouting").get_all("Project-URL") or [])
+    home = links["Repository"]
+    assert links["Issues"] == f"{home}/issues"
+    assert links["Changelog"] == f"{home}/blob/main/CHANGELOG.md"
+    assert home in text(".github/ISSUE_TEMPLATE/config.yml")
+    assert f"--repo {home.removeprefix('https://github.com/')}`" in text("docs/releasing.md")
+
+
+def test_the_changelog_tells_a_first_release() -> None:
+    """Nothing was released before, so nothing changed or went."""
+    assert "\n## Unreleased\n" in text("CHANGELOG.md") or f"\n## {__version__} - " in text("CHANGELOG.md")
+    assert re.findall(r"(?i)\b(removed$|no longer|used to|is gone|are gone)\b", text("CHANGELOG.md")) == []
+
+
+CHANGELOG = (
+    f"# Changelog\n\n## {__version__} - 2026-12-01\n\nThe first.\n\n### Added\n\n- All.\n\n## 0.0.1 - 2026-01-01\n"
+)
+
+
+def notes(changelog: str, tag: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "release/notes.py", tag]
+    return subprocess.run(words, input=changelog, check=False, capture_output=True, text=True, cwd=ROOT)
+
+
+def test_the_notes_of_a_release_are_its_section() -> None:
+    """Without its title, and to the next one."""
+    assert notes(CHANGELOG, f"v{__version__}").stdout == "The first.\n\n### Added\n\n- All.\n"
+
+
+@pytest.mark.parametrize(
+    ("changelog", "tag", "why"),
+    [
+        (CHANGELOG, "v99.0.0", "the tag v99.0.0 is not v"),
+        (CHANGELOG.replace(__version__, "Unreleased"), f"v{__version__}", "CHANGELOG.md has no section"),
+        (CHANGELOG.replace(" - 2026-12-01", ""), f"v{__version__}", "CHANGELOG.md has no section"),
+    ],
+)
+def test_a_tag_that_is_not_prepared_is_refused(changelog: str, tag: str, why: str) -> None:
+    """It names another version than the package, or the changelog has no dated section."""
+    done = notes(changelog, tag)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(why)
+
+
+def test_the_page_of_performance_has_the_rows_of_the_benchmark() -> None:
+    """One dated run: each promise of today's benchmark, and no other."""
+    (run,) = blocks("docs/performance.md", language="text")
+    head, _, rows = run.partition("targets (")
+    assert re.match(r"20\d\d-\d\d-\d\d\nLinux \S+, \d+ CPUs \(.+\), load .*\nPython 3\.", head)
+    promises = [line[2:68].strip() for line in rows.splitlines()[1:]]
+    assert promises == [target.promise for target in targets({}, None, None)]
+
+
+def test_the_kernels_of_the_supported_versions_agree() -> None:
+    """Each kernel of the table has a run; the bounds are those that ran; what did not run whole says what did."""
+    page = text("docs/supported-versions.md")
+    rows = [
+        [cell.strip() for cell in row.split("|")] for row in re.findall(r"^\| (\d.*) \|$", page, flags=re.MULTILINE)
+    ]
+    ran = {row[0]: row[1:] for row in rows}
+    assert all(len(cells) == 3 for cells in ran.values())
+    assert [kernel for kernel, (_, whole, parts) in ran.items() if (whole == "yes") == bool(parts)] == []
+    suites = {re.sub(r".*\((\w+)\)", r"\1", suite) for kernel, (suite, *_) in ran.items() if " " not in kernel}
+    targets_of_make = set(re.findall(r"\bkernel-(\w+)\b(?=.*: kernel-%:)", text("Makefile")))
+    assert suites == targets_of_make
+    (bounds,) = re.findall(r"^\| Linux \| (\d\S*) \| (\d\S*) \|", page, flags=re.MULTILINE)
+    kernels = sorted((kernel for kernel in ran if " " not in kernel), key=lambda kernel: [*map(int, kernel.split("."))])
+    assert bounds == (kernels[0], kernels[-1])
+    releases = dict(re.findall(r"^\| [^|]*\((\w+)\) \| (\d\.\d+) \|", page, flags=re.MULTILINE))
+    assert releases == {re.sub(r".*\((\w+)\)", r"\1", ran[kernel][0]): kernel for kernel in kernels}
