@@ -2,8 +2,9 @@
 
     SOURCE_DATE_EPOCH=SECONDS python release/packages.py [--all] FOLDER [VERSION PYTHON]...
 
-A package whose program is not installed is left out, and named; with --all this is an error. Both hold the same files, and the same scripts: an installation restarts a watch that runs, since its process has the
-modules of an earlier one; and a removal leaves a configured node as it is, and says how to reset it.
+A package whose program is not installed is left out, and named; with --all this is an error. Both hold the same files,
+and the same scripts: an installation restarts a watch that runs, since its process has the modules of an earlier one;
+and a removal leaves a configured node as it is, and says how to reset it.
 """
 
 from __future__ import annotations
