@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.documents import ROOT, blocks
@@ -41,7 +42,7 @@ def test_the_table_has_every_error_and_says_if_a_retry_can_help() -> None:
     """Those of both packages; `by case` where an instance decides."""
     text = (ROOT / PAGE).read_text(encoding="utf-8")
     told = dict(re.findall(r"^\| `(\w+Error)` \| ([\w ]+) \|", text, flags=re.MULTILINE))
-    classes = {
+    classes: dict[str, Any] = {
         name: value
         for module in (hostrouting.exceptions, phases)
         for name, value in ((name, getattr(module, name)) for name in module.__all__)
