@@ -58,7 +58,7 @@ Installed-Size: {kilobytes}
 Depends: python3 (>= 3.10), iproute2
 Recommends: systemd
 Suggests: nftables, ebtables
-Homepage: https://github.com/Azure/AKSFlexNode
+Homepage: https://github.com/hostrouting/hostrouting
 Description: {summary}
 {description}
 """
@@ -75,7 +75,7 @@ Version: {version}
 Release: 1
 Summary: {summary}
 License: MIT
-URL: https://github.com/Azure/AKSFlexNode
+URL: https://github.com/hostrouting/hostrouting
 BuildArch: noarch
 Requires: python3 >= 3.10, iproute, bash
 Recommends: systemd
