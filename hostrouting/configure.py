@@ -253,8 +253,9 @@ class Configure(_Pipeline):
     def _do_all(self, run: _Run) -> None:
         self._boot.refuse_exposed(*watch_units(self._config, self._host))
         ctx, parts = run.ctx, self._present(run.ctx)
-        # A gate that could never open is refused before anything is changed.
+        # A gate that could never open, or a gateway that leads nowhere, is refused before anything is changed.
         self._boot.refuse_gates(ctx, *parts)
+        self._routes.refuse_own_gateways()
         is_installed = self._boot.is_installed
         if is_installed:
             self._boot.refuse_unwritable(*parts)

@@ -11,7 +11,7 @@ from hostrouting.exceptions import LinkNotFoundError, Refusal
 from hostrouting.findings import APPLY, NodeFinding, is_refused, refused
 from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address, Prefix
 from hostrouting.net.changes import RouteChange, is_merged, may_merge
-from hostrouting.net.routes import LOCAL_TABLE, OUR_PROTOCOL, PROTOCOL_NAMES, SCOPE_LINK, place, signature
+from hostrouting.net.routes import OUR_PROTOCOL, PROTOCOL_NAMES, SCOPE_LINK, place, signature
 from hostrouting.static_routes.reconcile import held_in, ours_in
 from phases import Change
 
@@ -275,8 +275,6 @@ def all_in_the_way(outcome: Reconciliation) -> dict[RouteChange, str]:
 
 
 def _why(change: RouteChange, standing: ObservedRoute) -> str:
-    if standing.table == LOCAL_TABLE:
-        return f"its gateway is an address of this node, on {standing.dev}; correct its 'gateway'"
     if standing.family == IPV4:
         return (
             f"the kernel's own route '{standing}' has this destination and metric, and is never overwritten; "

@@ -18,7 +18,7 @@ import attrs
 from hostrouting.exceptions import BackendError, LinkNotFoundError, Refusal, RouteRejectedError
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.default_route import default_routes
-from hostrouting.net.routes import LOCAL_TABLE, place
+from hostrouting.net.routes import place
 from hostrouting.static_routes.account import (
     RouteAccount,
     all_in_the_way,
@@ -105,8 +105,8 @@ def _apply(
 
 
 def _send(host: Host, outcome: Reconciliation) -> None:
-    # The kernel would accept a route that another one hides, and one by an address of the node.
-    if any(standing.family == IPV6 or standing.table == LOCAL_TABLE for standing in outcome.in_the_way.values()):
+    # The kernel would accept a route that another one hides.
+    if any(standing.family == IPV6 for standing in outcome.in_the_way.values()):
         whys = all_in_the_way(outcome)
         raise RouteRejectedError([Refusal(str(one), errno.EEXIST, why) for one, why in whys.items()], rolled_back=True)
     if outcome.changes:

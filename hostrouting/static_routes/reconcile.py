@@ -21,12 +21,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import attrs
 
-from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address, address_bits
+from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address
 from hostrouting.net.changes import RouteChange, is_deleted_by, is_merged
 from hostrouting.net.default_route import default_routes, expected_exit
 from hostrouting.net.routes import (
     KERNEL_PROTOCOL,
-    LOCAL_TABLE,
     OUR_PROTOCOL,
     SCOPE_LINK,
     NextHop,
@@ -209,18 +208,12 @@ def reconcile(desired: Sequence[Route], observed: Routes, *, undecided: Containe
     made = Reconciliation()
     # By scope: local addresses, then routes on a link, then routes via a gateway on a link.
     wanted = {place(route): route for route in sorted(desired, key=_rank, reverse=True)}
-    # The kernel takes a route by an address of the node itself, and sends no packet there.
-    gateways = {route.gateway for route in desired if route.gateway}
-    by_gateway = {hop: (LOCAL_TABLE, *hop, address_bits(hop.family), None, 0, 0) for hop in gateways}
-    held = held_in(observed, [*wanted, *by_gateway.values()])
-    own = {hop: held[spot][0] for hop, spot in by_gateway.items() if spot in held}
+    held = held_in(observed, wanted)
     for_a_source = {spot[:4]: standing[0] for spot, standing in held.items() if spot[4] is not None}
     surplus: list[ObservedRoute] = []
     for spot, route in wanted.items():
         standing = held.pop(spot, [])
-        if route.gateway in own:
-            made.refuse(route, own[route.gateway])
-        elif for_a_source and spot[:4] in for_a_source:
+        if for_a_source and spot[:4] in for_a_source:
             made.refuse(route, for_a_source[spot[:4]])
         else:
             surplus += made.settle(route, standing)

@@ -10,13 +10,15 @@ import attrs
 from hostrouting.boot import RUNTIME_DIRECTORY, WAIT_SECONDS, Departure, PairTask
 from hostrouting.exceptions import (
     BackendError,
+    ConfigMistake,
     HostRoutingError,
+    InvalidConfigError,
     LinkNotFoundError,
     PermissionDeniedError,
     RouteRejectedError,
 )
 from hostrouting.findings import is_refused
-from hostrouting.net.addresses import GIVERS
+from hostrouting.net.addresses import GIVERS, Address
 from hostrouting.net.routes import place
 from hostrouting.static_routes.account import findings_of, forecast, read, with_routes
 from hostrouting.static_routes.converge import converge
@@ -53,8 +55,9 @@ class ConfigureStaticRoutes(PairTask):
             self._remove(ctx, unit, intent)
             return
         with self._host.lock.hold(ctx) as held:
-            # An unsuitable gate is refused before anything is changed.
+            # An unsuitable gate or gateway is refused before anything is changed.
             boot.refuse_gates(held, unit, intent)
+            self.refuse_own_gateways()
             if not boot.is_installed:
                 boot.install(held, unit, intent)
                 self.act(held)
@@ -67,6 +70,23 @@ class ConfigureStaticRoutes(PairTask):
                     boot.install(held, unit, intent)
                 raise
             boot.install(held, unit, intent)
+
+    def refuse_own_gateways(self) -> None:
+        """Raise InvalidConfigError for gateways of the node itself: the kernel takes them, and sends nothing there."""
+        links = self._host.routes.links() if self._host.is_live else ()
+        addresses = ((Address(own.family, own.local), link.name) for link in links for own in link.addresses)
+        # Several links may have one link-local address; the kernel refuses those of the link itself.
+        held = {str(address): dev for address, dev in addresses if not address.is_link_local}
+        mistakes = [
+            ConfigMistake(
+                f"hostRouting.staticRoutes.routes[{index}].gateway",
+                f"{route.gateway!r} is an address of this node, on {held[route.gateway]}; give that of the router",
+            )
+            for index, route in enumerate(self._config.static_routes.routes)
+            if route.gateway in held
+        ]
+        if mistakes:
+            raise InvalidConfigError(mistakes)
 
     # --- the live half, for Configure, which installs the boot files of all its tasks at once
 
@@ -82,6 +102,7 @@ class ConfigureStaticRoutes(PairTask):
     def plan_act(self, ctx: Context) -> list[Change]:
         """Return the changes that `act` would make now."""
         ctx.check()
+        self.refuse_own_gateways()
         return self._foreseen()[1] if self._host.is_live else []
 
     def findings(self, ctx: Context) -> list[NodeFinding]:

@@ -9,11 +9,12 @@ from support.static_route_nodes import CONFIG, DROP_IN, WANTED, others, ours, st
 from support.static_route_worlds import config_of
 
 from hostrouting.config import HostRoutingConfig, StaticRoute
+from hostrouting.configure import Configure
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError, UnitError
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
-from phases import CancelledError, Context
+from phases import CancelledError, Context, TaskFailedError, execute, plan
 from phases.testing import ManualClock
 
 
@@ -191,9 +192,6 @@ class TestRefusals:
         ("gateway", "dev", "foreseen"),
         [
             ("10.224.0.1", "eth0", None),
-            ("10.224.0.4", "eth0", "refused: its gateway is an address of this node, on eth0; correct its 'gateway'"),
-            ("172.16.1.4", "eth0", "refused: its gateway is an address of this node, on ib0; correct its 'gateway'"),
-            ("fd00:1::4", "eth0", "refused: its gateway is an address of this node, on eth0; correct its 'gateway'"),
             (
                 "10.9.0.1",
                 "eth0",
@@ -215,15 +213,13 @@ class TestRefusals:
                 node.add_link(name, up=name != "eth2")
             node.add_address("eth0", "10.224.0.4/16")
             node.add_address("ib0", "172.16.1.4/16")
-            node.add_address("eth0", "fd00:1::4/64")
             node.add_route("default", gateway="10.224.0.1", dev="eth0")
             backend = NetlinkBackend(netns=f"/run/netns/{node.name}") if isinstance(node, KernelNode) else node
             host = FakeHost(MemoryBackend())
             object.__setattr__(host, "routes", backend)
-            destination = "fd00:9::/64" if ":" in gateway else "172.17.0.0/24"
-            route = StaticRoute(destination=destination, gateway=gateway, dev=dev)
+            route = StaticRoute(destination="172.17.0.0/24", gateway=gateway, dev=dev)
             task = ConfigureStaticRoutes(config_of([route]), host=host)
-            [change] = [change for change in task.plan(ctx) if change.subject.startswith(destination)]
+            [change] = [change for change in task.plan(ctx) if change.subject.startswith("172.17.0.0/24")]
             if foreseen is None:
                 assert change.detail is None
                 task.do(ctx)
@@ -234,6 +230,24 @@ class TestRefusals:
             assert "waits" in foreseen or foreseen.partition("; ")[0].partition(": ")[2] in str(raised.value).replace(
                 "no such device: eth7", "there is no network device eth7"
             )
+
+    @pytest.mark.parametrize(("gateway", "dev"), [("10.224.0.4", "eth0"), ("172.16.1.4", "ib0"), ("fd00:1::4", "eth0")])
+    def test_a_gateway_of_the_nodes_own(self, host: FakeHost, ctx: Context, gateway: str, dev: str) -> None:
+        """The kernel takes the route, and sends no packet there: a plan and a run refuse it before any change."""
+        host.routes.add_address("eth0", "fd00:1::4/64")
+        good = StaticRoute(destination="172.17.1.0/24", gateway="10.224.0.1")
+        bad = StaticRoute(destination="fd00:9::/64" if ":" in gateway else "172.17.0.0/24", gateway=gateway, dev="eth0")
+        config, before = config_of([good, bad]), state(host)
+        for task in (ConfigureStaticRoutes(config, host=host), Configure(config, host=host)):
+            for act in (plan, execute):
+                with pytest.raises(TaskFailedError) as raised:
+                    act(task, ctx)
+                [refused] = raised.value.failures
+                assert str(refused) == (
+                    f"hostRouting.staticRoutes.routes[1].gateway: {gateway!r} is an address of this node, on {dev}; "
+                    "give that of the router"
+                )
+                assert state(host) == before
 
     def test_a_gate_that_cannot_wait(self, host: FakeHost, ctx: Context) -> None:
         """A refusal by Boot comes before any route is changed."""
