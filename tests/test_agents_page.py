@@ -33,7 +33,11 @@ def errors() -> dict[str, type_of_error]:
         )
         for name in names
     ]
-    return {each.__name__: each for each in named if isinstance(each, type) and issubclass(each, Exception)}
+    return {
+        each.__name__: each
+        for each in named
+        if isinstance(each, type) and issubclass(each, HostRoutingError | PhaseError)
+    }
 
 
 def retryable(error: type_of_error) -> str:
