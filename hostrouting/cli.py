@@ -694,7 +694,7 @@ def _refuse(arguments: argparse.Namespace, problem: object, status: int) -> int:
     arguments.verdict = arguments.verdict or problem
     _logger.error("%s", problem)
     if arguments.json:
-        told: dict[str, object] = {"ok": False, "error": str(problem)}
+        told: dict[str, object] = {"ok": status == FINE, "error": str(problem)}
         if isinstance(problem, InvalidConfigError):
             told["errors"] = [error._asdict() for error in problem.errors]
         _answer(arguments, told, ())

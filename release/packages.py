@@ -2,8 +2,9 @@
 
     SOURCE_DATE_EPOCH=SECONDS python release/packages.py [--all] FOLDER [VERSION PYTHON]...
 
-A package whose program is not installed is left out, and named; with --all this is an error. Both hold the same files, and the same scripts: an installation restarts a watch that runs, since its process has the
-modules of an earlier one; and a removal leaves a configured node as it is, and says how to reset it.
+A package whose program is not installed is left out, and named; with --all this is an error. Both hold the same files,
+and the same scripts: an installation restarts a watch that runs, since its process has the modules of an earlier one;
+and a removal leaves a configured node as it is, and says how to reset it.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ Installed-Size: {kilobytes}
 Depends: python3 (>= 3.10), iproute2
 Recommends: systemd
 Suggests: nftables, ebtables
-Homepage: https://github.com/Azure/AKSFlexNode
+Homepage: https://github.com/hostrouting/hostrouting
 Description: {summary}
 {description}
 """
@@ -74,7 +75,7 @@ Version: {version}
 Release: 1
 Summary: {summary}
 License: MIT
-URL: https://github.com/Azure/AKSFlexNode
+URL: https://github.com/hostrouting/hostrouting
 BuildArch: noarch
 Requires: python3 >= 3.10, iproute, bash
 Recommends: systemd

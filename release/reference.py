@@ -133,7 +133,7 @@ def _kind(schema: Any) -> str:
         parts = dict.fromkeys(map(_kind, schema["anyOf"]))
         return " or ".join(part for part in parts if part != "text" or len(parts) == 1)
     if schema.get("type") == "array":
-        return f"list: {_kind(schema['items'])}"
+        return f"list of {_kind(schema['items'])}"
     return {"string": "text", "boolean": "true or false", "integer": "number"}.get(schema.get("type", ""), "object")
 
 

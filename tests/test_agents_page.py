@@ -11,14 +11,19 @@ from support.documents import ROOT, blocks
 
 import hostrouting.exceptions
 import phases
-from hostrouting import HostRoutingError
+from hostrouting import ConfigureStaticRoutes, HostRoutingConfig, HostRoutingError
 from hostrouting.host import RouteBackend
-from phases import PhaseError
+from hostrouting.testing import FakeHost
+from phases import Context, PhaseError, TaskFailedError
+from phases.testing import ManualClock
 
 PAGE: Final = (ROOT / "docs/agents.md").read_text(encoding="utf-8")
 PROGRAMS: Final = blocks("docs/agents.md")
 EXAMPLE: Final = (ROOT / "examples/custom_backend.py").read_text(encoding="utf-8")
 NUMBERS: Final = {5: "five", 6: "six", 7: "seven", 8: "eight"}
+
+#: Errors to which a task adds, when it passes them on, if a retry can help.
+COMPLETED: Final = {"RouteRejectedError"}
 
 type_of_error = type[HostRoutingError] | type[PhaseError]
 
@@ -47,7 +52,7 @@ def retryable(error: type_of_error) -> str:
     init = vars(error).get("__init__")
     of_an_instance = init is not None and "retryable" in (*init.__code__.co_names, *init.__code__.co_varnames)
     of_a_kind = any(each != error and issubclass(each, error) and retryable(each) != "no" for each in errors().values())
-    return "depends" if of_an_instance or of_a_kind else "no"
+    return "depends" if of_an_instance or of_a_kind or error.__name__ in COMPLETED else "no"
 
 
 def run(*argv: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
@@ -83,6 +88,19 @@ def test_the_table_has_each_error_and_says_if_a_retry_helps() -> None:
     assert found == {name: retryable(error) for name, error in errors().items()}
 
 
+def test_errors_are_completed_where_they_are_passed_on() -> None:
+    """A route that the network refuses today may be accepted tomorrow: the task knows, and its error says so."""
+    host = FakeHost()
+    host.routes.add_link("eth0")
+    route = {"destination": "172.16.8.0/22", "gateway": "10.224.0.1", "dev": "eth0"}
+    config = HostRoutingConfig.from_mapping({"staticRoutes": {"enabled": True, "routes": [route]}})
+    report = phases.run(ConfigureStaticRoutes(config, host=host), Context(clock=ManualClock(auto=True)))
+    assert isinstance(report.error, TaskFailedError)
+    assert [(type(each).__name__, getattr(each, "retryable", None)) for each in report.error.failures] == [
+        ("RouteRejectedError", True)
+    ]
+
+
 def test_the_table_names_attributes_that_the_errors_have() -> None:
     """What an agent reports can be had: each attribute is in the source of its class or of a parent."""
     for name, reports in re.findall(r"^\| `(\w+)` \|.*\| ([^|]+) \|$", PAGE, flags=re.MULTILINE):
@@ -115,4 +133,6 @@ def test_how_many_methods_a_backend_has() -> None:
     told = f"{NUMBERS[len(methods)]} methods"
     assert f"`families` and {told}" in PAGE
     assert f"has {told}" in EXAMPLE
+    (listed,) = re.findall(r"methods: ([^.]+)\.", PAGE)
+    assert set(re.findall(r"`(\w+)`", listed)) == methods
     assert set(re.findall(r"^    def ([a-z]\w+)", EXAMPLE, flags=re.MULTILINE)) - {"node", "backend"} == methods

@@ -60,7 +60,7 @@ def duties_of(config: HostRoutingConfig) -> str:
 
     >>> from hostrouting import HostRoutingConfig
     >>> duties_of(HostRoutingConfig())
-    'keeps static routes: 0, expected CIDRs: 0 (WARN); looks at all of it every 60s, and after events'
+    'static routes: 0, expected CIDRs: 0 (WARN); looks at all of it every 60s, and after events'
     """
     parts = [
         f"static routes: {len(config.static_routes.routes)}",
@@ -69,7 +69,7 @@ def duties_of(config: HostRoutingConfig) -> str:
         *[f"stale objects of azure-vnet ({config.stale_cni.sweep})"] * config.stale_cni.enabled,
     ]
     interval = write_duration(config.watch.interval)
-    return f"keeps {', '.join(parts)}; looks at all of it every {interval}, and after events"
+    return f"{', '.join(parts)}; looks at all of it every {interval}, and after events"
 
 
 @attrs.define(eq=False)

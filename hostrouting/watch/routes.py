@@ -215,7 +215,7 @@ class RouteKeeper:
         self._lines.at(now)
         if config is not self._told:
             self._told = config
-            self._lines.write(INFO, "%s", duties_of(config), event="keeps")
+            self._lines.write(INFO, "keeps %s", duties_of(config), event="keeps")
         if routes is not self._routes:
             self._begin(routes)
         self._note_contests(now)

@@ -140,10 +140,10 @@ class StaleObjectKeeper:
         self._seen, self._told = now, (self._told & now) | frozenset(new)
         obstacle = task.obstacle() if new else ""
         step = f"cannot be removed now: {obstacle}" if obstacle else f"run: {command_line('sweep', INTENT_PATH)}"
-        self._log(WARNING, "stale", {name: f"stale: {name}: {stale[name]}; {step}" for name in new})
-        self._log(INFO, "over", {name: f"stale no more: {name}" for name in gone})
+        self._log(WARNING, {name: f"stale: {name}: {stale[name]}; {step}" for name in new}, event="stale")
+        self._log(INFO, {name: f"stale no more: {name}" for name in gone}, event="over")
 
-    def _log(self, level: int, event: str, lines: Mapping[str, str]) -> None:
+    def _log(self, level: int, lines: Mapping[str, str], *, event: str) -> None:
         for name in islice(lines, _MOST_LINES):
             self._logger.log(level, "%s", lines[name], extra={"task": TASK, "event": event, "object": name})
         if len(lines) > _MOST_LINES:
@@ -165,7 +165,7 @@ class StaleObjectKeeper:
                 for change in account.changes:
                     self._sweeps[change.subject].append(self._looked)
                 told = {change.subject: f"removed: {change.subject}: {change.detail}" for change in account.changes}
-                self._log(WARNING, "repair", told)
+                self._log(WARNING, told, event="repair")
         self._alive = frozenset(suspects) - {change.subject for change in account.changes}
         self._tell({}, task)
 

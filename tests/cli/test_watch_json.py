@@ -50,7 +50,7 @@ def test_each_line_is_an_object(node: KernelNode, tmp_path: Path) -> None:
             keeps, repair = told(watching.stdout), told(watching.stdout)
             assert [*keeps] == [*repair] == KEYS
             assert (keeps["version"], keeps["kind"], keeps["severity"], keeps["subject"]) == (1, "keeps", "info", None)
-            assert keeps["text"] == duties_of(HostRoutingConfig.from_mapping(watched))
+            assert keeps["text"] == f"keeps {duties_of(HostRoutingConfig.from_mapping(watched))}"
             assert (repair["kind"], repair["severity"]) == ("repair", "warning")
             route = "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"
             assert (repair["subject"], repair["text"]) == (route, f"repaired: + {route}")
@@ -151,6 +151,6 @@ def test_what_it_keeps() -> None:
         }
     )
     assert duties_of(config) == (
-        "keeps static routes: 1, expected CIDRs: 3 (STRICT), the rules for IPv6 probes, stale objects of azure-vnet "
+        "static routes: 1, expected CIDRs: 3 (STRICT), the rules for IPv6 probes, stale objects of azure-vnet "
         "(clean); looks at all of it every 300s, and after events"
     )
