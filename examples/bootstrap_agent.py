@@ -12,8 +12,7 @@ from __future__ import annotations
 import logging
 import sys
 
-from hostrouting import Configure, Host, HostRoutingConfig
-from hostrouting.exceptions import RouteOverlapError
+from hostrouting import ConfigError, Configure, Host, HostRoutingConfig
 from hostrouting.testing import FakeHost, MemoryBackend
 from phases import Context, Parallel, Serial, Task, TaskFailedError, run, task, with_retry, with_timeout
 
@@ -73,15 +72,19 @@ def a_node_in_memory() -> Host:
 def main(argv: list[str]) -> int:
     """Run the pipeline and return the exit status."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    config = HostRoutingConfig.from_file(argv[0]) if argv else HostRoutingConfig.from_mapping(EXAMPLE)
+    try:
+        config = HostRoutingConfig.from_file(argv[0]) if argv else HostRoutingConfig.from_mapping(EXAMPLE)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
     host = Host.live() if argv else a_node_in_memory()
     report = run(pipeline(config, host), timeout=300, handle_signals=True)
     for each in report.walk():
         print(f"{each.status:9} {each.name}")
     if isinstance(report.error, TaskFailedError):
-        for failure in report.error.failures:
-            if isinstance(failure, RouteOverlapError):
-                print(failure.report)
+        for failure in report.error.walk():
+            print(f"{failure.path}: {failure.cause}")
+        print("a retry may help" if report.error.retryable else "somebody has to act")
     return 0 if report.ok else 1
 
 
