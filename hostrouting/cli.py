@@ -139,16 +139,14 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
                 self.error(f"unrecognized arguments: {' '.join(unknown)}")
             return found, unknown
 
-        def _print_message(self, message: str, file: Any = None) -> None:
-            # Python 3.10 would end by a traceback if stderr takes nothing.
-            with suppress(OSError):
-                super()._print_message(message, file)
-
         def error(self, message: str) -> NoReturn:
             message += _guess(message, self.format_help())
             if as_json:
                 print_json({"ok": False, "error": message})
-            super().error(message)
+            # On Python 3.10 a stderr that takes nothing is an error.
+            with suppress(OSError):
+                super().error(message)
+            sys.exit(USAGE)
 
     # Without a width, argparse loads shutil to find out how wide the terminal is.
     formatter = partial(argparse.HelpFormatter, width=78)

@@ -107,7 +107,7 @@ class BackendError(HostRoutingError):
 
     def __init__(self, message: str, *, errno: int | None = None, retryable: bool = False) -> None:
         self.errno = errno
-        self.retryable = retryable or self.retryable
+        self.retryable: bool = retryable or self.retryable
         super().__init__(message)
 
 
@@ -203,7 +203,7 @@ class RouteOverlapError(HostRoutingError):
 
     def __init__(self, report: Any, *, retryable: bool = False) -> None:
         self.report = report
-        self.retryable = retryable
+        self.retryable: bool = retryable
         super().__init__(str(report))
 
 

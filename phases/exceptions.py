@@ -53,7 +53,7 @@ class TaskFailedError(PhaseError):
         # Here and not only in a `raise ... from`: the others are reached without being raised themselves.
         self.__cause__: BaseException | None = cause
         #: True if each cause is retryable, or says nothing about it, as errors of other libraries.
-        self.retryable = all(getattr(cause, "retryable", True) for cause in self.failures)
+        self.retryable: bool = all(getattr(cause, "retryable", True) for cause in self.failures)
         # Attempts that fail alike are shown once. A text of several lines has its end on a separate line.
         texts = dict.fromkeys(": ".join([*filter(None, [each.path]), describe(each.cause)]) for each in self.walk())
         super().__init__(("\n" if any("\n" in text for text in texts) else "; ").join(texts))
