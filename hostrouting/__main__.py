@@ -20,20 +20,18 @@ def main() -> NoReturn:
     import signal
 
     # A caller that ignores the signal, such as nohup, wants the same of us.
-    is_usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if is_usual:
+    usual = signal.getsignal(signal.SIGINT)
+    if usual is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
     gc.disable()
     from hostrouting import cli, output
 
     arguments = cli.asked()
     try:
-        if is_usual:
-            # An undo may have to end first.
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        # An undo may have to end first.
+        signal.signal(signal.SIGINT, usual)
         status = cli.perform(arguments)
-        if is_usual:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     except KeyboardInterrupt:
         _end()
     output.end_streams()

@@ -81,7 +81,8 @@ def asked(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Return what the words ask for; none at all ask for the help."""
     prepare_streams()
     argv = sys.argv[1:] if argv is None else argv
-    return parser(as_json="--json" in argv).parse_args(argv or ["--help"])
+    absent = argparse.Namespace(json=False, verbose=False, timeout=None)
+    return parser(as_json="--json" in argv).parse_args(argv or ["--help"], absent)
 
 
 def perform(arguments: argparse.Namespace) -> int:
@@ -117,28 +118,22 @@ def _status_after(error: BaseException) -> int:
     return BAD if all(isinstance(failure, RouteOverlapError) for failure in failures) else FAILED
 
 
+class _Parser(argparse.ArgumentParser):
+    def switch(self, name: str, text: str) -> None:
+        self.add_argument(name, action="store_true", help=text)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        # The command's own usage and options are told, not those of all.
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
+
 def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     """Return the parser of the command; with `as_json` it reports usage errors as JSON."""
 
-    class Parser(argparse.ArgumentParser):
-        def switch(self, name: str, text: str) -> None:
-            self.add_argument(name, action="store_true", help=text)
-
-        def common(self, default: str | None = None) -> None:
-            """Add the options that stand before the command or after it; there a default would hide the former."""
-            absent: Any = False if default is None else default
-            self.add_argument("--json", action="store_true", default=absent, help="the answer as JSON")
-            self.add_argument("-v", "--verbose", action="store_true", default=absent, help="say more on stderr")
-            text = "the limit for the run, in seconds"
-            self.add_argument("--timeout", type=_seconds, metavar="S", default=default, help=text)
-
-        def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-            # The command's own usage and options are told, not those of all.
-            found, unknown = super().parse_known_args(args, namespace)
-            if unknown:
-                self.error(f"unrecognized arguments: {' '.join(unknown)}")
-            return found, unknown
-
+    class Parser(_Parser):
         def error(self, message: str) -> NoReturn:
             message += _guess(message, self.format_help())
             if as_json:
@@ -150,15 +145,20 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
 
     # Without a width, argparse loads shutil to find out how wide the terminal is.
     formatter = partial(argparse.HelpFormatter, width=78)
+    # They stand before the command or after it, where a default would hide the former.
+    common = Parser(add_help=False, argument_default=argparse.SUPPRESS)
+    common.switch("--json", "the answer as JSON")
+    common.add_argument("-v", "--verbose", action="store_true", help="say more on stderr")
+    common.add_argument("--timeout", type=_seconds, metavar="S", help="the limit for the run, in seconds")
     root = Parser(
         prog="hostrouting",
         formatter_class=formatter,
+        parents=[common],
         description="Make a Kubernetes node's host routing right, and prove it.",
         epilog="Exit status: 0 fine; 1 the answer is bad; 2 usage or an invalid config; 3 it could not be done; "
         "4 plan --exit-code, sweep --dry-run --exit-code: there is something to change.",
     )
     root.add_argument("--version", action="version", version=f"hostrouting {__version__}")
-    root.common()
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(
@@ -169,9 +169,8 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
         config: str | None = None,
         has_root: bool = False,
     ) -> Parser:
-        added = commands.add_parser(name, help=text, description=text, formatter_class=formatter)
+        added = commands.add_parser(name, help=text, description=text, formatter_class=formatter, parents=[common])
         added.set_defaults(run=run, root=None, dry_run=False, verdict="")
-        added.common(argparse.SUPPRESS)
         if config is not None:
             text = "a JSON file, or - for stdin: the hostRouting object, or a whole config that has it"
             text += config and f"; without it: {config}"
@@ -600,18 +599,8 @@ def _config(arguments: argparse.Namespace) -> HostRoutingConfig:
         from hostrouting.boot import require_intent
 
         return require_intent(_host(arguments).files)
-    timeout = arguments.timeout or _DEFAULT_TIMEOUT
-    if arguments.config == "-":
-        from hostrouting.config.source import read_source
-        from hostrouting.config.wire import read_json
-
-        try:
-            document = read_source(sys.stdin.fileno(), timeout=timeout)
-        except (OSError, ValueError) as error:
-            raise HostFileError(f"cannot read the config on stdin: {error}; give a file or a pipe") from error
-        config = HostRoutingConfig.from_mapping(read_json(document, name="the config on stdin"))
-    else:
-        config = HostRoutingConfig.from_file(arguments.config, timeout=timeout)
+    source = sys.stdin.fileno() if arguments.config == "-" else arguments.config
+    config = HostRoutingConfig.from_file(source, timeout=arguments.timeout or _DEFAULT_TIMEOUT)
     if arguments.allow_empty and config.void:
         return HostRoutingConfig()
     if config.given is None:

@@ -394,19 +394,21 @@ class HostRoutingConfig(WireValue):
             object.__setattr__(self, "families", (IPV4, IPV6))
 
     @classmethod
-    def from_file(cls, path: str | os.PathLike[str], *, timeout: float | None = None) -> HostRoutingConfig:
+    def from_file(cls, path: str | os.PathLike[str] | int, *, timeout: float | None = None) -> HostRoutingConfig:
         """Read a JSON file; raise `UnreadableConfigError` if it cannot be read, and the errors of `from_json`.
 
-        It is a file or a pipe of at most 1 MiB; `timeout` limits the wait for a pipe's writer, in seconds.
+        It is a file, a pipe, or the descriptor of stdin, of at most 1 MiB; `timeout` limits the wait for a pipe's
+        writer, in seconds.
         """
+        name = "the config on stdin" if isinstance(path, int) else f"the config {os.fspath(path)!r}"
         try:
             document = read_source(path, timeout=timeout)
         # A path with a NUL in it is a ValueError before the system sees it.
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             step = _UNREADABLE.get(type(error), "give the path of another file")
-            raise UnreadableConfigError(f"cannot read the config {os.fspath(path)!r}: {reason}; {step}") from error
-        return cls.from_mapping(read_json(document, name=f"the config {os.fspath(path)!r}"))
+            raise UnreadableConfigError(f"cannot read {name}: {reason}; {step}") from error
+        return cls.from_mapping(read_json(document, name=name))
 
     @classmethod
     def from_json(cls, document: str | bytes) -> HostRoutingConfig:
