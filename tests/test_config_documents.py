@@ -56,8 +56,8 @@ def test_escapes_are_part_of_json() -> None:
         (b"\xef\xbb\xbf{}", "it begins with a byte order mark; save the config as UTF-8 without one"),
         (b'{"x": "\xff"}', "line 1, column 8: the byte 0xff is not UTF-8; save the config as UTF-8"),
         (b'{"x": "\xed\xa0\x80"}', "line 1, column 8: the byte 0xed is not UTF-8; save the config as UTF-8"),
-        (TEXT.encode("utf-16"), "it is UTF-16 or UTF-32; save the config as UTF-8"),
-        (TEXT.encode("utf-16-le"), "it is UTF-16 or UTF-32; save the config as UTF-8"),
+        (TEXT.encode("utf-16"), "line 1, column 1: the byte 0xff is not UTF-8; save the config as UTF-8"),
+        (TEXT.encode("utf-16-le"), "line 1, column 2: this is UTF-16 or UTF-32; save the config as UTF-8"),
     ],
     ids=lambda value: repr(value)[:40],
 )

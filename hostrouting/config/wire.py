@@ -25,6 +25,7 @@ _NONE_BROKEN: frozenset[str] = frozenset()
 _LONGEST_SHOWN = 80
 #: What people type where JSON has something else, and what to do; in this order.
 _TYPED: Final = (
+    (r"\0", "this is UTF-16 or UTF-32; save the config as UTF-8"),
     (r"//|#|/\*", "JSON has no comments; remove this one"),
     (r",\s*(?![^]}])", "a comma stands before the end; remove it"),
     ("'", 'JSON has no single quotes; write "'),
@@ -335,8 +336,6 @@ def read_json(document: str | bytes, *, name: str = "the config") -> Any:
     import json  # 8 ms that `import hostrouting` does not need
 
     try:
-        if isinstance(document, bytes) and (document.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in document[:4]):
-            raise _NotJSONError("it is UTF-16 or UTF-32; save the config as UTF-8")
         text = document if isinstance(document, str) else document.decode("utf-8")
         if text.startswith("\ufeff"):
             raise _NotJSONError("it begins with a byte order mark; save the config as UTF-8 without one")
