@@ -25,7 +25,7 @@ _NONE_BROKEN: frozenset[str] = frozenset()
 _LONGEST_SHOWN = 80
 #: What people type where JSON has something else, and what to do; in this order.
 _TYPED: Final = (
-    (r"\0", "this is UTF-16 or UTF-32; save the config as UTF-8"),
+    (r"\0", "a zero byte stands here, as in UTF-16; save the config as UTF-8"),
     (r"//|#|/\*", "JSON has no comments; remove this one"),
     (r",\s*(?![^]}])", "a comma stands before the end; remove it"),
     ("'", 'JSON has no single quotes; write "'),
