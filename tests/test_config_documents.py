@@ -38,7 +38,7 @@ def test_escapes_are_part_of_json() -> None:
         (b" \n", "it is empty; write an object with the key 'hostRouting' into it"),
         ("{", "line 1, column 2: the text ends before it is complete; close each object, list and string"),
         ("{'watch': 1}", 'line 1, column 2: JSON has no single quotes; write "'),
-        (TEXT + "}", "line 1, column 46: a zero byte stands here, as in UTF-16; save the config as UTF-8"),
+        (TEXT + "}", "line 1, column 46: Extra data; correct it there"),
         (TEXT + "\x00", "line 1, column 46: a zero byte stands here, as in UTF-16; save the config as UTF-8"),
         ("// comment\n{}", "line 1, column 1: JSON has no comments; remove this one"),
         ('{\n "gates": []\n "x": 1}', "line 3, column 2: Expecting ',' delimiter; correct it there"),
