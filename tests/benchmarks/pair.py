@@ -292,7 +292,7 @@ def _config(count: int, cidrs: Sequence[str] = ()) -> HostRoutingConfig:
 
 
 def _config_file(setting: Setting, count: int, cidrs: Sequence[str] = ()) -> str:
-    return _file(setting, "config.json", json.dumps({"hostRouting": _document(count, cidrs)}, indent=2).encode())
+    return _file(setting, "config.json", json.dumps({"hostRouting": _document(count, cidrs)}).encode())
 
 
 def _file(setting: Setting, name: str, content: bytes) -> str:
