@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
-from hostrouting.boot import INTENT_PATH, WATCH_UNITS, Boot, Intent, held_gates, is_refused_now
+from hostrouting.boot import INTENT_PATH, RESTARTS, WATCH_UNITS, Boot, Intent, held_gates, is_refused_now
 from hostrouting.boot_files import PROBE_UNIT, boot_parts, installs_units, missing_tools, watch_units
 from hostrouting.commands import command_line
 from hostrouting.config import OverlapMode, RouteOverlapConfig
@@ -37,6 +37,7 @@ _LONGEST_LOOK: Final = 30.0
 _NO_ROUTES: Final = "an image has no routes to be asked; on a node made of it, run: "
 #: When a unit ran last, in microseconds of the monotonic clock; 0 if it has not run since the boot.
 _RAN: Final = "ActiveExitTimestampMonotonic"
+_BEGAN: Final = "InactiveExitTimestampMonotonic"
 _prefix: Final = attrgetter("family", "network", "prefix_length")
 
 
@@ -275,10 +276,12 @@ class _Look:
         for gate in held_gates(ctx, self.host.services):
             refused = is_refused_now(ctx, self.host.services, gate)
             if refused:
-                # Its marker is set anew at each restart by systemd, so it does not say since when.
-                ran = int(self.host.services.settings(ctx, gate, _RAN)[_RAN] or 0) / 1e6
+                # Its marker is set anew at each restart by systemd, so it does not say. Since the unit ran last, or
+                # began to start; if systemd has restarted it since, only the boot is known.
+                found = self.host.services.settings(ctx, gate, _RAN, _BEGAN, RESTARTS)
+                ran = int(found[_RAN] or 0) or int(found[_BEGAN] or 0) * (found[RESTARTS] == "0")
                 clock = ctx.clock
-                since = time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(clock.time() - clock.monotonic() + ran))
+                since = time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(clock.time() - clock.monotonic() + ran / 1e6))
                 step = f"starts by itself once routing is right; see: systemctl status {gate}"
                 yield NodeFinding("held", gate, f"is held by its gate since {since}, and {step}")
             elif refused is None:

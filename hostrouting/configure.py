@@ -272,12 +272,10 @@ class Configure(_Pipeline):
                     self._log.warning("this leaves right without this config: %s", line)
         if not self._change(run, forecaster, is_installed=is_installed):
             return
-        if run.failures and self._boot.is_installed:
-            self._log.warning(
-                "this config is installed for the next boot all the same; gated units start once this is fixed"
-            )
         for each in self._last(self._live_half(self._check, run)):
             self._attempt(each, run)
+        if run.failures and self._boot.is_installed:
+            self._log.warning("this config is installed all the same; gated units start once this is fixed")
 
     def _change(self, run: _Run, forecaster: Forecaster | None, *, is_installed: bool) -> bool:
         """Change routes and boot files; return False if the installed config is in force again."""

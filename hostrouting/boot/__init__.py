@@ -27,7 +27,7 @@ No other room writes hostrouting-ready.service, its links, or a gate's drop-in.
 from __future__ import annotations
 
 from hostrouting.boot.boot import RELOAD, Boot, UnreadFilesError
-from hostrouting.boot.gates import held_gates, is_refused_now
+from hostrouting.boot.gates import RESTARTS, held_gates, is_refused_now
 from hostrouting.boot.intent import NOT_INSTALLED, Intent, Part, installed_checksum, read_intent, require_intent
 from hostrouting.boot.layout import (
     BOOT_FOLDERS,
@@ -59,6 +59,7 @@ __all__ = [
     "NETWORKD_FOLDER",
     "NOT_INSTALLED",
     "RELOAD",
+    "RESTARTS",
     "RUNTIME_DIRECTORY",
     "SCRIPT_DIRECTORY",
     "UNIT_DIRECTORY",

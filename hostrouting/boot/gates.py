@@ -25,6 +25,8 @@ LONGEST_ASK: Final = 33.0
 _JOB: Final = "Job"
 #: The time when the marker became active, in microseconds of the monotonic clock.
 _SINCE: Final = "ActiveEnterTimestampMonotonic"
+#: How often systemd has restarted a unit since somebody started it.
+RESTARTS: Final = "NRestarts"
 
 
 def held_gates(ctx: Context, services: ServiceManager) -> list[str]:
@@ -47,8 +49,9 @@ def is_refused_now(ctx: Context, services: ServiceManager, gate: str) -> bool | 
     if state.sub_state != "start-pre":
         return True
     since = services.settings(ctx, instance_of(HELD_TEMPLATE, gate), _SINCE)[_SINCE]
-    asks_first = since.isdigit() and ctx.clock.monotonic() - int(since) / 1e6 < LONGEST_ASK
-    return None if asks_first else True
+    is_recent = since.isdigit() and ctx.clock.monotonic() - int(since) / 1e6 < LONGEST_ASK
+    # Of a unit that systemd restarts the marker is always recent: it was refused before, and its gate pauses.
+    return None if is_recent and services.settings(ctx, gate, RESTARTS)[RESTARTS] in {"", "0"} else True
 
 
 def release(ctx: Context, services: ServiceManager) -> list[str]:

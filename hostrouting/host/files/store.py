@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: ignores names that begin with a dot, so it never takes a leftover for a unit or a drop-in.
 _UNDER_WAY: Final = ".hostrouting-"
 #: The folder is not empty, or a file system is mounted on it.
-_NOT_TO_BE_REMOVED: Final = frozenset({errno.ENOTEMPTY, errno.EBUSY})
+_NOT_TO_BE_REMOVED: Final = frozenset({errno.ENOTEMPTY, errno.EBUSY, errno.EROFS})
 #: Flags to open a file to read: a fifo must not wait for its writer.
 _FILE: Final = os.O_RDONLY | os.O_NONBLOCK
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY
@@ -89,7 +89,8 @@ class RootedFiles:
             found.append((path, os.fstat(folder)))
 
         status = self._find("look at", path, _status, follow=True, passing=look)
-        if status is not None:
+        # A masked unit is a link to /dev/null, which is for everybody.
+        if status is not None and not stat.S_ISCHR(status.st_mode):
             found.append((shown_path(self.root, path), status))
         # The folder of an image itself has no meaning on the target machine.
         is_image = self.root != "/"
