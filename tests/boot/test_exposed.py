@@ -1,6 +1,8 @@
 """What root runs, and what others could change of it."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -75,3 +77,25 @@ def test_an_image_may_belong_to_the_caller(tmp_path: Path, monkeypatch: pytest.M
     assert files.exposed("/etc/a") is None
     (tmp_path / "etc").chmod(0o775)
     assert "(owner 65534, mode 0775)" in str(files.exposed("/etc/a"))
+
+
+@needs("root")
+def test_a_masked_unit_is_not_exposed(tmp_path: Path) -> None:
+    """Its mask is a link to /dev/null, which is for everybody: another mode of that would break the machine."""
+    files = RootedFiles(str(tmp_path))
+    files.write("/dev/zero", b"", mode=0o644)
+    os.mknod(tmp_path / "dev/null", 0o020666, os.makedev(1, 3))
+    (tmp_path / "dev/null").chmod(0o666)
+    files.link("/masked.service", "/dev/null")
+    assert files.exposed("/masked.service") is None
+
+
+@needs("root")
+def test_a_folder_that_is_not_empty_stays_on_a_read_only_disk(tmp_path: Path) -> None:
+    """The kernel looks at the disk before the folder; a run without changes is no failure."""
+    (tmp_path / "a/b").mkdir(parents=True)
+    program = "from hostrouting.host.files.store import RootedFiles\n"
+    program += f"print(RootedFiles({str(tmp_path)!r}).remove_directory_if_empty('/a'))"
+    mounts = f"mount --bind {tmp_path} {tmp_path} && mount -o remount,bind,ro {tmp_path}"
+    command = ["unshare", "--mount", "sh", "-c", f'{mounts} && exec "$@"', "sh", sys.executable, "-c", program]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "False\n"
