@@ -191,11 +191,13 @@ def _may_be_for_pod(route: ObservedRoute, pods: Sequence[Prefix], bridge: str) -
     if route.dev == bridge:
         # Those of DHCP clients and routing daemons are the node's.
         return route.protocol in _BY_HAND and not _oddity_of_route(route)
-    network = Prefix(route.family, route.network, route.prefix_length)
     return (
         any(dev.startswith(POD_DEVICE) for dev in ((route.dev,) if route.dev else route.devs))
         and route.protocol not in _NEVER
-        and (any(pod.covers(network) for pod in pods) or not _oddity_of_route(route))
+        and (
+            any(pod.covers(Prefix(route.family, route.network, route.prefix_length)) for pod in pods)
+            or not _oddity_of_route(route)
+        )
     )
 
 
