@@ -360,8 +360,7 @@ class Reset(_Pipeline):
     def __init__(
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
     ) -> None:
-        nothing = HostRoutingConfig(gates=())
-        super().__init__(nothing, host, logger)
+        super().__init__(HostRoutingConfig(gates=()), host, logger)
         self._sweep = CleanStaleCNI(require_config(config), host=self._host, logger=self._log)
         self.subtasks: tuple[Task, ...] = self._tasks()
 

@@ -180,10 +180,10 @@ def _worse(
 
 def _cause(address: Address, changes: Sequence[RouteChange]) -> str:
     """Return the change that decides about an address: the most specific one around it."""
-    routes = [(change.route, change) for change in changes]
     around = [
         (route.prefix_length, str(change))
-        for route, change in routes
+        for change in changes
+        for route in [change.route]
         if Prefix(route.family, route.network, route.prefix_length).covers(address)
     ]
     return f"{_BY}{max(around)[1]}'" if around else ""

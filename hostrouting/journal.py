@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import attrs
 
 from hostrouting.exceptions import HostFileError
-from hostrouting.host.packets.ebtables_rules import BACKENDS, EbtablesRule
+from hostrouting.host.packets.ebtables_rules import BACKENDS, EbtablesRule, why_unsafe
 from hostrouting.net.links import Neighbour
 from hostrouting.net.mappings import FORMS, Form, typed
 from hostrouting.net.routes import ObservedRoute
@@ -142,12 +142,12 @@ class Recorded(NamedTuple):
     damaged: list[Record]
 
 
+@attrs.frozen
 class Sweeps:
     """The records of sweeps, a file each, in one folder."""
 
-    def __init__(self, files: FileStore, folder: str) -> None:
-        self._files = files
-        self._folder = folder
+    _files: FileStore
+    _folder: str
 
     def add(self, objects: Iterable[Restorable], *, texts: Sequence[tuple[str, str]], now: float) -> Record:
         """Write a new record; it is on the disk when this returns.
@@ -245,9 +245,8 @@ def _from_mapping(mapping: dict[str, Any]) -> Restorable:
 def _check_rule(rule: EbtablesRule) -> None:
     if rule.backend not in BACKENDS:
         raise ValueError(f"{rule.backend!r} is not a backend of ebtables")
-    for word in (rule.chain, *rule.spec):
-        if not word.isprintable():
-            raise ValueError(f"{word!r} is not a word of an ebtables rule")
+    if reason := why_unsafe(rule):
+        raise ValueError(reason)
 
 
 Form(EbtablesRule, _check_rule)

@@ -259,7 +259,7 @@ class Boot:
         return [name for name in sorted(OWN_UNITS - {HELD_TEMPLATE}) if self._disk.has(unit_path(name))]
 
     def _steps(self, parts: Sequence[Part]) -> list[Step]:
-        return Steps(self._host.files, self._disk, gates=self._gates).between(parts)
+        return Steps(self._host.files, self._disk, self._gates).between(parts)
 
     def _refuse_gates(self, ctx: Context, units: Sequence[BootUnit], steps: Sequence[Step]) -> None:
         ctx.check()

@@ -115,11 +115,11 @@ def generation_folders(files: FileStore) -> list[str]:
     return [f"{SCRIPT_DIRECTORY}/{name}" for name in names if re.fullmatch(rf"{_PREFIX}[0-9a-f]{{8}}", name)]
 
 
+@attrs.frozen
 class Survey:
     """Reads a `FileStore`, changes nothing, and needs no root: every user may read scripts and units."""
 
-    def __init__(self, files: FileStore) -> None:
-        self._files = files
+    _files: FileStore
 
     def has(self, path: str) -> bool:
         """Return True if the path exists; a mask of an administrator does not count, and is never removed."""

@@ -54,7 +54,7 @@ DROP_IN_NAME: Final = "10-hostrouting.conf"
 #: a boot reads everything, and not in RUNTIME_DIRECTORY, which would then have to be made and removed.
 UNFINISHED: Final = "/run/hostrouting.unfinished"
 
-_SCRIPTS: Final = ("hostrouting-ask.sh", "hostrouting-retry.sh")
+_SCRIPTS: Final = (f"{SCRIPT_DIRECTORY}/hostrouting-ask.sh", f"{SCRIPT_DIRECTORY}/hostrouting-retry.sh")
 _LINK_FOLDERS: Final = (("RequiredBy", "requires"), ("WantedBy", "wants"))
 #: Lines that a script has only for configs that need one of these names.
 _SECTION: Final = re.compile(r" *# @if ([a-z0-9 ]+)@\n(.*?) *# @end@\n", re.DOTALL)
@@ -178,8 +178,7 @@ def drop_in_of(gate: str) -> str:
 
 def ready_unit() -> BootUnit:
     """Return hostrouting-ready.service with the units that restart refused gates; the same on every machine."""
-    scripts = [f"{SCRIPT_DIRECTORY}/{name}" for name in _SCRIPTS]
-    paths = (*scripts, *map(unit_path, (RETRY_UNIT, HELD_TEMPLATE, READY_UNIT)))
+    paths = (*_SCRIPTS, *map(unit_path, (RETRY_UNIT, HELD_TEMPLATE, READY_UNIT)))
     files = [BootFile(path, read_asset(__file__, path.rpartition("/")[2])) for path in paths]
     return BootUnit(name=READY_UNIT, files=tuple(files))
 

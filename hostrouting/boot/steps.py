@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import attrs
+
 from hostrouting.boot.generation import (
     GENERATION_LINK,
     IDLE,
@@ -62,6 +64,7 @@ class Step(NamedTuple):
     folder: str | None = None
 
 
+@attrs.frozen
 class Steps:
     """Compares a `FileStore` with the wanted files; changes nothing before a step is taken.
 
@@ -71,10 +74,9 @@ class Steps:
     gates, and then the links by which units start: none fails for lack of another.
     """
 
-    def __init__(self, files: FileStore, disk: Survey, *, gates: Sequence[str]) -> None:
-        self._files = files
-        self._disk = disk
-        self._gates = gates
+    _files: FileStore
+    _disk: Survey
+    _gates: Sequence[str]
 
     def between(self, parts: Sequence[Part]) -> list[Step]:
         """Return the steps after which the units and the intent are installed, and the departures are not."""

@@ -42,8 +42,6 @@ class Packet(NamedTuple):
 class Policy:
     """The policy rules of a node, in the order in which the kernel tries those of a family. Treat it as immutable."""
 
-    __slots__ = ("_steps", "rules")
-
     def __init__(self, rules: Iterable[Rule]) -> None:
         self.rules: tuple[Rule, ...] = tuple(rules)
         self._steps = {

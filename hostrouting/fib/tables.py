@@ -7,6 +7,8 @@ from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+import attrs
+
 from hostrouting.fib.rules import LOOPBACK
 from hostrouting.net.addresses import IPV4, IPV6, Address, mask_of
 from hostrouting.net.changes import is_deleted_by
@@ -26,18 +28,16 @@ Key: TypeAlias = tuple[int, int, int, int]
 key_of: Final[Callable[[Route | ObservedRoute], Key]] = attrgetter("family", "table", "network", "prefix_length")
 
 
+@attrs.frozen(eq=False)
 class Tables:
     """The routes of every table, of both families.
 
     Treat it as immutable: `with_buckets` returns a changed copy.
     """
 
-    __slots__ = ("_buckets", "_lengths")
-
-    def __init__(self, buckets: Mapping[Key, Bucket], lengths: Mapping[tuple[int, int], tuple[int, ...]]) -> None:
-        self._buckets = buckets
-        #: By family and table, the prefix lengths to try, longest first.
-        self._lengths = lengths
+    _buckets: Mapping[Key, Bucket]
+    #: By family and table, the prefix lengths to try, longest first.
+    _lengths: Mapping[tuple[int, int], tuple[int, ...]]
 
     @classmethod
     def of(cls, routes: Iterable[ObservedRoute]) -> Tables:
@@ -163,7 +163,7 @@ def deleted(bucket: Bucket, named: Route | ObservedRoute) -> Bucket:
     return bucket if gone is None else tuple(route for route in bucket if route is not gone)
 
 
-def is_usable(route: ObservedRoute, oif: str = "") -> bool:
+def is_usable(route: ObservedRoute, oif: str) -> bool:
     """Return True if a packet can leave by one of the route's next hops (by the device `oif`, if given)."""
     if not route.nexthops:
         return not route.flags & FLAG_DEAD and oif in {"", route.dev}

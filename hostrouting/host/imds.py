@@ -89,23 +89,21 @@ class InstanceMetadataClient:
 
     def _document(self, answer: _Answer) -> object:
         if answer.status != 200:
-            raise self._error(str(answer), f"see {self._command}")
+            raise self._error(str(answer), guess="")
         if len(answer.body) > _MOST_BYTES:
-            raise self._error(f"more than {_MOST_BYTES // 1024} KiB, beginning with {answer.start}", self._not_it)
+            raise self._error(f"more than {_MOST_BYTES // 1024} KiB, beginning with {answer.start}")
         import json  # 8 ms, only for readings
 
         try:
             return json.loads(answer.body)
         except (ValueError, RecursionError) as error:
             what = f"text that is not JSON and begins with {answer.start}" if answer.body.strip() else "nothing"
-            raise self._error(what, self._not_it) from error
+            raise self._error(what) from error
 
-    def _error(self, what: str, step: str) -> BackendError:
-        return BackendError(f"the instance metadata service at {self.endpoint} answered with {what}; {step}")
-
-    @property
-    def _not_it(self) -> str:
-        return f"is something else there? see {self._command}"
+    def _error(self, what: str, *, guess: str = "is something else there? ") -> BackendError:
+        return BackendError(
+            f"the instance metadata service at {self.endpoint} answered with {what}; {guess}see {self._command}"
+        )
 
     @property
     def _command(self) -> str:

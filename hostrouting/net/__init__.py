@@ -1,6 +1,6 @@
 """One vocabulary of networking values for both address families. Pure; it imports nothing else of hostrouting.
 
-addresses.py      Address, Prefix, Networks; readers and writers of addresses, CIDRs and device names
+addresses.py      Address, Prefix; readers and writers of addresses, CIDRs and device names
 routes.py         Route (wanted), ObservedRoute (read from the kernel), NextHop, Lookup; place; the kernel's numbers
 changes.py        RouteChange: one step of a batch
 default_route.py  the default routes of a node

@@ -314,8 +314,7 @@ class ObservedRoute(NamedTuple):
 
 _DESIRED: Final = tuple(field.name for field in attrs.fields(Route))
 #: Every field of a route but its network, on `Route` and on `ObservedRoute` alike; not the state of its devices.
-_SIGNATURE: Final = _DESIRED[1:]
-signature: Final[Callable[[Route | ObservedRoute], tuple[object, ...]]] = attrgetter(*_SIGNATURE)
+signature: Final[Callable[[Route | ObservedRoute], tuple[object, ...]]] = attrgetter(*_DESIRED[1:])
 
 #: The fields by which the kernel tells the places of routes apart; see `place`.
 Place: TypeAlias = tuple[int, int, int, int, "Prefix | None", int, int]

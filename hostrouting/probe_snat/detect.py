@@ -42,8 +42,8 @@ class NotWanted:
 
     reason: str
     #: The level at which a run logs the reason.
-    level: int = attrs.field(default=logging.INFO, kw_only=True)
-    may_change: bool = attrs.field(default=False, kw_only=True)
+    level: int = logging.INFO
+    may_change: bool = False
 
 
 @attrs.frozen
@@ -52,7 +52,7 @@ class Obstacle:
 
     reason: str
     step: str
-    may_change: bool = attrs.field(default=False, kw_only=True)
+    may_change: bool = False
 
 
 def assess(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obstacle:

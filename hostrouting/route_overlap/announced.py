@@ -156,7 +156,7 @@ class Announced:
 
     # --- the rule
 
-    def taker(self, plain: Lookup, sourced: Iterable[Lookup] = ()) -> ObservedRoute | None:
+    def taker(self, plain: Lookup, sourced: Iterable[Lookup]) -> ObservedRoute | None:
         """Return a new route that may take an address from today's answers; None if all of them certainly stay.
 
         `sourced` are the answers with the sources from which the kernel sends after the plain one.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from hostrouting.exceptions import HostFileError, StaleCNIError
@@ -244,12 +245,10 @@ def _address(text: str) -> str:
 
 def _mac(text: str) -> str:
     """Return a hardware address in the kernel's spelling; Go writes it in base64, people with colons."""
-    try:
+    with suppress(ValueError):
         packed = (
             bytes(int(part, 16) for part in text.split(":")) if ":" in text else base64.b64decode(text, validate=True)
         )
-    except ValueError as error:
-        raise ValueError(f"{text!r} is not a hardware address") from error
-    if len(packed) not in _MAC_LENGTHS:
-        raise ValueError(f"{text!r} is not a hardware address")
-    return packed.hex(":")
+        if len(packed) in _MAC_LENGTHS:
+            return packed.hex(":")
+    raise ValueError(f"{text!r} is not a hardware address")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import attrs
 
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
-from hostrouting.net.addresses import IPV6, Address, address_bits, parse_address
+from hostrouting.net.addresses import IPV6, Address, Prefix, address_bits, parse_address
 from hostrouting.net.links import Neighbour
 from hostrouting.net.routes import KERNEL_PROTOCOL, MAIN_TABLE, OUR_PROTOCOL, RA_PROTOCOL, ObservedRoute, place
 from hostrouting.stale_cni.azure_vnet import POD_DEVICE, TUNNEL_MAC
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from hostrouting.host.ports import LinkAddress
     from hostrouting.journal import Restorable
-    from hostrouting.net.addresses import Networks
     from hostrouting.net.links import Device, Station
     from hostrouting.stale_cni.azure_vnet import Endpoint
 
@@ -111,7 +110,7 @@ class Candidate(NamedTuple):
     oddity: str = ""
 
 
-def candidates(snapshot: Snapshot, pods: Networks, bridge: str) -> Iterator[Candidate]:
+def candidates(snapshot: Snapshot, pods: Sequence[Prefix], bridge: str) -> Iterator[Candidate]:
     """Yield the rules of the nat table, and neighbours and routes for pods on the bridge and on pods' devices."""
     for rule in snapshot.rules:
         if pod := read_pod_rule(rule):
@@ -188,14 +187,17 @@ def _is_unicast(mac: str) -> bool:
 # --- routes
 
 
-def _may_be_for_pod(route: ObservedRoute, pods: Networks, bridge: str) -> bool:
+def _may_be_for_pod(route: ObservedRoute, pods: Sequence[Prefix], bridge: str) -> bool:
     if route.dev == bridge:
         # Those of DHCP clients and routing daemons are the node's.
         return route.protocol in _BY_HAND and not _oddity_of_route(route)
     return (
         any(dev.startswith(POD_DEVICE) for dev in ((route.dev,) if route.dev else route.devs))
         and route.protocol not in _NEVER
-        and (pods.covers(route.destination) or not _oddity_of_route(route))
+        and (
+            any(pod.covers(Prefix(route.family, route.network, route.prefix_length)) for pod in pods)
+            or not _oddity_of_route(route)
+        )
     )
 
 

@@ -187,12 +187,10 @@ def by_sort(ctx: Context, host: Host, objects: Sequence[Restorable]) -> list[Sor
         Sort(
             routes,
             lambda: host.routes.apply([RouteChange.remove(route) for route in routes]),
-            lambda: host.routes.apply(list(map(_restored, routes))),
+            # Each device may have its own IPv6 route to a destination.
+            lambda: host.routes.apply(
+                [RouteChange(None, one.to_route(), "append" if one.family == IPV6 else "add") for one in routes]
+            ),
         ),
     ]
     return [sort for sort in sorts if sort.objects]
-
-
-def _restored(route: ObservedRoute) -> RouteChange:
-    # Each device may have its own IPv6 route to a destination.
-    return (RouteChange.append if route.family == IPV6 else RouteChange.add)(route.to_route())

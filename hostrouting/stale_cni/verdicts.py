@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
 from hostrouting.journal import object_to_mapping
-from hostrouting.net.addresses import Networks
+from hostrouting.net.addresses import Address, Prefix
 from hostrouting.stale_cni.azure_vnet import POD_DEVICE, TUNNEL_MAC, pods_by_device
 from hostrouting.stale_cni.leftovers import OF_NODE, OF_OTHER_NODE, candidates, identity, pod_devices
 
@@ -57,7 +57,7 @@ def judge(snapshot: Snapshot, *, pod_cidrs: Sequence[str], bridge: str) -> tuple
 
     An object that was not certainly made for one pod is `unknown`, and so is one whose pod could not be probed.
     """
-    pods = Networks(pod_cidrs)
+    pods = [*map(Prefix.parse, pod_cidrs)]
     found = list(candidates(snapshot, pods, bridge))
     node = _Node(snapshot, bridge)
     life = _Life(snapshot, found, bridge)
@@ -68,7 +68,7 @@ def judge(snapshot: Snapshot, *, pod_cidrs: Sequence[str], bridge: str) -> tuple
             return Verdict(leftover, "node" if oddity in (OF_NODE, OF_OTHER_NODE) else "unknown", address, oddity)
         if of_node := node.needs(candidate):
             return Verdict(leftover, "node", address, of_node)
-        if address not in pods:
+        if not any(pod.covers(Address.parse(address)) for pod in pods):
             return Verdict(leftover, "unknown", address, f"{address} is outside podCidrs")
         kind, reason = _owned(candidate, address, node, life)
         unclear = (oddity or life.doubt(candidate, address)) if kind == "stale" else None

@@ -15,7 +15,7 @@ from hostrouting.host.netlink.device_codec import parse_devices, parse_neighbour
 from hostrouting.host.netlink.event_codec import EventReader
 from hostrouting.host.netlink.frames import HEADER_LENGTH, header, message, messages
 from hostrouting.host.netlink.route_codec import DELROUTE, NEWROUTE, pack_route, parse_route
-from hostrouting.host.netlink.rule_codec import parse_rules
+from hostrouting.host.netlink.rule_codec import parse_rule
 from hostrouting.net.addresses import IPV4
 from hostrouting.net.events import AddressEvent, DeviceEvent, NeighbourEvent, NetworkEvent, RouteEvent, RuleEvent
 from hostrouting.net.links import Neighbour
@@ -80,7 +80,7 @@ def test_things_are_read_as_in_a_dump() -> None:
     expected: dict[str, list[tuple[object, ...]]] = {
         "netlink-links/kernel": [(device._replace(addresses=()), "") for device in devices],
         "netlink-addresses/kernel-ipv4": [(device.name, own) for device in devices for own in device.addresses],
-        "netlink-rules/kernel": [(rule,) for rule in parse_rules(payloads("netlink-rules/kernel"))],
+        "netlink-rules/kernel": [(parse_rule(one),) for one in payloads("netlink-rules/kernel")],
         "netlink-neighbours/kernel-ipv4": [
             (one,) for one in parse_neighbours(payloads("netlink-neighbours/kernel-ipv4"), names).known
         ],

@@ -148,7 +148,7 @@ def test_verbs_are_types_and_flags(verb: str, kind: int, flags: int) -> None:
 def test_lookups_are_packed_as_pyroute2_reads_them(asked: list[tuple[int, int | None]]) -> None:
     """Each lookup asks for its destination, from its source, for the deciding route."""
     destinations, sources = [d for d, _ in asked], [s for _, s in asked]
-    batch = bytes(pack_lookups(destinations, sources, resolve=False))
+    batch = bytes(pack_lookups(destinations, sources, resolve=False, family=IPV4))
     length = len(batch) // len(asked)
     for number, (destination, source) in enumerate(asked):
         message = theirs(batch[number * length : (number + 1) * length])

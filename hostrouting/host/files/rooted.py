@@ -57,7 +57,7 @@ def open_parent(
                     continue
                 part = "."
             last = not ahead
-            target = None if part == "." or (last and not follow) else _link_target(part, folders[-1])
+            target = None if part == "." or (last and not follow) else link_text(folders[-1], part)
             if target is not None:
                 links += 1
                 if links > MOST_LINKS:
@@ -132,12 +132,15 @@ def _open_folder(name: str, opened: ExitStack, *, dir_fd: int | None) -> int:
     return descriptor
 
 
-def _link_target(name: str, folder: int) -> str | None:
+def link_text(folder: int, name: str) -> str | None:
+    """Return the text of a symbolic link; None for anything else and for an absent name."""
     try:
-        if not stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-            return None
         return os.readlink(name, dir_fd=folder)
     except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # the kernel's answer for anything that is no link
+            raise
         return None
 
 

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 
-from hostrouting.host.files.rooted import exposure, file_errors, open_file, open_parent, shown_path, sync_folder
+from hostrouting.host.files.rooted import (
+    exposure,
+    file_errors,
+    link_text,
+    open_file,
+    open_parent,
+    shown_path,
+    sync_folder,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,7 +72,7 @@ class RootedFiles:
         """See `FileStore.link`."""
         with self._errors("link", path), open_parent(self.root, path, create=True) as (folder, name):
             _sweep(folder)
-            if _link_text(folder, name) == target:
+            if link_text(folder, name) == target:
                 return False
             _replace_by_link(folder, name, target)
             sync_folder(folder)
@@ -116,7 +124,7 @@ class RootedFiles:
 
     def read_link(self, path: str) -> str | None:
         """See `FileStore.read_link`."""
-        return self._find("read the link", path, _link_text)
+        return self._find("read the link", path, link_text)
 
     def remove_directory_if_empty(self, path: str) -> bool:
         """See `FileStore.remove_directory_if_empty`."""
@@ -245,18 +253,6 @@ def _replace(folder: int, name: str, content: bytes, mode: int) -> None:
             with suppress(OSError):
                 os.unlink(successor, dir_fd=folder)
             raise
-
-
-def _link_text(folder: int, name: str) -> str | None:
-    """Return the text of a symbolic link; None for anything else and for an absent name."""
-    try:
-        return os.readlink(name, dir_fd=folder)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # the kernel's answer for anything that is no link
-            raise
-        return None
 
 
 def _replace_by_link(folder: int, name: str, target: str) -> None:

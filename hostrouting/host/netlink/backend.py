@@ -64,7 +64,7 @@ class NetlinkBackend(Adapter):
         """Return the policy rules in the kernel's order."""
         with self._open() as kernel:
             try:
-                return kernel.consistently(lambda: rule_codec.parse_rules(kernel.dump(rule_codec.RULES[family])))
+                return kernel.consistently(lambda: [*map(rule_codec.parse_rule, kernel.dump(rule_codec.RULES[family]))])
             except OSError as error:
                 if family == IPV4 or error.errno not in _NO_IPV6:
                     raise

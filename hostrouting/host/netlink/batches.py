@@ -32,7 +32,7 @@ def commit_routes(
     *,
     devices: Collection[str],
     verify: bool,
-    standing: Sequence[ObservedRoute] | None = None,
+    standing: Sequence[ObservedRoute] | None,
 ) -> None:
     """Make all the changes or none; see `RouteBackend.apply` for the errors and for `standing`."""
     _check_devices(changes, devices)

@@ -9,7 +9,7 @@ from hostrouting.host.netlink.device_codec import NEWNEIGH, parse_address, parse
 from hostrouting.host.netlink.frames import EXCLUSIVE, HEADER_LENGTH, REPLACE, message_start, number_of, parsed
 from hostrouting.host.netlink.route_codec import NEWROUTE, device_of
 from hostrouting.host.netlink.route_reader import RouteReader
-from hostrouting.host.netlink.rule_codec import parse_rules
+from hostrouting.host.netlink.rule_codec import parse_rule
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.events import (
     AddressEvent,
@@ -90,8 +90,7 @@ class EventReader:
             index, address = parse_address(payload)
             return AddressEvent("remove" if is_gone else "set", device_of(index, self._names), address)
         if new == _NEWRULE:
-            [rule] = parse_rules([payload])
-            return RuleEvent("remove" if is_gone else "add", rule)
+            return RuleEvent("remove" if is_gone else "add", parse_rule(payload))
         if new == _NEWNEXTHOP:
             _, fields = parsed(payload, _nhmsg)
             return NexthopEvent("remove" if is_gone else "set", number_of(fields.get(_NHA_ID)))

@@ -77,7 +77,7 @@ def attributes(packed: bytes, offset: int = 0) -> Attributes:
     return dict(each_attribute(packed, offset))
 
 
-def each_attribute(packed: bytes, offset: int = 0) -> Iterator[tuple[int, bytes]]:
+def each_attribute(packed: bytes, offset: int) -> Iterator[tuple[int, bytes]]:
     """Yield (number, payload) of each attribute, without the bits for nesting and byte order."""
     end = len(packed)
     while offset < end:

@@ -220,10 +220,8 @@ def device_of(index: int, names: Names) -> str:
         raise UnknownDeviceError(f"no device has the index {index}") from None
 
 
-@lru_cache(maxsize=4096)
-def _address(packed: bytes) -> Address:
-    """Return the address of these bytes: one object for each gateway of a big table."""
-    return Address.unpack(packed)
+#: The address of some bytes: one object for each gateway of a big table.
+_address: Final = lru_cache(4096)(Address.unpack)
 
 
 def gateway_of(fields: Attributes, family: int) -> Address | None:

@@ -134,7 +134,7 @@ def dump_request(family: int = IPV4, *, table: int | None = None, protocol: int 
 
 
 def pack_lookups(
-    destinations: Sequence[int], sources: Sequence[int | None] | None, *, resolve: bool, family: int = IPV4
+    destinations: Sequence[int], sources: Sequence[int | None] | None, *, resolve: bool, family: int
 ) -> memoryview:
     """Return one message for each destination.
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hostrouting.host.netlink.device_codec import device_name
 from hostrouting.host.netlink.frames import Request, address_of, checked_length, number_of, parsed
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.rules import Range, Rule
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _fib_rule = struct.Struct("=8BI")
 #: By the family.
@@ -31,12 +28,8 @@ _NO_NUMBER: Final = 0xFFFFFFFF
 RULE_ACTIONS: Final = {1: "lookup", 2: "goto", 3: "nop", 6: "blackhole", 7: "unreachable", 8: "prohibit"}
 
 
-def parse_rules(payloads: Iterable[bytes]) -> list[Rule]:
-    """Return the policy rules in the order in which the kernel tries them."""
-    return [_parse_rule(payload) for payload in payloads]
-
-
-def _parse_rule(payload: bytes) -> Rule:
+def parse_rule(payload: bytes) -> Rule:
+    """Return the policy rule of one message."""
     (family, to_length, from_length, tos, table, _, _, action, flags), fields = parsed(payload, _fib_rule)
 
     def number(attribute: int, size: int = 4) -> int:

@@ -110,18 +110,18 @@ class Systemctl:
             raise unit_error(error, advice) from error
 
 
+@attrs.frozen
 class OfflineUnits:
     """The units of an image, by their files; nothing is ever started.
 
     It implements `ServiceManager`.
     """
 
-    def __init__(self, root: str) -> None:
-        self._root = root
-        self._unit_files = UnitFiles(RootedFiles(root))
+    root: str
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._root!r})"
+    @property
+    def _unit_files(self) -> UnitFiles:
+        return UnitFiles(RootedFiles(self.root))
 
     def daemon_reload(self, ctx: Context) -> None:
         """See `ServiceManager.daemon_reload`."""
