@@ -12,7 +12,7 @@ import os
 import sys
 from contextlib import nullcontext, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from hostrouting import __version__
 from hostrouting.exceptions import HostFileError, InvalidConfigError, RouteOverlapError
@@ -63,7 +63,7 @@ _PROGRESS: Final = 100
 _JSON_OF_A_WATCH: Final = (
     "each line of stdout is an object: version, time (UTC), severity (info, warning, error), kind (keeps, repair, "
     "alarm, stale, trouble, over: the end of one of these three, note), subject (the route, CIDR, object or failure; "
-    "null for several), text; an alarm has finding and dev, too; lost is the number of lines left out while the reader "
+    "null for several), text; lost is the number of lines left out while the reader "
     "stood still; the last line has ok, and error if false"
 )
 #: For the verdict after a run.
@@ -95,7 +95,7 @@ def perform(arguments: argparse.Namespace) -> int:
             status: int = arguments.run(arguments)
         except KeyboardInterrupt:
             # As of a process that SIGINT ended; that is the usual end of a watch.
-            status = _refuse(arguments, "interrupted", FINE if arguments.command == "watch" else 130)
+            status = _refuse(arguments, "interrupted", FINE if talks else 130)
         except Exception as error:
             _logger.debug("where it happened", exc_info=True)
             # Some mistakes in a config show only on its machine, within a task.
@@ -122,20 +122,13 @@ class _Parser(argparse.ArgumentParser):
     def switch(self, name: str, text: str) -> None:
         self.add_argument(name, action="store_true", help=text)
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        # The command's own usage and options are told, not those of all.
-        found, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return found, unknown
-
 
 def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     """Return the parser of the command; with `as_json` it reports usage errors as JSON."""
 
     class Parser(_Parser):
         def error(self, message: str) -> NoReturn:
-            message += _guess(message, self.format_help())
+            message += _guess(message)
             if as_json:
                 print_json({"ok": False, "error": message})
             # On Python 3.10 a stderr that takes nothing is an error.
@@ -234,19 +227,15 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     return root
 
 
-def _guess(message: str, text: str) -> str:
+def _guess(message: str) -> str:
     """Return what a wrong word of a usage error is probably meant to be, as the end of the message."""
     import re
 
     from hostrouting.config.wire import closest
 
-    found = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)|unrecognized arguments: --([^ =]+)", message)
-    if found is None:
-        return ""
-    choice, choices, option = found.groups()
-    dashes = "" if choices else "--"
-    meant = closest(choice or option, re.findall(rf"{dashes}([\w-]+)", choices or text))
-    return f"; did you mean {dashes + meant!r}?" if meant else ""
+    found = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+    meant = closest(found[1], re.findall(r"[\w-]+", found[2])) if found else None
+    return f"; did you mean {meant!r}?" if meant else ""
 
 
 def _from_records(added: argparse.ArgumentParser) -> None:

@@ -171,18 +171,14 @@ class _JsonLines(logging.Handler):
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created)),
             "severity": record.levelname.lower(),
             "kind": fields.get("event") or ("trouble" if record.levelno > logging.INFO else "note"),
-            "subject": next((fields[name] for name in ("subject", "cidr", "route", "object") if name in fields), None),
+            "subject": next((fields[name] for name in ("subject", "cidr", "route") if name in fields), None),
             "text": record.getMessage(),
         }
-        if "cidr" in fields:
-            line |= {"finding": fields["kind"], "dev": fields["dev"]}
         if self._lost:
             line["lost"], self._lost = self._lost, 0
-        try:
+        # Once stdout takes nothing, later lines are discarded.
+        with suppress(HostFileError):
             print_lines([json_line(line)])
-        except HostFileError as error:
-            # Later lines are discarded.
-            logging.getLogger(__name__).error("%s; no more lines follow there", error)  # noqa: TRY400 - for the operator
 
 
 def _is_journal(stream: TextIO) -> bool:

@@ -24,10 +24,9 @@ def read_source(source: str | os.PathLike[str] | int, *, timeout: float | None =
     import select
     from time import monotonic
 
-    if not isinstance(source, int):
-        mode = os.stat(source).st_mode  # noqa: PTH116 (pathlib would be loaded for this line alone)
-        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
-            raise ValueError("it is a device, and a config is a file or a pipe")
+    mode = os.stat(source).st_mode  # noqa: PTH116 (pathlib would be loaded for this line alone)
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        raise ValueError("it is a device, and a config is a file or a pipe")
     waiting, end, content = select.poll(), monotonic() + (timeout or 0), b""
     with open(source, "rb", 0, opener=_without_waiting, closefd=not isinstance(source, int)) as file:
         waiting.register(file, select.POLLIN)

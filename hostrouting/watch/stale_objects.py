@@ -144,10 +144,10 @@ class StaleObjectKeeper:
         self._log(INFO, {name: f"stale no more: {name}" for name in gone}, event="over")
 
     def _log(self, level: int, lines: Mapping[str, str], *, event: str) -> None:
+        fields = {"task": TASK, "event": event}
         for name in islice(lines, _MOST_LINES):
-            self._logger.log(level, "%s", lines[name], extra={"task": TASK, "event": event, "object": name})
+            self._logger.log(level, "%s", lines[name], extra={**fields, "subject": name})
         if len(lines) > _MOST_LINES:
-            fields = {"task": TASK, "event": event}
             self._logger.log(level, "and %d more", len(lines) - _MOST_LINES, extra=fields)
 
     # --- sweep: clean

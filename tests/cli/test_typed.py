@@ -26,14 +26,11 @@ def test_no_words_ask_for_the_help() -> None:
         ("chek", "'check'"),
         ("aply --json", "'apply'"),
         ("Status", "'status'"),
-        ("check --jsn", "'--json'"),
-        ("check --formt=prometheus", "'--format'"),
-        ("explain 10.0.0.1 --vrbose", "'--verbose'"),
         ("check --fail-on warnings", "'warning'"),
     ],
 )
 def test_a_wrong_word_gets_a_guess(words: str, meant: str) -> None:
-    """A command, an option and a choice, by the rule for the keys of a config; the usage is that of the command."""
+    """A command and a choice, by the rule for the keys of a config; the usage is that of the command."""
     refused = run_here(*words.split())
     assert refused.returncode == 2
     assert f"; did you mean {meant}?" in refused.stderr
@@ -97,7 +94,7 @@ def test_a_stderr_that_takes_nothing_changes_no_status(redirection: str, words: 
 
 def test_stdin_has_the_limits_of_a_file() -> None:
     """Of size, and of time."""
-    for given, reason in ("/dev/zero", "it has more than 1 MiB"), (None, "its writer has not closed it within 0.05 s"):
+    for given, reason in ("/dev/zero", "it is a device"), (None, "its writer has not closed it within 0.05 s"):
         source, end = os.pipe()
         try:
             with open(given, "rb") if given else os.fdopen(source, "rb") as stdin:  # noqa: PTH123

@@ -56,9 +56,9 @@ def test_each_line_is_an_object(node: KernelNode, tmp_path: Path) -> None:
             assert (repair["subject"], repair["text"]) == (route, f"repaired: + {route}")
             node.add_route("172.16.8.0/24", dev="ib0")
             alarm = told(watching.stdout)
-            assert [*alarm] == [*KEYS, "finding", "dev"]
+            assert [*alarm] == KEYS
             assert (alarm["kind"], alarm["severity"], alarm["subject"]) == ("alarm", "error", "172.16.8.0/22")
-            assert (alarm["finding"], alarm["dev"]) == ("overlap", "ib0")
+            assert "overlap" in alarm["text"]
             node.ip("route", "delete", "172.16.8.0/24")
             advice, over = told(watching.stdout), told(watching.stdout)
             assert (advice["kind"], over["kind"], over["severity"]) == ("note", "over", "info")
@@ -87,8 +87,6 @@ def test_the_help_names_each_key() -> None:
     described = commands["watch"].description
     for word in [
         *KEYS,
-        "finding",
-        "dev",
         "lost",
         "ok",
         "error",
@@ -121,7 +119,7 @@ def test_a_reader_that_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_reader_that_is_gone(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    """A closed pipe ends nothing, and a full disk is told once: the watch goes on, and so does its log."""
+    """A closed pipe and a full disk end nothing: the watch goes on, and so does its log."""
     for path in ("pipe", "/dev/full"):
         if path == "pipe":
             reader, writer = os.pipe()
@@ -133,10 +131,7 @@ def test_a_reader_that_is_gone(monkeypatch: pytest.MonkeyPatch, capfd: pytest.Ca
             log_to_stderr(verbose=False, talks=True, is_brief=False, as_json=True)
             for number in range(3):
                 logging.getLogger("hostrouting").info("number %d", number)
-        failed = ["hostrouting: cannot write the answer to stdout: No space left on device; no more lines follow there"]
-        numbers = [f"hostrouting: number {number}" for number in range(3)]
-        expected = numbers if path == "pipe" else [numbers[0], *failed, *numbers[1:]]
-        assert capfd.readouterr().err.splitlines() == expected
+        assert capfd.readouterr().err.splitlines() == [f"hostrouting: number {number}" for number in range(3)]
 
 
 def test_what_it_keeps() -> None:
