@@ -342,8 +342,7 @@ allowed_devs=(), expected_devs=(), fabric='auto')
         # Another spelling of an IPv6 network differs, too.
         others = (text for text in given if text not in self.expected_cidrs)
         found = tuple(text for text in others if Prefix.parse(text) != Prefix.parse(text).masked)
-        if found:
-            object.__setattr__(self, "masked", found)
+        object.__setattr__(self, "masked", found)
 
     @property
     def cidrs(self) -> dict[str, str | None]:
