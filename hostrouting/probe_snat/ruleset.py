@@ -40,8 +40,6 @@ _OPTIONAL: Final = (
 _TEMPLATE: Final = BootTemplate("probe-snat", "probe-snat.nft", __file__, {AGAIN_PATH: "ipv6_nftables.conf"})
 DEPARTURE: Final = _TEMPLATE.departure
 
-#: Before connection tracking, which is at -200.
-_PRIORITY: Final = -300
 _HOOKS: Final = ("prerouting", "postrouting")
 #: Without these IPv6 fails sooner or later, even if all other packets are right.
 _NEEDED: Final = frozenset({"nd-router-advert", "nd-neighbor-solicit", "nd-neighbor-advert"})
@@ -57,7 +55,8 @@ _OF_THE_LINK: Final = _NEEDED | {
 
 #: The line of a script that has all values.
 _REWRITING: Final = re.compile(
-    r'^[ \t]*iifname "([^"\n]+)" ip6 saddr (\S+) (?:counter )?ip6 saddr set (\S+)', re.MULTILINE
+    r'^[ \t]*iifname "(?P<dev>[^"\n]+)" ip6 saddr (?P<source>\S+) (?:counter )?ip6 saddr set (?P<address>\S+)',
+    re.MULTILINE,
 )
 
 _Expressions: TypeAlias = list[dict[str, Any]]
@@ -114,14 +113,10 @@ def parse(script: str) -> ProbeRules | None:
     >>> parse(delete_script()) is None
     True
     """
-    found = _REWRITING.search(script)
-    if found is None:
-        return None
-    dev, source, address = found.groups()
-    try:
-        return ProbeRules(dev=dev, source=source, address=address)
-    except ValueError:
-        return None
+    if found := _REWRITING.search(script):
+        with suppress(ValueError):
+            return ProbeRules(**found.groupdict())
+    return None
 
 
 def delete_script() -> str:
@@ -192,7 +187,8 @@ def _exempt(expressions: _Expressions, dev: dict[str, Any]) -> frozenset[str]:
 
 def _chain(hook: str) -> dict[str, Any]:
     place = {"family": FAMILY, "table": TABLE_NAME, "name": hook}
-    return {**place, "type": "filter", "hook": hook, "prio": _PRIORITY, "policy": "accept"}
+    # Before connection tracking, which is at -200.
+    return {**place, "type": "filter", "hook": hook, "prio": -300, "policy": "accept"}
 
 
 def _rewrite(key: str, dev: str, field: str, before: str, after: str) -> _Expressions:
