@@ -138,9 +138,8 @@ def effect_of(listing: Sequence[dict[str, Any]]) -> ProbeRules | None:
     chains = {entry["chain"].get("hook"): entry["chain"] for entry in listing if "chain" in entry}
     written = [entry["rule"] for entry in listing if "rule" in entry]
     # The table itself, the two chains and their rules are all that there is; the names of the chains do not matter.
-    if len(listing) != 1 + len(_HOOKS) + len(written):
-        return None
-    if any({**chains.get(hook, {}), "name": hook} != _chain(hook) for hook in _HOOKS):
+    is_all = len(listing) == 1 + len(_HOOKS) + len(written)
+    if not is_all or any({**chains.get(hook, {}), "name": hook} != _chain(hook) for hook in _HOOKS):
         return None
     inward, outward = (
         [_effective(rule) for rule in written if rule["chain"] == chains[hook]["name"]] for hook in _HOOKS
