@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 #: Seconds for all checks except the proof; requests to the cloud have another limit.
 _LONGEST_LOOK: Final = 30.0
-_NO_ROUTES: Final = "an image has no routes to be asked; on a node made of it, run: "
 #: When a unit ran last, in microseconds of the monotonic clock; 0 if it has not run since the boot.
 _RAN: Final = "ActiveExitTimestampMonotonic"
 _BEGAN: Final = "InactiveExitTimestampMonotonic"
@@ -195,7 +194,8 @@ class _Look:
         if not is_live:
             yield from missing_tools(config, self.host.files)
             if config.route_overlap.cidrs or config.static_routes.routes:
-                self.not_asked.append(f"{_NO_ROUTES}{command_line('check', INTENT_PATH)}")
+                step = command_line("check", INTENT_PATH)
+                self.not_asked.append(f"an image has no routes to be asked; on a node made of it, run: {step}")
             return
         if config.static_routes.routes:
             yield from self._ask(self._networkd)

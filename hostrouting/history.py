@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from hostrouting.boot import installed_checksum
 from hostrouting.commands import MESSAGE_ID
@@ -19,11 +19,9 @@ if TYPE_CHECKING:
 
     from hostrouting.host import FileStore
 
-_JOURNAL: Final = "/run/systemd/journal/socket"
-
 
 @contextmanager
-def recorded(arguments: Namespace, files: FileStore, *, journal: str = _JOURNAL) -> Iterator[None]:
+def recorded(arguments: Namespace, files: FileStore, *, journal: str = "/run/systemd/journal/socket") -> Iterator[None]:
     """Record the command that the block runs: by whom, the installed config before and after, and the verdict.
 
     That is the first line of `arguments.verdict`, and the next one after a line that announces it by a colon. An image,

@@ -34,12 +34,9 @@ Restorable: TypeAlias = EbtablesRule | Neighbour | ObservedRoute
 #: The errors of readers for JSON in another form than ours, such as brackets that are nested too deeply.
 _DAMAGE: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
-_BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 #: The parent of the usual folder of sweeps; no other program uses it.
 _OWN_FOLDER: Final = "/var/lib/hostrouting"
 _NAME: Final = re.compile(r"sweep-(.*)-([1-9][0-9]*)\.json", re.ASCII)
-#: Records of sweeps contain the addresses of a cluster.
-_MODE: Final = 0o600
 
 
 @attrs.frozen(kw_only=True)
@@ -168,7 +165,8 @@ class Sweeps:
         )
         existed = self._files.exists(self._folder)
         try:
-            self._files.write(record.path, to_json(record), mode=_MODE)
+            # It contains the addresses of a cluster.
+            self._files.write(record.path, to_json(record), mode=0o600)
         except HostFileError:
             if not existed:
                 with suppress(HostFileError):
@@ -208,7 +206,7 @@ class Sweeps:
 
     @property
     def _boot_id(self) -> str:
-        return (self._files.read(_BOOT_ID) or b"").decode(errors="replace").strip()
+        return (self._files.read("/proc/sys/kernel/random/boot_id") or b"").decode(errors="replace").strip()
 
     def _names(self) -> list[str]:
         return [name for name in self._files.names(self._folder) if _NAME.fullmatch(name)]

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 LONGEST: Final = 16 << 20
 #: Of the format; another one for another meaning of a field, or for one more.
 _VERSION: Final = 1
-_HOSTNAME: Final = "/proc/sys/kernel/hostname"
 #: Each device has these, and no static route and no expected CIDR is there.
 _OF_A_LINK: Final = (Prefix(IPV6, 0xFE80 << 112, 10), Prefix(IPV6, 0xFF << 120, 8))
 
@@ -137,7 +136,7 @@ def take_record(ctx: Context, host: Host) -> Record:
     with suppress(InvalidConfigError):
         config = read_intent(host.files)
     return Record(
-        hostname=(host.files.read(_HOSTNAME) or b"").decode(errors="surrogateescape").strip(),
+        hostname=(host.files.read("/proc/sys/kernel/hostname") or b"").decode(errors="surrogateescape").strip(),
         time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ctx.clock.time())),
         tool=__version__,
         config=config,

@@ -29,7 +29,6 @@ _CHUNK: Final = 8
 #: Those that are held, and those that are shown.
 _MOST_GROUPS: Final = 1000
 _SHOWN: Final = 50
-_OTHERS: Final = "other reasons"
 _EXAMPLES: Final = 3
 #: Of processor time for a line; one with 64,000 routes takes one.
 _SECONDS: Final = 20
@@ -136,7 +135,7 @@ class Summary:
         self.counts.update({state: 1, "nodes": verdict.is_record, "overlap_now": verdict.overlaps_now})
         for reason in sorted(reasons):
             # Nodes with a reason that is beyond these are counted, too.
-            key = reason if reason in self.groups or len(self.groups) < _MOST_GROUPS else _OTHERS
+            key = reason if reason in self.groups or len(self.groups) < _MOST_GROUPS else "other reasons"
             number, names = self.groups.get(key, (0, []))
             self.groups[key] = number + 1, [*names, verdict.hostname][:_EXAMPLES]
         return state != "right"

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 #: The programs of ipv6-hp-bpf, which do the same job on a device.
 _SAME_JOB: Final = frozenset({"ipv6_hp_ingress", "ipv6_hp_egress"})
-#: Cilium's program for packets that come in by a device of the node; for tc the device's name follows it.
-_OF_CILIUM: Final = "cil_from_netdev"
 #: When a device comes up, the kernel adds its link-local address, waits a second, and asks for routers three times, 4 s
 #: apart (router_solicitation_delay, router_solicitations, router_solicitation_interval): together 13 s.
 _SECONDS_FOR_ROUTERS: Final = 15.0
@@ -91,7 +89,8 @@ def taken_before(rules: ProbeRules, host: Host) -> str | None:
     If Cilium replaces kube-proxy, its program on the device sends packets of services to their pods itself, so nftables
     never sees them.
     """
-    names = [name for name in host.link_layer.classifiers(rules.dev) if _OF_CILIUM in name]
+    # For tc the device's name follows it.
+    names = [name for name in host.link_layer.classifiers(rules.dev) if "cil_from_netdev" in name]
     if not names:
         return None
     return (

@@ -40,8 +40,6 @@ _OPTIONAL: Final = (
 _TEMPLATE: Final = BootTemplate("probe-snat", "probe-snat.nft", __file__, {AGAIN_PATH: "ipv6_nftables.conf"})
 DEPARTURE: Final = _TEMPLATE.departure
 
-#: Before connection tracking, which is at -200.
-_PRIORITY: Final = -300
 _HOOKS: Final = ("prerouting", "postrouting")
 #: Without these IPv6 fails sooner or later, even if all other packets are right.
 _NEEDED: Final = frozenset({"nd-router-advert", "nd-neighbor-solicit", "nd-neighbor-advert"})
@@ -57,7 +55,8 @@ _OF_THE_LINK: Final = _NEEDED | {
 
 #: The line of a script that has all values.
 _REWRITING: Final = re.compile(
-    r'^[ \t]*iifname "([^"\n]+)" ip6 saddr (\S+) (?:counter )?ip6 saddr set (\S+)', re.MULTILINE
+    r'^[ \t]*iifname "(?P<dev>[^"\n]+)" ip6 saddr (?P<source>\S+) (?:counter )?ip6 saddr set (?P<address>\S+)',
+    re.MULTILINE,
 )
 
 _Expressions: TypeAlias = list[dict[str, Any]]
@@ -114,14 +113,10 @@ def parse(script: str) -> ProbeRules | None:
     >>> parse(delete_script()) is None
     True
     """
-    found = _REWRITING.search(script)
-    if found is None:
-        return None
-    dev, source, address = found.groups()
-    try:
-        return ProbeRules(dev=dev, source=source, address=address)
-    except ValueError:
-        return None
+    if found := _REWRITING.search(script):
+        with suppress(ValueError):
+            return ProbeRules(**found.groupdict())
+    return None
 
 
 def delete_script() -> str:
@@ -143,9 +138,8 @@ def effect_of(listing: Sequence[dict[str, Any]]) -> ProbeRules | None:
     chains = {entry["chain"].get("hook"): entry["chain"] for entry in listing if "chain" in entry}
     written = [entry["rule"] for entry in listing if "rule" in entry]
     # The table itself, the two chains and their rules are all that there is; the names of the chains do not matter.
-    if len(listing) != 1 + len(_HOOKS) + len(written):
-        return None
-    if any({**chains.get(hook, {}), "name": hook} != _chain(hook) for hook in _HOOKS):
+    is_all = len(listing) == 1 + len(_HOOKS) + len(written)
+    if not is_all or any({**chains.get(hook, {}), "name": hook} != _chain(hook) for hook in _HOOKS):
         return None
     inward, outward = (
         [_effective(rule) for rule in written if rule["chain"] == chains[hook]["name"]] for hook in _HOOKS
@@ -192,7 +186,8 @@ def _exempt(expressions: _Expressions, dev: dict[str, Any]) -> frozenset[str]:
 
 def _chain(hook: str) -> dict[str, Any]:
     place = {"family": FAMILY, "table": TABLE_NAME, "name": hook}
-    return {**place, "type": "filter", "hook": hook, "prio": _PRIORITY, "policy": "accept"}
+    # Before connection tracking, which is at -200.
+    return {**place, "type": "filter", "hook": hook, "prio": -300, "policy": "accept"}
 
 
 def _rewrite(key: str, dev: str, field: str, before: str, after: str) -> _Expressions:

@@ -204,8 +204,7 @@ class ConfigureProbeSNAT(NodeTask):
         return assess(section, self._host)
 
     def _warn_of_cilium(self, rules: ProbeRules) -> None:
-        reason = taken_before(rules, self._host)
-        if reason:
+        if reason := taken_before(rules, self._host):
             self._tell(logging.WARNING, "%s", reason)
 
     # --- changing rules

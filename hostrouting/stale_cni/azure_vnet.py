@@ -37,16 +37,10 @@ _LOCKS: Final = (
 )
 #: The locks of version 1.4.5.
 _LOCK_FOLDER: Final = "/var/lock/azure-vnet"
-#: Locks of CNS, which always runs and may serve the new CNI.
-_OF_CNS: Final = ("azure-cns", "azure-endpoints")
 _CONFIGURATION: Final = "/etc/cni/net.d"
-#: The files that container runtimes read there; they ignore a `.cilium_bak`.
-_ENDINGS: Final = (".conflist", ".conf", ".json")
 #: The prefix of its programs: azure-vnet, azure-vnet-ipam, azure-vnet-telemetry.
 _PLUGIN: Final = "azure-vnet"
 _LONGEST_PID: Final = 10
-#: In bytes: none, Ethernet, EUI-64, InfiniBand.
-_MAC_LENGTHS: Final = (0, 6, 8, 20)
 
 T = TypeVar("T")
 
@@ -62,8 +56,9 @@ def in_use(files: FileStore, *, conflist: bool, lock: bool) -> str | None:
 
 def configured(files: FileStore) -> list[str]:
     """Return a sentence for each CNI configuration because of which the container runtime may call azure-vnet."""
-    paths = [f"{_CONFIGURATION}/{name}" for name in files.names(_CONFIGURATION) if name.endswith(_ENDINGS)]
-    return [reason for path in paths if (reason := _why_configured(files, path))]
+    # Those that container runtimes read; they ignore a `.cilium_bak`.
+    names = [name for name in files.names(_CONFIGURATION) if name.endswith((".conflist", ".conf", ".json"))]
+    return [reason for name in names if (reason := _why_configured(files, f"{_CONFIGURATION}/{name}"))]
 
 
 def last_changes(files: FileStore) -> dict[str, float | None]:
@@ -92,7 +87,9 @@ def _why_configured(files: FileStore, path: str) -> str | None:
 def locked(files: FileStore) -> list[str]:
     """Return a sentence for each lock of azure-vnet that a process holds."""
     reasons = []
-    own = [name for name in files.names(_LOCK_FOLDER) if name.endswith(".lock") and not name.startswith(_OF_CNS)]
+    # CNS always runs, and may serve the new CNI.
+    of_cns = ("azure-cns", "azure-endpoints")
+    own = (name for name in files.names(_LOCK_FOLDER) if name.endswith(".lock") and not name.startswith(of_cns))
     for path in (*_LOCKS, *(f"{_LOCK_FOLDER}/{name}" for name in own)):
         if files.is_locked(path):
             reasons.append(f"a process holds the lock {path}")
@@ -249,6 +246,7 @@ def _mac(text: str) -> str:
         packed = (
             bytes(int(part, 16) for part in text.split(":")) if ":" in text else base64.b64decode(text, validate=True)
         )
-        if len(packed) in _MAC_LENGTHS:
+        # None, Ethernet, EUI-64, InfiniBand.
+        if len(packed) in {0, 6, 8, 20}:
             return packed.hex(":")
     raise ValueError(f"{text!r} is not a hardware address")

@@ -31,11 +31,6 @@ if TYPE_CHECKING:
 OF_NODE: Final = "it serves the node itself, and every pod on the bridge needs it"
 OF_OTHER_NODE: Final = f"ip-masq-agent adds neighbours with {TUNNEL_MAC} for other nodes"
 
-#: Routes with these protocols are never leftovers.
-_NEVER: Final = frozenset({KERNEL_PROTOCOL, RA_PROTOCOL, OUR_PROTOCOL})
-#: The protocols of azure-vnet's routes: `boot` and `static`.
-_BY_HAND: Final = frozenset({3, 4})
-
 
 def _forms(*lines: str) -> tuple[tuple[str, dict[str, str]], ...]:
     rules = (EbtablesRule.parse(line, backend="") for line in lines)
@@ -189,11 +184,11 @@ def _is_unicast(mac: str) -> bool:
 
 def _may_be_for_pod(route: ObservedRoute, pods: Sequence[Prefix], bridge: str) -> bool:
     if route.dev == bridge:
-        # Those of DHCP clients and routing daemons are the node's.
-        return route.protocol in _BY_HAND and not _oddity_of_route(route)
+        # Of `boot` or `static`, as azure-vnet's are; those of DHCP clients and routing daemons are the node's.
+        return route.protocol in {3, 4} and not _oddity_of_route(route)
     return (
         any(dev.startswith(POD_DEVICE) for dev in ((route.dev,) if route.dev else route.devs))
-        and route.protocol not in _NEVER
+        and route.protocol not in {KERNEL_PROTOCOL, RA_PROTOCOL, OUR_PROTOCOL}
         and (
             any(pod.covers(Prefix(route.family, route.network, route.prefix_length)) for pod in pods)
             or not _oddity_of_route(route)

@@ -63,18 +63,14 @@ def observe(ctx: Context, host: Host) -> tuple[Snapshot, EbtablesReading]:
     """Read the machine, without azure-vnet's own state and without probes."""
     # First the objects that may be stale, then the signs of life: nothing is seen of a pod that comes in between.
     reading = host.ebtables.read(ctx)
-    routes = tuple(route for family in host.routes.families for route in host.routes.routes(family))
-    neighbours = tuple(host.link_layer.neighbours())
+    found = Snapshot(
+        rules=reading.rules,
+        routes=tuple(route for family in host.routes.families for route in host.routes.routes(family)),
+        neighbours=tuple(host.link_layer.neighbours()),
+    )
     ctx.check()
     devices = tuple(host.routes.links())
-    snapshot = Snapshot(
-        rules=reading.rules,
-        neighbours=neighbours,
-        routes=routes,
-        devices=devices,
-        stations=_stations(host, devices),
-    )
-    return snapshot, reading
+    return attrs.evolve(found, devices=devices, stations=_stations(host, devices)), reading
 
 
 def _stations(host: Host, devices: Iterable[Device]) -> tuple[Station, ...]:

@@ -250,13 +250,15 @@ class _Life:
             reason = "which is gone"
             if not device or device in self._devices:
                 # A device leads to one pod. If it is known which one, the records of others are dead.
-                known = [pod for pod in pods if any(each.own_macs & self._learned[device] for each in pod)]
-                known = known or [
-                    pod
-                    for pod in pods
-                    if any((device, address) in snapshot.answered for each in pod for address in each.addresses)
-                ]
-                known = known or pods
+                known = (
+                    [pod for pod in pods if any(each.own_macs & self._learned[device] for each in pod)]
+                    or [
+                        pod
+                        for pod in pods
+                        if any((device, address) in snapshot.answered for each in pod for address in each.addresses)
+                    ]
+                    or pods
+                )
                 reason = "which is another pod's now"
             for pod in pods:
                 if pod in known:

@@ -181,7 +181,6 @@ def _gateway_found(fib: Fib, packet: Packet, route: ObservedRoute) -> Decision:
 
 
 def _known(fib: Fib, dev: str) -> Device:
-    try:
-        return fib.devices[dev]
-    except KeyError:
-        raise Refused(errno.ENODEV) from None
+    if dev not in fib.devices:
+        raise Refused(errno.ENODEV)
+    return fib.devices[dev]

@@ -64,8 +64,7 @@ class Operations:
     def record(self, *call: str) -> None:
         """Record an operation, and run the fault that was planned for it."""
         self.calls.append(call)
-        fault = self._planned.pop(len(self.calls), None)
-        if fault is not None:
+        if fault := self._planned.pop(len(self.calls), None):
             fault()
 
 

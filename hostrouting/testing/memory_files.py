@@ -131,12 +131,8 @@ class MemoryTree:
         """See `FileStore.names`."""
         self._record("names", path)
         place = self._place("list", path, follow=True)
-        below = place if place == "/" else f"{place}/"
-        return sorted(
-            entry.removeprefix(below)
-            for entry in self._entries
-            if entry.startswith(below) and entry != "/" and "/" not in entry.removeprefix(below)
-        )
+        parts = (entry.rpartition("/") for entry in self._entries)
+        return sorted(name for folder, _, name in parts if name and folder == place.rstrip("/"))
 
     def exists(self, path: str) -> bool:
         """See `FileStore.exists`."""

@@ -168,15 +168,13 @@ class KernelNode(Node):
         """`ip neigh add`."""
         self.ip("neigh", "add", address, "lladdr", "02:00:00:00:00:01", "nud", "permanent", "dev", dev)
 
-    def insert_route(self, route: Route, *, verb: str = "add") -> None:
-        """`ip route add`, `prepend`, `append` or `replace`, in full description."""
-        self._change_route(verb, route)
-
     def delete_route(self, route: Route | ObservedRoute) -> None:
         """`ip route delete`, in full description; of an IPv6 route with several next hops it names none."""
-        self._change_route("delete", resting(route)._replace(nexthops=()) if route.family == IPV6 else route)
+        gone = resting(route)._replace(nexthops=()) if route.family == IPV6 else route
+        self.insert_route(gone, verb="delete")
 
-    def _change_route(self, verb: str, route: Route | ObservedRoute) -> None:
+    def insert_route(self, route: Route | ObservedRoute, *, verb: str = "add") -> None:
+        """`ip route add`, `prepend`, `append` or `replace`, in full description."""
         wanted = resting(route)
         # Where none is shown, `ip` would choose the table and the scope by the type; IPv6 has no scopes.
         words = ["scope", str(wanted.scope)] if wanted.family == IPV4 else []
