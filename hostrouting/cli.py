@@ -18,6 +18,7 @@ from hostrouting import __version__
 from hostrouting.exceptions import HostFileError, InvalidConfigError, RouteOverlapError
 from hostrouting.output import (
     end_log,
+    end_streams,
     json_line,
     log_to_stderr,
     prepare_streams,
@@ -131,10 +132,13 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
             message += _guess(message)
             if as_json:
                 print_json({"ok": False, "error": message})
-            # On Python 3.10 a stderr that takes nothing is an error.
-            with suppress(OSError):
-                super().error(message)
-            sys.exit(USAGE)
+            try:
+                # For some Pythons a stderr that takes nothing is an error.
+                with suppress(OSError):
+                    super().error(message)
+                sys.exit(USAGE)
+            finally:
+                end_streams()
 
     # Without a width, argparse loads shutil to find out how wide the terminal is.
     formatter = partial(argparse.HelpFormatter, width=78)

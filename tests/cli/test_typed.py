@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,9 @@ def test_ctrl_c_ends_with_one_line(command: str, module: str | None, tmp_path: P
     """While it imports, or waits for a config in a pipe: status 130, or 0 for a watch, and no traceback."""
     pipe = tmp_path / "config.json"
     os.mkfifo(pipe)
-    started = subprocess.Popen([*_TOLD, command, pipe], stderr=subprocess.PIPE, text=True)
+    # These tests may run in the background of a shell, which ignores the signal.
+    usual = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    started = subprocess.Popen([*_TOLD, command, pipe], stderr=subprocess.PIPE, text=True, preexec_fn=usual)  # noqa: PLW1509
     assert started.stderr is not None
     with started, pipe.open("w") if module is None else open(os.devnull):  # noqa: PTH123
         for line in started.stderr if module else ():
