@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import attrs
 
 from hostrouting.exceptions import HostFileError
-from hostrouting.host.packets.ebtables_rules import BACKENDS, EbtablesRule, why_unsafe
+from hostrouting.host.packets.ebtables_rules import BACKENDS, EbtablesRule
 from hostrouting.net.links import Neighbour
 from hostrouting.net.mappings import FORMS, Form, typed
 from hostrouting.net.routes import ObservedRoute
@@ -243,8 +243,9 @@ def _from_mapping(mapping: dict[str, Any]) -> Restorable:
 def _check_rule(rule: EbtablesRule) -> None:
     if rule.backend not in BACKENDS:
         raise ValueError(f"{rule.backend!r} is not a backend of ebtables")
-    if reason := why_unsafe(rule):
-        raise ValueError(reason)
+    for word in (rule.chain, *rule.spec):
+        if not word.isprintable():
+            raise ValueError(f"{word!r} is not a word of an ebtables rule")
 
 
 Form(EbtablesRule, _check_rule)

@@ -25,7 +25,7 @@ def read_source(source: str | os.PathLike[str] | int, *, timeout: float | None =
     from time import monotonic
 
     mode = os.stat(source).st_mode  # noqa: PTH116 (pathlib would be loaded for this line alone)
-    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+    if not isinstance(source, int) and (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)):
         raise ValueError("it is a device, and a config is a file or a pipe")
     waiting, end, content = select.poll(), monotonic() + (timeout or 0), b""
     with open(source, "rb", 0, opener=_without_waiting, closefd=not isinstance(source, int)) as file:

@@ -97,7 +97,7 @@ def test_a_stderr_that_takes_nothing_changes_no_status(redirection: str, words: 
 
 def test_stdin_has_the_limits_of_a_file() -> None:
     """Of size, and of time."""
-    for given, reason in ("/dev/zero", "it is a device"), (None, "its writer has not closed it within 0.05 s"):
+    for given, reason in ("/dev/zero", "it has more than 1 MiB"), (None, "its writer has not closed it within 0.05 s"):
         source, end = os.pipe()
         try:
             with open(given, "rb") if given else os.fdopen(source, "rb") as stdin:  # noqa: PTH123
