@@ -62,8 +62,9 @@ def test_the_programs_and_targets_that_workflows_name_exist() -> None:
     made = {name for line in re.findall(r"\bmake ([\w./ -]+)$", written, flags=re.MULTILINE) for name in line.split()}
     made |= set(re.findall(r"\{part: ([\w-]+),", written))
     assert {"quick", "test", "lint", "soak-tests", "kernel-jammy"} <= made
-    # `make quick VENV=...` may run this test, and would give its settings to this make.
-    asked = subprocess.run(["make", "-qp", "MAKEFLAGS=", "VENV=.venv"], check=False, capture_output=True, text=True, cwd=ROOT).stdout
+    # A `make quick VENV=...` that runs this test would give its settings to this one.
+    command = ["make", "-qp", "MAKEFLAGS=", "VENV=.venv"]
+    asked = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT).stdout
     assert made - set(re.findall(r"^([\w./-]+):", asked, flags=re.MULTILINE)) == set()
     scripts = set(re.findall(r"(\.ci/[\w-]+)", written))
     assert scripts
