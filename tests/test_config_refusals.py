@@ -337,7 +337,7 @@ def test_a_config_without_ours_says_why_it_is_void(mapping: dict[str, object]) -
     assert config.void == [
         ConfigMistake(
             "hostRouting",
-            "is missing or null; "
+            "is missing or null: is this the right config? "
             'to remove all that hostrouting installed, write {"hostRouting": {}} or use --allow-empty',
         )
     ]

@@ -160,7 +160,7 @@ def test_an_agents_config_without_ours_changes_nothing(
     assert plan(task).changes == ()
     execute(task)
     told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    wanted = "nothing is changed, and what is installed stays: hostRouting is missing or null; to "
+    wanted = "nothing is changed, and what is installed stays: hostRouting is missing or null: is this "
     assert [message.startswith(wanted) for message in told] == [True, True]
     undo(task)
     assert run(task, skip=["clean-stale-cni"]).ok

@@ -471,7 +471,7 @@ class HostRoutingConfig(WireValue):
         if self.asks:
             return []
         if self.given is None:
-            return [ConfigMistake(_KEY, f"is missing or null; {_REMOVE_ALL}")]
+            return [ConfigMistake(_KEY, f"is missing or null: is this the right config? {_REMOVE_ALL}")]
         keys = self.given or self.to_mapping()
         empty = [ConfigMistake(f"{_KEY}.{key}", f"asks for nothing{_EMPTY.get(key, '')}") for key in keys]
         return empty and [ConfigMistake(_KEY, f"installs nothing; {_REMOVE_ALL}"), *empty]
