@@ -107,7 +107,7 @@ class TestOddFiles:
     def test_a_pool_may_vanish_while_it_is_read(self, folder: Path) -> None:
         """The boot script says no more than that it has no addresses."""
         Files().write(folder)
-        vanish = 'parse_records() { rm "$fabric_pool"; return 1; }'
+        vanish = 'head() { rm "$fabric_pool"; }'
         assert "note no fabric is announced" in answers_of_bash([folder], before=vanish)[0]
 
     @pytest.mark.parametrize("path", [fabric.CONFIGURATION, fabric.POOL])
