@@ -84,7 +84,7 @@ def _warnings(node: Node, sent: Mapping[tuple[str, int], int], allowed: AllowedD
     for route in node.silent:
         reason = "its gateway does not answer, so the kernel passes over it for now: see the router, and the link to it"
         yield NodeFinding("silent-gateway", str(route), reason, "warning")
-    held = {(link.name, own.local) for link in node.links() for own in link.addresses}
+    held = {(link.name, own.local) for link in node.backend.links() for own in link.addresses}
     for (dev, source), address in sent.items():
         if (dev, source) not in held:
             text, goal = (format_address(node.family, number) for number in (source, address))

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from hostrouting.fib.model import Decision, Fib
     from hostrouting.host.ports import Routing
-    from hostrouting.net.links import Device
     from hostrouting.net.rules import Rule
     from hostrouting.route_overlap.announced import Announced
     from hostrouting.route_overlap.fabric import Fabric
@@ -40,20 +39,19 @@ class AllowedDevices(dict["str | None", bool]):
         self.dead_ends: frozenset[str] = frozenset(expected).intersection(without_carrier)
 
     def __missing__(self, dev: str) -> bool:
-        from fnmatch import fnmatchcase
-
-        is_fine = self.leads_out(dev)
-        if dev not in self.expected:
-            # Byte for byte, as bash does in the C locale. No device has a slash in its name: that of an announced one
-            # which is not there yet is unknown.
-            name = dev.encode(errors="surrogateescape").decode("latin-1")
-            is_fine = "/" not in dev and any(fnmatchcase(name, pattern) for pattern in self._patterns)
-        self[dev] = is_fine
+        self[dev] = is_fine = self.may_carry(dev) and dev not in self.dead_ends
         return is_fine
 
     def may_carry(self, dev: str) -> bool:
         """Return True for a device that is allowed, or will be when it has a carrier, as one of a fabric may get it."""
-        return self[dev] or dev in self.expected
+        from fnmatch import fnmatchcase
+
+        if dev in self.expected:
+            return True
+        # Byte for byte, as bash does in the C locale. No device has a slash in its name: that stands for those of an
+        # announced fabric.
+        name = dev.encode(errors="surrogateescape").decode("latin-1")
+        return "/" not in dev and any(fnmatchcase(name, pattern) for pattern in self._patterns)
 
     def leads_out(self, dev: str) -> bool:
         """Return True for an expected device with a carrier."""
@@ -97,17 +95,13 @@ class Node:
             family == IPV6 and any(route.from_prefix for route in self.routes)
         )
 
-    def expect(self, fabric: Fabric) -> None:
+    def expect(self, fabric: Fabric, allowed: AllowedDevices) -> None:
         """Take the routes of an announced fabric as those of the node, too."""
         # Imported late: most nodes have no announced fabric.
         from hostrouting.route_overlap.announced import Announced
 
-        self.announced = Announced(self.backend.links(), self.routes, self.rules, fabric)
+        self.announced = Announced(self.backend.links(), self.routes, self.rules, fabric, allowed)
         self.routes += self.announced.routes
-
-    def links(self) -> list[Device]:
-        """Return the devices as they will be under the announced fabric."""
-        return self.announced.links() if self.announced else self.backend.links()
 
     @cached_property
     def defaults(self) -> list[ObservedRoute]:
@@ -179,12 +173,12 @@ class Node:
                 for own in link.addresses
                 if own.family == IPV6 and own.scope == 0 and own.usable and not own.deprecated
             ]
-            for link in self.links()
+            for link in self.backend.links()
         }
 
     def networks_of(self, sources: Container[tuple[str, int]]) -> Iterator[ObservedRoute]:
         """Yield the connected networks of these IPv6 addresses, each given after its device."""
-        for link in self.links():
+        for link in self.backend.links():
             for own in link.addresses:
                 if (link.name, own.local) in sources:
                     network = Prefix(IPV6, own.peer, own.prefix_length).masked

@@ -53,12 +53,12 @@ def looked_up(node: Node, cidrs: Sequence[str], *, allowed: AllowedDevices | Non
     """Cut each CIDR where the answer may change, and yield its parts.
 
     With `allowed`, parts that leave by a single allowed device are left out if no rule selects by source. A part that
-    an announced route may take, by a device that is not allowed, has this route as its only answer.
+    an announced route may take has this route as its only answer.
     """
     for starts, end in cut(node, cidrs):
         plain = node.lookup(starts)
         sourced = _answers_by_source(node, plain) if node.by_source else {}
-        taken = _taken(node, plain, sourced, allowed) if allowed is not None else {}
+        taken = _taken(node, plain, sourced) if allowed is not None else {}
         indexes: Iterable[int] = range(len(starts))
         if allowed is not None and not node.by_source and node.family == IPV4:
             indexes = sorted({*suspects(plain, allowed), *taken})
@@ -68,16 +68,14 @@ def looked_up(node: Node, cidrs: Sequence[str], *, allowed: AllowedDevices | Non
         ]
 
 
-def _taken(
-    node: Node, plain: Sequence[Lookup], sourced: Mapping[int, Sequence[Answer]], allowed: AllowedDevices
-) -> dict[int, tuple[Answer]]:
-    """Return the announced routes that take parts by devices that are not allowed, by the position of the part."""
+def _taken(node: Node, plain: Sequence[Lookup], sourced: Mapping[int, Sequence[Answer]]) -> dict[int, tuple[Answer]]:
+    """Return the announced routes that may take parts, by the position of the part."""
     found: dict[int, tuple[Answer]] = {}
     if node.announced is None:
         return found
     for at, answer in enumerate(plain):
         new = node.announced.taker(answer, (other for other, _ in sourced.get(at, ())))
-        if new and not all(map(allowed.may_carry, new.devs)):
+        if new:
             found[at] = ((Lookup(answer.destination, new), 0),)
     return found
 
@@ -158,7 +156,7 @@ def _sources(node: Node, plain: Sequence[Lookup]) -> Iterator[Iterable[int]]:
         yield from _ipv6_sources(node, plain)
         return
     resolved = node.lookup([answer.destination for answer in plain], resolve=True)
-    links = node.links()
+    links = node.backend.links()
     for answer, chosen in zip(plain, resolved, strict=True):
         found: list[int | None] = [chosen.route.source if chosen.route else None]
         if answer.route is not None and answer.route.nexthops and answer.route.source is None:

@@ -61,7 +61,7 @@ def astray(
     around = {part.first >> shift for part in asked}
     near = (route for route in node.routes if route[0] >> shift in around or route[1] < 16)
     # An announced route follows the others of its metric.
-    fib = Fib.of(node.links(), sorted(near, key=lambda route: route.metric), node.rules)
+    fib = Fib.of(node.backend.links(), sorted(near, key=lambda route: route.metric), node.rules)
     for packets in dict.fromkeys(["", *(rule.packets for rule in node.rules if rule.inverted or not rule.oif)]):
         followed = (_by_addresses(rule) for rule in node.rules if rule.goto or rule.packets in {"", packets})
         way = attrs.evolve(fib, policy=Policy(followed))

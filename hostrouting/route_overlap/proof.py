@@ -59,9 +59,9 @@ def prove_egress(
     notes: list[NodeFinding] = []
     for family in sorted({prefix.family for prefix in prefixes} or {IPV4}):
         node = Node(backend, family)
-        if family == IPV4 and fabric and (fabric.addresses or fabric.networks):
-            node.expect(fabric)
         allowed = _allowed(node, allowed_devs, expected_devs)
+        if family == IPV4 and fabric and (fabric.addresses or fabric.networks):
+            node.expect(fabric, allowed)
         reports.append(_prove(node, [str(prefix) for prefix in prefixes if prefix.family == family], allowed))
         best = best_default_devs(node.defaults) if family == IPV4 and cidrs and expected_devs is None else ()
         if len(best) > 1:
@@ -146,8 +146,7 @@ def _allowed(node: Node, patterns: Sequence[str], expected_devs: Sequence[str] |
             expected_devs = default.devs if default else ()
         if not expected_devs:
             return AllowedDevices((), ())
-    # The agent sets the devices of an announced fabric up.
-    without_carrier = [device.name for device in node.links() if not (device.up and device.carrier)]
+    without_carrier = [device.name for device in node.backend.links() if not (device.up and device.carrier)]
     return AllowedDevices(expected_devs, patterns, without_carrier=without_carrier)
 
 
@@ -181,8 +180,7 @@ def _finding(group: Sequence[DecidedPart], allowed: AllowedDevices, node: Node) 
             for other in group
             if other.answer.route and other.answer.route.kind != "unicast"
         ]
-        dev = next((dev for dev in announced.devs if not allowed.may_carry(dev)), None)
-        return make(kind="announced", dev=dev, own=tuple(own), **announced._asdict())
+        return make(kind="announced", own=tuple(own), **announced._asdict())
     refused = allowed.refused(one.answer.route) if one.answer.route else ()
     wrong = [dev for dev in refused if dev not in allowed.dead_ends]
     kind = one.kind

@@ -71,8 +71,7 @@ class Finding:
         """Return a sentence about these addresses."""
         addresses = self.first if self.first == self.last else f"{self.first} to {self.last}"
         if self.network:
-            by = ", ".join(self.devs) or "the fabric"
-            return f"{addresses}: announced, will leave by {by} once {self.network} is connected ({self.source})"
+            return f"{addresses}: announced, will leave by the fabric once {self.network} is connected ({self.source})"
         among = f", one of {', '.join(self.devs)}" if len(self.devs) > 1 else ""
         return f"{addresses}: {_SENTENCES[self.kind].format(dev=self.dev, among=among)}{self._route()}"
 

@@ -44,10 +44,10 @@ def render_script(config: HostRoutingConfig) -> bytes:
         "NETWORKS": () if isinstance(overlap.fabric, str) else overlap.fabric,
     }
     fabric = overlap.fabric if isinstance(overlap.fabric, str) else "list" if overlap.fabric else "off"
-    families = {4: lists["ROOTS"], 6: lists["ROOTS6"]}
     # The fabric is of IPv4.
-    template = _TEMPLATE.read_script(fabric if families[4] else "off", "ipv6" if families[6] else "")
-    template = template.replace("@FAMILIES@", " ".join(str(family) for family, roots in families.items() if roots))
+    template = _TEMPLATE.read_script(fabric if lists["ROOTS"] else "off", "ipv6" if lists["ROOTS6"] else "")
+    # Also for CIDRs of IPv6 alone: the IPv4 default route tells by which device they should leave.
+    template = template.replace("@FAMILIES@", "4 6" if lists["ROOTS6"] else "4")
     for name, words in lists.items():
         text = "".join(f"\n  {word}" for word in words)
         template = template.replace(f"(@{name}@)", f"({text}\n)" if words else "()")

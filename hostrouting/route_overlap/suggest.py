@@ -49,7 +49,7 @@ def suggestions(
     node: Node, bad: Sequence[Sequence[DecidedPart]], allowed: AllowedDevices
 ) -> list[list[SuggestedRoute]]:
     """Return routes for the bad parts of each CIDR, by destination; none that the main table cannot resolve."""
-    links = node.links()
+    links = node.backend.links()
     way = _find_way(node, allowed, links)
     if way is None:
         return [[] for _ in bad]

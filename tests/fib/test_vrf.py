@@ -45,10 +45,12 @@ def test_a_device_borrows_an_address_of_its_own_vrf(dev: str, expected: str) -> 
     assert format_ipv4(source) == expected
 
 
-@pytest.mark.parametrize(("master", "found"), [("blue", []), (None, ["announced"])])
-def test_a_fabric_in_a_vrf_takes_nothing(master: str | None, found: list[str]) -> None:
-    """The address that the agent adds to a device in a VRF brings no route to main."""
-    bare = E1._replace(addresses=(), master=master)
+@pytest.mark.parametrize("master", ["blue", None])
+@pytest.mark.parametrize(("address", "found"), [("", ["announced"]), ("172.16.1.4/16", [])])
+def test_a_fabric_is_announced_until_it_has_its_address(master: str | None, address: str, found: list[str]) -> None:
+    """Also in a VRF, although that address brings no route to main: too much is found, and no node is held for ever."""
+    addresses = (DeviceAddress.parse(address),) if address else ()
+    bare = E1._replace(addresses=addresses, master=master)
     node = Fib.of([LOOPBACK, bare, ETH0, BLUE], [DEFAULT])
     fabric = Fabric(addresses=(FabricAddress("020000000001", parse_ipv4("172.16.1.4")),), source="the test")
     report = prove_egress(node, ["172.16.8.0/22"], fabric=fabric)

@@ -1,7 +1,12 @@
-"""Single cases of announced addresses, in the kernel: routes, rules and devices that meet them."""
+"""Single cases of announced addresses, in the kernel: routes, rules and devices that meet them.
+
+The proof and the boot script answer each case alike. Random worlds meet few of the conditions of the rule, so each
+condition has a case here that needs it.
+"""
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
@@ -18,6 +23,8 @@ from hostrouting.route_overlap import prove_egress
 from hostrouting.route_overlap.fabric import POOL, Fabric, FabricAddress
 from hostrouting.testing import KernelNode
 
+pytestmark = needs_kernel
+
 
 def _to(cidr: str, *, dev: str | None = None, kind: str = "unicast", table: int = 254) -> Route:
     network, length = parse_cidr(cidr)
@@ -26,6 +33,11 @@ def _to(cidr: str, *, dev: str | None = None, kind: str = "unicast", table: int 
 
 _E0 = ("e0", ("10.1.0.1/16", None))
 _DEFAULT = _to("0.0.0.0/0", dev="e0")
+_PLAIN = World([_E0], [_DEFAULT], [], [], ())
+#: The addresses that the agent gives to e1, in 10.3.0.0/16, unless a case says otherwise.
+_PAIRS = (("e1", "10.3.0.4"),)
+_WHOLE = "announced 10.3.8.0-10.3.11.255"
+
 _REFUSING = _to("10.3.0.6/32", kind="blackhole")
 _THROW = World([_E0], [_DEFAULT, _to("10.3.0.0/31", kind="throw", table=255)], [], ["10.3.0.0/29"], ())
 _WIDE = World([_E0], [_DEFAULT, _to("10.0.0.0/8", dev="e0", table=255), _REFUSING], [], ["10.3.0.0/29"], ())
@@ -44,8 +56,191 @@ _DOWN = World(
     down="e2",
 )
 
+#: For each case the commands of `ip` that arrange it after e0 has 10.1.0.1/16 and the default route, and the finding in
+#: 10.3.8.0/22: none, or all of it.
+ROUTES: dict[str, tuple[Sequence[str], str]] = {
+    "none but the default route": ([], _WHOLE),
+    "a longer one": (["route add 10.3.8.0/22 dev e0"], ""),
+    "a longer one with a metric": (["route add 10.3.8.0/22 dev e0 metric 9"], ""),
+    "an equal one": (["route add 10.3.0.0/16 dev e0"], ""),
+    "an equal one with a metric": (["route add 10.3.0.0/16 dev e0 metric 9"], _WHOLE),
+    "a shorter one": (["route add 10.2.0.0/15 dev e0"], _WHOLE),
+    "a longer one in another table": (
+        ["route add 10.3.8.0/22 dev e0 table 77", "rule add to 10.3.8.0/22 lookup 77 pref 99"],
+        _WHOLE,
+    ),
+    # Without rules of its own a node has one table for both, and the longest route of both decides.
+    "a shorter one in table local": (["route add local 10.0.0.0/8 dev e0 table local"], _WHOLE),
+    "a shorter one in table local, apart": (
+        ["rule add pref 9 to 192.0.2.1 lookup 77", "route add local 10.0.0.0/8 dev e0 table local"],
+        "",
+    ),
+    "a shorter one in table local, which is not the first": (
+        [
+            "rule add pref 9 lookup 77",
+            "route add local 10.0.0.0/8 dev e0 table local",
+            "rule add pref 10 lookup local",
+            "rule del pref 0",
+        ],
+        _WHOLE,
+    ),
+    # The network is connected, by the agent or by an operator.
+    "connected, and a rule before it": (
+        [
+            *("route add 10.3.0.0/16 dev e1 proto kernel", "route add 10.3.8.0/22 dev e0 table 77"),
+            "rule add to 10.3.8.0/22 lookup 77 pref 99",
+        ],
+        "",
+    ),
+    "connected with a metric, and a rule before it": (
+        [
+            *("route add 10.3.0.0/16 dev e1 proto kernel metric 9", "route add 10.3.8.0/22 dev e0 table 77"),
+            "rule add to 10.3.8.0/22 lookup 77 pref 99",
+        ],
+        _WHOLE,
+    ),
+    "connected without carrier, and a rule before it": (
+        [
+            *("link add name d0 type veth peer name d1", "link set dev d0 up", "link set dev d1 up"),
+            *("route add 10.3.0.0/16 dev d0 proto kernel", "link set dev d1 down"),
+            *("route add 10.3.8.0/22 dev e0 table 77", "rule add to 10.3.8.0/22 lookup 77 pref 99"),
+        ],
+        _WHOLE,
+    ),
+    # By then the kernel may send from an announced address.
+    "a rule for an announced source": (
+        ["route add 10.3.8.0/22 dev e0", "rule add from 10.3.0.4 lookup 77 pref 99"],
+        _WHOLE,
+    ),
+    "a rule for all but another source": (
+        ["route add 10.3.8.0/22 dev e0", "rule add not from 192.0.2.1 lookup 77 pref 99"],
+        _WHOLE,
+    ),
+    "a rule for an announced source, which the route fixes": (
+        ["route add 10.3.8.0/22 dev e0 src 10.1.0.1", "rule add from 10.3.0.4 lookup 77 pref 99"],
+        "",
+    ),
+    "a rule for another source": (
+        ["route add 10.3.8.0/22 dev e0", "rule add from 192.0.2.1 lookup 77 pref 99"],
+        "",
+    ),
+    # The agent adds no address that is there, whatever an operator has done with its route.
+    "the address is there": (["address add 10.3.0.4/16 dev e1", "route del 10.3.0.0/16"], ""),
+    "the address is there, with another length": (["address add 10.3.0.4/24 dev e1"], _WHOLE),
+    "the address is there, and the device is down": (
+        ["address add 10.3.0.4/16 dev e1", "link set dev e1 down"],
+        _WHOLE,
+    ),
+}
 
-@needs_kernel
+
+def _found(
+    node: KernelNode, fabric: Fabric, folder: Path, cidrs: Sequence[str], allowed: Sequence[str] = ()
+) -> list[str]:
+    """Return what the proof and the boot script find."""
+    report, ran = both_answers(node, fabric, folder, cidrs, allowed=allowed)
+    found = [f"{finding.kind} {finding.first}-{finding.last}" for _, finding in report.findings]
+    lines = map(LINE.fullmatch, ran.markers.get("route-overlap.detected", "").splitlines())
+    assert [line and f"{line['kind']} {line['first']}-{line['last']}" for line in lines] == found, ran.output
+    return found
+
+
+@pytest.mark.parametrize("case", ROUTES)
+def test_which_routes_stay(case: str, tmp_path: Path) -> None:
+    """An answer stays if its route in main is longer than the network, or equal, and no rule may take it elsewhere."""
+    commands, expected = ROUTES[case]
+    with KernelNode.made() as node:
+        _PLAIN.arrange(node)
+        for command in commands:
+            node.ip(*command.split())
+        fabric = Announced(_PAIRS).as_fabric(NetlinkBackend(netns=node.name))
+        assert _found(node, fabric, tmp_path, ["10.3.8.0/22"]) == ([expected] if expected else [])
+
+
+#: For each case the hardware addresses and addresses of the pool, the devices with a hardware address, and the allowed
+#: ones. All have a device in one /16, and the route of the expected addresses does not precede it.
+DEVICES: dict[str, tuple[Sequence[tuple[str, str]], Sequence[tuple[str, str]], Sequence[str], bool]] = {
+    "one, not allowed": ([("1D", "10.3.0.4")], [("f1", "1d")], [], True),
+    "one, allowed": ([("1D", "10.3.0.4")], [("f1", "1d")], ["f*"], False),
+    "an expected one": ([("1D", "10.3.0.4")], [("f1", "1d")], ["f1"], False),
+    "two, one allowed": ([("1D", "10.3.0.4"), ("1E", "10.3.0.5")], [("f1", "1d"), ("f2", "1e")], ["f2"], True),
+    "two, both allowed": ([("1D", "10.3.0.4"), ("1E", "10.3.0.5")], [("f1", "1d"), ("f2", "1e")], ["f?"], False),
+    # As the agent goes through the devices: a child of an IPoIB device, for example.
+    "two with one hardware address, one allowed": ([("1D", "10.3.0.4")], [("f1", "1d"), ("f2", "1d")], ["f1"], True),
+    "two with one hardware address, both allowed": ([("1D", "10.3.0.4")], [("f1", "1d"), ("f2", "1d")], ["f*"], False),
+    "none that is there": ([("1D", "10.3.0.4")], [("f1", "1e")], ["*"], True),
+    "one that is not there": ([("1D", "10.3.0.4"), ("1E", "10.3.0.5")], [("f1", "1d")], ["*"], True),
+    "one that no device can have": ([("x", "10.3.0.4")], [("f1", "1d")], ["*"], True),
+}
+
+
+@pytest.mark.parametrize("case", DEVICES)
+def test_which_devices_may_carry_all(case: str, tmp_path: Path) -> None:
+    """Nothing is announced if each announced hardware address has a device, and all of these devices are allowed."""
+    pairs, devices, allowed, is_announced = DEVICES[case]
+    with KernelNode.made() as node:
+        _PLAIN.arrange(node)
+        for name, end in devices:
+            node.ip("link", "add", name, "address", f"00:15:5d:33:ff:{end}", "type", "bridge")
+        macs = [f"00155D33FF{end}" if len(end) == 2 else end for end, _ in pairs]
+        numbers = [parse_ipv4(address) for _, address in pairs]
+        fabric = Fabric(addresses=tuple(map(FabricAddress, macs, numbers)), source=POOL)
+        assert bool(_found(node, fabric, tmp_path, ["10.3.8.0/22"], allowed)) == is_announced
+        # A packet from an announced address may then meet a rule.
+        node.ip("rule", "add", "from", "10.3.0.0/24", "lookup", "77")
+        assert _found(node, fabric, tmp_path, ["10.3.8.0/22"], allowed) == [_WHOLE]
+        listed = Fabric(networks=("10.3.0.0/16",), source="routeOverlap.fabric")
+        assert _found(node, listed, tmp_path, ["10.3.8.0/22"], ["*"]) == [_WHOLE]
+
+
+def test_a_source_that_comes_matters_everywhere(tmp_path: Path) -> None:
+    """An address outside of the announced networks is found, too, if a rule may select by an announced source."""
+    with KernelNode.made() as node:
+        _PLAIN.arrange(node)
+        fabric = Announced(_PAIRS).as_fabric(NetlinkBackend(netns=node.name))
+        assert _found(node, fabric, tmp_path, ["192.168.7.0/30"]) == []
+        node.ip("rule", "add", "from", "10.3.0.0/16", "lookup", "77")
+        assert _found(node, fabric, tmp_path, ["192.168.7.0/30"]) == ["announced 192.168.7.0-192.168.7.3"]
+        assert _found(node, fabric, tmp_path, ["10.1.0.1/32"]) == []
+
+
+@pytest.mark.parametrize(
+    ("commands", "cidr", "expected"),
+    [
+        # Longer routes lead to all of 10.3.0.0/16.
+        ([], "10.3.0.0/29", ["announced 10.3.0.4-10.3.0.4"]),
+        ([], "10.3.255.248/29", ["announced 10.3.255.255-10.3.255.255"]),
+        (["address add 10.3.0.4/24 dev e0"], "10.3.0.4/32", []),
+        (["route add local 10.3.0.4 dev e0 table local metric 9"], "10.3.0.4/32", ["announced 10.3.0.4-10.3.0.4"]),
+        (["route add broadcast 10.3.255.255 dev e0 table local"], "10.3.255.248/29", []),
+        # Before Linux 5.14, as the loopback device shows.
+        (["route replace broadcast 127.0.0.0 dev lo table local"], "10.3.0.0/31", ["announced 10.3.0.0-10.3.0.0"]),
+        # A device that is down, and gets its other networks back.
+        (
+            ["address add 10.9.0.1/24 dev e2", "link set e2 down"],
+            "10.9.0.0/30",
+            ["announced 10.9.0.0", "local 10.9.0.1", "announced 10.9.0.2"],
+        ),
+        (["address add 10.9.0.1 peer 10.9.0.2 dev e2", "link set e2 down"], "10.9.0.2/32", ["announced 10.9.0.2"]),
+        (["address add 10.9.0.1/32 dev e2", "link set e2 down"], "10.9.0.0/31", ["local 10.9.0.1"]),
+        (["address add 10.9.0.1/24 dev e2", "link set e1 down"], "10.9.0.2/32", ["overlap 10.9.0.2"]),
+    ],
+)
+def test_addresses_that_no_longer_route_takes(
+    commands: Sequence[str], cidr: str, expected: Sequence[str], tmp_path: Path
+) -> None:
+    """The announced address and the broadcast address of its network come to table local, unless they are there."""
+    with KernelNode.made() as node:
+        _PLAIN.arrange(node)
+        node.ip("route", "add", "10.3.0.0/17", "dev", "e0")
+        node.ip("route", "add", "10.3.128.0/17", "dev", "e0")
+        for command in commands:
+            node.ip(*command.split())
+        fabric = Announced(_PAIRS).as_fabric(NetlinkBackend(netns=node.name))
+        found = _found(node, fabric, tmp_path, [cidr])
+    assert {line.partition("-")[0] for line in found} == {line.partition("-")[0] for line in expected}
+
+
 @pytest.mark.parametrize(
     ("world", "parted", "dev", "expected"),
     [
@@ -88,36 +283,6 @@ def test_routes_that_meet_announced_ones(
     assert [one and f"{one['kind']} {one['first']}" for one in found] == expected, ran.output
 
 
-@needs_kernel
-def test_an_address_that_is_there_brings_no_route(tmp_path: Path) -> None:
-    """A device that is up and has its announced address gets no connected route again, if that was removed."""
-    announced = Announced([("e1", "10.3.0.4")])
-    with KernelNode.made() as node:
-        World([_E0, ("e1", ("10.3.0.4/16", None))], [_DEFAULT], [], [], ()).arrange(node)
-        node.ip("route", "del", "10.3.0.0/16")
-        kernel = NetlinkBackend(netns=node.name)
-        by_python, ran = both_answers(node, announced.as_fabric(kernel), tmp_path)
-        announced.connect(node)
-        assert prove_egress(kernel, ["10.3.8.0/22"]).ok
-    assert by_python.ok
-    assert ran.markers == {"route-overlap.ok": "10.3.8.0/22 leaves by e0\n"}, ran.output
-
-
-@needs_kernel
-def test_the_first_address_of_a_network_before_linux_5_14(tmp_path: Path) -> None:
-    """Where it is a broadcast address, as that of the loopback device, no route takes it from the fabric."""
-    announced = Announced([("e1", "10.3.0.4")])
-    with KernelNode.made() as node:
-        World([_E0], [_DEFAULT, _to("10.3.0.0/29", dev="e0")], [], [], ()).arrange(node)
-        node.ip("route", "replace", "broadcast", "127.0.0.0", "dev", "lo", "table", "local")
-        fabric = announced.as_fabric(NetlinkBackend(netns=node.name))
-        by_python, ran = both_answers(node, fabric, tmp_path, ["10.3.0.0/31"])
-    [finding] = by_python.cidrs[0].findings
-    assert (finding.kind, finding.last, finding.own) == ("announced", "10.3.0.0", ("10.3.0.0",))
-    assert "10.3.0.0/31: announced 10.3.0.0-10.3.0.0 by e1" in ran.markers["route-overlap.detected"]
-
-
-@needs_kernel
 @pytest.mark.parametrize("dev", ["e0", "e1", "e2", "late0"])
 @pytest.mark.parametrize("table", ["main", "77"])
 def test_rules_that_suppress_a_group(dev: str, table: str, tmp_path: Path) -> None:
@@ -138,7 +303,6 @@ def test_rules_that_suppress_a_group(dev: str, table: str, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@needs_kernel
 def test_waiting_for_the_pool_reads_no_tables(tmp_path: Path) -> None:
     """However large the tables are, the boot script takes no longer for a wait than the seconds that it waits."""
     runs = tmp_path / "runs"
@@ -170,7 +334,6 @@ def test_waiting_for_the_pool_reads_no_tables(tmp_path: Path) -> None:
             runs.unlink()
 
 
-@needs_kernel
 def test_an_expected_device_of_the_fabric_is_set_up(tmp_path: Path) -> None:
     """An expected device that is down leads out once the agent has set it up."""
     announced = Announced([("e1", "10.3.0.4")])
@@ -184,39 +347,6 @@ def test_an_expected_device_of_the_fabric_is_set_up(tmp_path: Path) -> None:
     assert ran.status == 0, ran.output
 
 
-@needs_kernel
-@pytest.mark.parametrize("is_first", [True, False])
-def test_an_allowed_device_may_come_second(is_first: bool, tmp_path: Path) -> None:
-    """Of two devices in one network either may get its address first, so it is not enough that one is allowed."""
-    pairs = [("e1", "10.3.0.4"), ("e2", "10.3.0.5")]
-    announced = Announced(pairs if is_first else pairs[::-1])
-    with KernelNode.made() as node:
-        World([_E0], [_DEFAULT], [], [], ()).arrange(node)
-        fabric = announced.as_fabric(NetlinkBackend(netns=node.name))
-        by_python, ran = both_answers(node, fabric, tmp_path, allowed=["e1"])
-    [(_, finding)] = by_python.findings
-    devs = ("e1", "e2") if is_first else ("e2", "e1")
-    assert (finding.kind, finding.devs, finding.dev) == ("announced", devs, "e2")
-    assert f"announced 10.3.8.0-10.3.11.255 by {','.join(devs)} (" in ran.markers["route-overlap.detected"]
-
-
-@needs_kernel
-@pytest.mark.parametrize("allowed", [(), ("f1",), ("f2",)])
-def test_devices_with_one_hardware_address(allowed: tuple[str, ...], tmp_path: Path) -> None:
-    """Each of them gets the address, as the agent goes through the devices: a child of an IPoIB device, for example."""
-    with KernelNode.made() as node:
-        World([_E0], [_DEFAULT], [], [], ()).arrange(node)
-        for dev in ("f1", "f2"):
-            node.ip("link", "add", dev, "address", "00:15:5d:33:ff:1d", "type", "bridge")
-        fabric = Fabric(addresses=(FabricAddress("00155D33FF1D", parse_ipv4("10.3.0.4")),), source=POOL)
-        by_python, ran = both_answers(node, fabric, tmp_path, allowed=allowed)
-    [(_, finding)] = by_python.findings
-    assert (finding.kind, finding.devs) == ("announced", ("f1", "f2"))
-    assert finding.dev == ("f2" if "f1" in allowed else "f1")
-    assert "announced 10.3.8.0-10.3.11.255 by f1,f2 (" in ran.markers["route-overlap.detected"]
-
-
-@needs_kernel
 @pytest.mark.parametrize(
     ("network", "found"),
     [("10.3.0.4/32", ["10.3.0.4"]), ("10.3.0.4/31", ["10.3.0.4"]), ("0.0.0.0/4", []), ("0.0.0.0/0", [])],
@@ -238,7 +368,6 @@ def test_networks_of_any_length(network: str, found: list[str], tmp_path: Path) 
     assert ran.markers.get("route-overlap.detected", "").splitlines() == report.lines()
 
 
-@needs_kernel
 @pytest.mark.parametrize("cidr", ["10.3.0.4/31", "10.3.0.0/24"])
 def test_addresses_that_no_route_takes(cidr: str, tmp_path: Path) -> None:
     """Where only own addresses are found, no route is proposed, or said to be not in force; and never the fabric."""
@@ -254,11 +383,10 @@ def test_addresses_that_no_route_takes(cidr: str, tmp_path: Path) -> None:
     assert [(one.first, one.last) for _, one in report.findings] == [("10.3.0.4", "10.3.0.5")]
     assert "No route takes 10.3.0.4, 10.3.0.5 from the fabric" in report.advice
     assert not [words for words in ("staticRoutes", "not in force", "would fix") if words in report.advice]
-    assert f"{cidr}: announced 10.3.0.4-10.3.0.5 by e1,e2 (" in ran.markers["route-overlap.detected"]
+    assert f"{cidr}: announced 10.3.0.4-10.3.0.5 (" in ran.markers["route-overlap.detected"]
     assert report.allowance == ""
 
 
-@needs_kernel
 def test_a_fabric_with_the_network_of_the_node() -> None:
     """The gateway stays on the link of e0, though the fabric takes the other addresses of its network.
 
@@ -275,6 +403,7 @@ def test_a_fabric_with_the_network_of_the_node() -> None:
         assert [finding.kind for _, finding in report.findings] == ["announced"]
         [route] = report.suggested_routes
         announced.connect(node)
-        assert prove_egress(kernel, ["10.1.9.0/24"]).suggested_routes == (route,)
+        [connected] = prove_egress(kernel, ["10.1.9.0/24"]).suggested_routes
+        assert connected == attrs.evolve(route, takes_from=("e1",))
         node.ip("route", "add", route.destination, "via", route.gateway, "dev", route.dev)
         assert prove_egress(kernel, ["10.1.9.0/24"]).ok

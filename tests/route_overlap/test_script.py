@@ -197,8 +197,8 @@ class TestRunning:
             ("cat >/dev/null; echo 'default via 10.224.0.1 dev eth0 '; exit 0", "ip ended early"),
             (
                 (
-                    "cat >/dev/null; echo Dump was interrupted and may be inconsistent.; "
-                    'echo \'Object "end" is unknown, try "ip help".\'; echo Command failed -:4; exit 1'
+                    "cat >/dev/null; for n in 2 4 6 8; do echo Dump was interrupted and may be inconsistent.; "
+                    'echo \'Object "end" is unknown, try "ip help".\'; echo Command failed -:$n; done; exit 1'
                 ),
                 "ip cannot read the tables: Dump was interrupted and may be inconsistent.",
             ),

@@ -223,7 +223,7 @@ class TestRunning:
             said.append((done.returncode, done.stdout.decode().partition("; ")[0].strip()))
             node.ip("route", "flush", "all", "proto", "dhcp")
             node.ip("route", "flush", "proto", "142")
-        verdict = "<3>no route was changed: table main has no IPv4 default route"
+        verdict = "<3>refused: 172.16.1.0/24 via ? dev ?: table main has no IPv4 default route"
         assert said == [(0, "<5>routes in force: 1"), (1, verdict)]
         assert [path.name for path in tmp_path.iterdir()] == ["static-routes.told"]
 
@@ -371,7 +371,7 @@ class TestRunning:
         node.ip("route", "del", "172.20.1.0/24", "proto", "142")
         node.ip("route", "del", "172.20.1.0/24", "proto", "dhcp")
         status, (line,) = run(node, route)
-        assert (status, line.partition(": the kernel's own")[0]) == (1, f"refused: {ours_of(route)}")
+        assert (status, line.partition(": '")[0]) == (1, f"refused: {ours_of(route)}")
 
     @pytest.mark.parametrize(
         ("also", "calls"),
@@ -379,7 +379,10 @@ class TestRunning:
         ids=["quiet", "a longer prefix at the first address"],
     )
     def test_one_ip_on_a_quiet_node(self, node: KernelNode, tmp_path: Path, also: list[str], calls: int) -> None:
-        """One batch proves that ours are in force; only where another place decides an address, more are needed."""
+        """One batch proves that ours are in force; only where another place decides an address, more are needed.
+
+        At a boot none stands yet, so the batch asks which routes decide only if this boot had a verdict.
+        """
         route = StaticRoute(destination="172.20.1.0/24", gateway="10.224.0.1", dev="eth0")
         assert run(node, route)[0] == 0
         if also:
@@ -387,7 +390,9 @@ class TestRunning:
         (tmp_path / "ip").write_text(f'#!/bin/bash\necho >>{tmp_path}/calls; exec {shutil.which("ip")} "$@"\n')
         (tmp_path / "ip").chmod(0o755)
         argv = ["nsenter", f"--net=/run/netns/{node.name}", "env", f"PATH={tmp_path}:{os.environ['PATH']}", "bash"]
-        done = subprocess.run(argv, input=impatient(config_of([route])), capture_output=True, check=True)
+        (tmp_path / "static-routes.told").touch()
+        script = impatient(config_of([route]), folder=str(tmp_path))
+        done = subprocess.run(argv, input=script, capture_output=True, check=True)
         assert done.stdout == b"routes in force: 1\n"
         assert (tmp_path / "calls").read_text().count("\n") == calls
 
@@ -479,19 +484,20 @@ class TestRunning:
         assert ours(node) == [ours_of(wanted)]
 
     def test_no_default_route_in_time(self, node: KernelNode) -> None:
-        """The script fails, names the missing default route, and changes nothing."""
+        """The script fails and names the missing default route; the route that is complete is in force."""
         whole = StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
+        reason = (
+            "no IPv4 default route leaves by ib0, so it has no gateway there; see the log of its DHCP client, or its network "
+            "configuration"
+        )
         assert run(node, whole, StaticRoute(destination="172.16.2.0/24", dev="ib0"), waits=1) == (
             1,
             [
-                "waiting up to 1 s: no IPv4 default route leaves by ib0, so it has no gateway there",
-                (
-                    "no route was changed: no IPv4 default route leaves by ib0, so it has no gateway there; "
-                    "see the log of its DHCP client, or its network configuration"
-                ),
+                f"waiting up to 1 s: {reason.partition(';')[0]}",
+                f"refused: 172.16.2.0/24 via ? dev ib0: {reason}",
             ],
         )
-        assert ours(node) == []
+        assert ours(node) == [ours_of(whole)]
 
     @pytest.mark.parametrize("gateway", [None, "10.224.0.1"])
     def test_a_device_that_does_not_exist_is_said_at_once(self, node: KernelNode, gateway: str | None) -> None:
@@ -500,10 +506,10 @@ class TestRunning:
         assert status == 1
         assert [line.partition(": ")[0] for line in said] == [
             "waiting up to 1 s",
-            "refused" if gateway else "no route was changed",
+            "refused",
         ]
-        reason = 'Cannot find device "eth9"' if gateway else "there is no network device eth9; correct its 'dev'"
-        assert all(line.endswith(reason) for line in said)
+        reason = 'Cannot find device "eth9"' if gateway else "there is no network device eth9"
+        assert all(reason in line for line in said)
 
     def test_each_refused_route_is_named(self, node: KernelNode) -> None:
         """With ip's own words; routes that succeeded stay, and so does the route in the refused one's place."""
@@ -518,9 +524,9 @@ class TestRunning:
             1,
             [
                 (
-                    "refused: 172.16.0.0/16 via 10.224.0.1 dev eth0: the kernel's own route '172.16.0.0/16 dev ib0 "
-                    "proto kernel scope link src 172.16.1.4' has this destination and metric, and is never "
-                    "overwritten; configure narrower destinations"
+                    "refused: 172.16.0.0/16 via 10.224.0.1 dev eth0: '172.16.0.0/16 dev ib0 proto kernel scope link src "
+                    "172.16.1.4' has this destination and metric, and is never overwritten; configure narrower "
+                    "destinations"
                 ),
                 "refused: 172.16.1.0/24 via 10.9.9.9 dev eth0: Error: Nexthop has invalid gateway.",
                 'refused: 172.16.3.0/24 via 10.224.0.1 dev eth7: Cannot find device "eth7"',

@@ -68,7 +68,7 @@ def test_a_refusal_is_heard() -> None:
     with machine(refused) as box:
         assert box.run("systemctl", "start", UNIT, check=False).returncode == 1
         assert (
-            "refused: 172.16.1.0/24 via 10.224.0.1 dev eth0: the kernel's own route '172.16.1.0/24 dev eth0 proto "
+            "refused: 172.16.1.0/24 via 10.224.0.1 dev eth0: '172.16.1.0/24 dev eth0 proto "
             "kernel scope link src 172.16.1.1' has this destination and metric, and is never overwritten; configure "
             "narrower destinations"
         ) in box.journal(f"--unit={UNIT}")
@@ -89,7 +89,7 @@ def test_a_refusal_that_stands_still_is_told_once() -> None:
             return box.journal("--identifier=static-routes", "--priority=3")[before:]
 
         [first] = said()
-        assert first.startswith("refused: 172.16.1.0/24 via 10.224.0.1 dev eth0: the kernel's own route")
+        assert first.startswith("refused: 172.16.1.0/24 via 10.224.0.1 dev eth0: '172.16.1.0/24 dev eth0 proto kernel")
         for _ in range(2):
             [short] = said()
             assert re.fullmatch(r"as before, since \d\d:\d\d: " + re.escape(first), short)

@@ -11,49 +11,40 @@ seconds=${1-}
 [[ $seconds == now ]] && waits=0 seconds=''
 givers=([4]='the log of its DHCP client' [6]='the advertisements of its router') # of a default route
 end=$'Object "end" is unknown, try "ip help".\nCommand failed -:'
+# iproute2 prints it for a pod's device if /run/netns has a file that is not a namespace, and goes on.
+debris='Error: Peer netns reference is invalid.'
 
-# Run the ip commands in `$1`, one a line, with the options after it; set `answer` to the output, or to the reason why
-# it is incomplete. The last line is no command: ip complains of it only after it has run all others. Through a pipe: bash
-# would write a long here-document to a temporary file, and may have no room for one.
-ask() {
-  local commands=$1
-  [[ $commands != *[\"\'\\#]* ]] || by_number
-  answer=$(exec ip ${family:+"-$family"} -o "${@:2}" -batch - 2>&1 < <(printf '%s\nend\n' "$commands" 2>/dev/null))
-  [[ $answer == *"$end"+([0-9]) ]] && answer=${answer%"$end"*} && return
-  answer="ip ended early; its last line: ${answer##*$'\n'}"
-  type -P ip >/dev/null || answer="there is no program 'ip' in $PATH; install iproute2"
-  return 1
-}
-
-# The same, if every command must succeed: no row of a table begins like a message. Set `lines` to those of the answer.
-look() {
-  for _ in 1 2 3; do # A table may change while it is read.
-    ask "$1" || return
-    [[ $'\n'$answer == *$'\n'[A-Z]* ]] || { split "$answer" && return; }
+# Run groups of ip commands, one a line, in one process; set `parts` to the output of each. The commands of the first group
+# may fail: parts[0] has their messages. All others read tables, and no row of a table begins like a message: if one fails,
+# as when a table changes meanwhile, all of them are read again. If the tables cannot be read, set `trouble`, and fail.
+# Each group ends with a word that is no command: ip complains of it only after it has run all before. The commands come
+# through a pipe: bash would write a long here-document to a temporary file, and may have no room for one.
+look() { # groups
+  local text first='' i try IFS=$'\36'
+  for try in 1 2 3; do
+    printf -v text '%s\nend\n' "$@"
+    # In a batch ip reads them as a shell does.
+    [[ $text != *[\"\'\\#]* ]] || { trouble='a device has a quote, a backslash or a # in its name, which ip cannot read; rename it' && return 1; }
+    text=$(exec ip ${family:+"-$family"} -o -force -batch - 2>&1 < <(printf %s "$text" 2>/dev/null))
+    # shellcheck disable=SC2206 # Split at the complaints: thirty times as fast as %% and #.
+    parts=(${text//"$end"/$'\36'})
+    if ((${#parts[@]} <= $#)); then
+      trouble="ip ended early; its last line: ${text##*$'\n'}"
+      type -P ip >/dev/null || trouble="there is no program 'ip' in $PATH; install iproute2"
+      return 1
+    fi
+    # After a complaint stands the number of its line; the last one ends the output.
+    unset -v 'parts[$#]'
+    for ((i = 1; i < $#; i++)); do parts[i]=${parts[i]#*$'\n'}; done
+    [[ $text == *"$debris"* ]] && parts=("${parts[@]//"$debris"$'\n'/}")
+    ((try > 1)) && parts[0]=$first
+    printf -v text '\n%s' "${parts[@]:1}"
+    [[ $text == *$'\n'[A-Z]* ]] || return 0
+    first=${parts[0]} && set -- '' "${@:2}"
   done
-  answer="ip cannot read the tables: ${answer%$'\n'}"
+  [[ $text =~ $'\n'([A-Z][^$'\n']*) ]]
+  trouble="ip cannot read the tables: ${BASH_REMATCH[1]}"
   return 1
-}
-
-# In a batch ip reads a #, a quote and a backslash as a shell does, so a device with one of them in its name is given by
-# its number: `dev if7`. Changes `commands`.
-by_number() {
-  local answer lines asked words line i
-  split "$commands"
-  asked=("${lines[@]}") commands=''
-  family=4 look 'link show' || answer=''
-  answer=$'\n'$answer
-  for line in "${asked[@]}"; do
-    # shellcheck disable=SC2206 # Split at white space.
-    words=($line)
-    for ((i = 1; i < ${#words[@]}; i++)); do
-      [[ ${words[i - 1]} == @(dev|oif) && ${words[i]} == *[\"\'\\#]* && $answer == *": ${words[i]}"[:@]* ]] || continue
-      line=${answer%%": ${words[i]}"[:@]*}
-      words[i]=if${line##*$'\n'}
-    done
-    commands+=${words[*]}$'\n'
-  done
-  commands=${commands%$'\n'}
 }
 
 # Wait a second, and count it: the wall clock may be set meanwhile. Fail if the boot has waited long enough. If the count
@@ -83,25 +74,22 @@ tell() { # priority, lines: with a priority each for the journal, plain for a te
   fi
 }
 
-# Report the verdict of a run. The journal gets it only if it differs from the last one: the timer of watch, and the
-# starts of gates, would repeat it for ever.
-tell_verdict() { # file with the last verdict, priority, lines
-  local fact=$3
-  last_told "$1"
-  if [[ ${JOURNAL_STREAM-} && $last == "$3" ]]; then
+# Report the verdict, and end. The journal gets it only if it differs from the last one, which `told` names a file for: the
+# timer of watch, and the starts of gates, would repeat it for ever. `repaired` has what this run did all the same.
+finish() { # exit status, priority, verdict
+  local last='' fact=$3
+  [[ ${JOURNAL_STREAM-} ]] || { tell "$2" "$3" && exit "$1"; }
+  [[ -r $told ]] && IFS= read -rd '' last <"$told"
+  if [[ $last == "$3" ]]; then
+    [[ ! ${repaired-} ]] || tell 4 "$repaired"
     # Each failure has a line, though: the first that has no list after it.
     [[ ${fact%%$'\n'*} != *: ]] || fact=${fact#*:$'\n'  }
-    (($2 > 3)) || tell 3 "as before, since $(date -r "$1" +%H:%M): ${fact%%$'\n'*}"
-    return 0
+    (($2 > 3)) || tell 3 "as before, since $(date -r "$told" +%H:%M): ${fact%%$'\n'*}"
+  else
+    tell "$2" "$3"
+    { printf %s "$3" >"$told"; } 2>/dev/null
   fi
-  tell "$2" "$3"
-  [[ ${JOURNAL_STREAM-} ]] && { printf %s "$3" >"$1"; } 2>/dev/null
-}
-
-last_told() { # file with the last verdict -> last
-  last=''
-  [[ ${JOURNAL_STREAM-} && -r $1 ]] && IFS= read -rd '' last <"$1"
-  return 0
+  exit "$1"
 }
 
 split() { # text -> lines; thirty times as fast as mapfile
@@ -111,8 +99,8 @@ split() { # text -> lines; thirty times as fast as mapfile
 }
 
 # Split a route, as `ip -o route show` prints it, into `kind`, `destination`, `metric`, `elsewhere` (its table, type of
-# service and source prefix), `mark` (its protocol), the next hops in hop_dev, hop_gateway, hop_onlink and hop_state (`dead`,
-# `linkdown` or empty), and `rest`: the words after the destination without the metric, the protocol, the preference, the
+# service and source prefix), `mark` (its protocol), the next hops in hop_dev, hop_gateway, hop_onlink and hop_state (`dead` or
+# empty), and `rest`: the words after the destination without the metric, the protocol, the preference, the
 # lifetime and the states.
 # shellcheck disable=SC2034 # Neither script uses all of them.
 parse_route() {
@@ -127,8 +115,8 @@ parse_route() {
   for ((i = 1; i < ${#words[@]}; i++)); do
     word=${words[i]}
     case $word in
-      dead | linkdown) state=${state:-$word} && continue ;;
-      offload | rt_offload | offload_failed | trap | rt_trap | unresolved) continue ;;
+      dead) state=dead && continue ;;
+      linkdown | offload | rt_offload | offload_failed | trap | rt_trap | unresolved) continue ;;
       nexthop)
         [[ $dev ]] && hop_dev+=("$dev") hop_gateway+=("$gateway") hop_onlink+=("$onlink") hop_state+=("$state")
         dev='' gateway='' onlink='' state=''

@@ -145,46 +145,40 @@ use_ipv6() {
   }
 }
 
-# Work in the family of an address, and expect its devices.
-# shellcheck disable=SC2206 # Split at blanks.
-speak() { # address
-  local spoken=$((${#1} == 32 ? 6 : 4))
-  ((family == spoken)) && return
-  "use_ipv$spoken"
-  expected=(${expected_of[family]-}) way=${way_of[family]-}
-}
 
 # Over a gateway that is FAILED a host passes. `failed` has these with their devices, `failing` the routes by them, and
 # `silent`, by the first address of a part, those to it.
 declare -A rows_of=() globals=() failed=() silent=()
 failing=() companions=()
-# Read a row of a table, an address of a device, or a gateway that is FAILED; fail for a rule.
 # shellcheck disable=SC2206 # Split at blanks.
-read_row() {
-  local word=${1%% *} words list
-  if [[ $1 == +([0-9]):[$' \t']* ]]; then
-    words=($1)
-    [[ ${words[2]-} == inet6 ]] || return
-    [[ $1 == *' '@(deprecated|tentative|dadfailed)' '* ]] || globals["/${words[1]}"]+=" ${words[3]%/*}"
-    return 0
-  fi
-  [[ $1 == *' FAILED'*( ) ]] && words=($1) && failed["$word ${words[2]}"]=yes && return
-  if [[ $word != *:* && $word != default ]]; then
-    [[ $word == @(blackhole|unreachable|prohibit) ]] && list=${1%% pref *} && blockers+=("6 ${list%% error *}")
-    word=${1#* } word=${word%% *}
-  fi
-  # A row may be listed twice, and one that has expired decides nothing.
-  [[ $'\n'${rows_of[$word]-} == *$'\n'"$1"$'\n'* || $1 == *' expires -'* ]] && return
-  [[ $rules_seen ]] || defaults+=("$1")
-  [[ $1 == *' from '*([0-9a-f.]):* ]] && by_source=yes
-  [[ ${rows_of[$word]-} ]] || edge "$word"
-  ((${#failed[@]})) && [[ $1 =~ ' via '([^ ]+)' dev '([^ ]+) ]] \
-    && [[ ${failed["${BASH_REMATCH[1]} ${BASH_REMATCH[2]}"]-} ]] && failing+=("$1")
-  rows_of[$word]+=$1$'\n'
+read_ipv6() { # gateways that are FAILED, addresses of devices, rows of tables
+  local line word list words
+  split "$1"
+  for line in "${lines[@]}"; do words=($line) && failed["${line%% *} ${words[2]-}"]=yes; done
+  split "$2"
+  for line in "${lines[@]}"; do
+    words=($line)
+    [[ $line == *' '@(deprecated|tentative|dadfailed)' '* ]] || globals["/${words[1]}"]+=" ${words[3]%/*}"
+  done
+  split "$3"
+  for line in "${lines[@]}"; do
+    word=${line%% *}
+    if [[ $word != *:* && $word != default ]]; then
+      [[ $word == @(blackhole|unreachable|prohibit) ]] && list=${line%% pref *} && blockers+=("${list%% error *}")
+      word=${line#* } word=${word%% *}
+    fi
+    # A row may be listed twice, and one that has expired decides nothing.
+    [[ $'\n'${rows_of[$word]-} == *$'\n'"$line"$'\n'* || $line == *' expires -'* ]] && continue
+    [[ $line == *' from '*([0-9a-f.]):* ]] && by_source=yes
+    [[ ${rows_of[$word]-} ]] || edge "$word"
+    ((${#failed[@]})) && [[ $line =~ ' via '([^ ]+)' dev '([^ ]+) ]] \
+      && [[ ${failed["${BASH_REMATCH[1]} ${BASH_REMATCH[2]}"]-} ]] && failing+=("$line")
+    rows_of[$word]+=$line$'\n'
+  done
 }
 
 # Put for each answer, among the routes that may carry, the first that is not fine, or else the first. These are all that
-# are equal to it, and those that decide in the same table when their gateway speaks again.
+# are equal to it, and those that decide in the same table when their gateway speaks again; but none whose hops are dead.
 stand_in() { # answers, to questions about the parts `asked`
   local i line word way place key
   local -A known=() devs_of=()
@@ -212,7 +206,7 @@ stand_in() { # answers, to questions about the parts `asked`
         split "${rows_of[$destination]-$way}"
         for word in "${lines[@]}"; do
           parse_route "$word"
-          [[ $place == "$kind$elsewhere $metric $preference" ]] || continue
+          [[ $place == "$kind$elsewhere $metric $preference" && ${hop_state[*]} != dead*(' dead') ]] || continue
           known[$key]=${known[$key]-$word} devs_of[$key]+=" ${hop_dev[*]}"
           is_fine "$word" || { known[$key]=$word && break 2; }
         done
@@ -240,59 +234,65 @@ shorten() {
 # @end@
 
 prefix='([0-9a-f.:/]*[0-9:][0-9a-f.:/]*)' # An expression; `all` does not match it.
-read_rule() {
-  local text=${1/$'\t'/ }
+read_rules() { # rules
+  local line
+  split "$1"
   # @if auto list@
-  if [[ $family == 4 && $text == *' lookup '* ]]; then
-    REPLY=${text##*' lookup '} REPLY=${REPLY%% *}
-    # Inverted, a rule of VRFs selects packets of none, and has no table for them: the kernel takes main.
-    [[ $REPLY == '[l3mdev-table]' && $text == *' not '* ]] && REPLY='local  main'
-    looked_up+=" $REPLY "
-  fi
+  [[ $family == 4 && ${lines[0]-} == 0:*' lookup local'* ]] && local_first=yes
   # @end@
-  [[ $text =~ ' from '$prefix ]] && edge "${BASH_REMATCH[1]}" && by_source=yes
-  [[ $text =~ ' to '$prefix ]] && edge "${BASH_REMATCH[1]}"
-  [[ $text == *' '@(blackhole|unreachable|prohibit)*( ) ]] && blockers+=("$family $text")
+  for line in "${lines[@]}"; do
+    line=${line/$'\t'/ }
+    if [[ $line =~ ' from '$prefix ]]; then
+      edge "${BASH_REMATCH[1]}"
+      by_source=yes
+      # @if auto list@
+      [[ $line == *' not '* ]] && low=0 high=$((0xffffffff))
+      sources+=("$low $high")
+      # @end@
+    fi
+    [[ $line =~ ' to '$prefix ]] && edge "${BASH_REMATCH[1]}"
+    [[ $line == *' '@(blackhole|unreachable|prohibit)*( ) ]] && blockers+=("$line")
+  done
+}
+
+read_routes() { # rows of tables, of IPv4
+  local line kind
+  split "$1"
+  for line in "${lines[@]}"; do
+    if [[ $line != [0-9d]* ]]; then
+      [[ $line == @(blackhole|unreachable|prohibit)* ]] && blockers+=("$line")
+      kind=${line%% *} line=${line#* }
+      # @if auto list@
+      [[ $kind == @(local|broadcast) && $line == *' table local '* && $line != *' '@(metric|tos)' '* ]] && held[${line%% *}]=yes
+      # @end@
+    fi
+    edge "${line%% *}"
+  done
 }
 
 read_tables() {
-  local line list rules_seen='' questions=$'route show default\nrule show'
-  defaults=() edges=()
+  local line list='' others=()
+  edges=() defaults=()
   for line in "${special[@]}"; do edge "$line"; done
-  printf -v list '\nroute show table all root %s' "${roots[@]}"
+  ((family == 6 || ${#roots[@]} == 0)) || printf -v list 'route show table all root %s\n' "${roots[@]}"
   # @if ipv6@
   if ((family == 6)); then
-    # Equal routes share a decision, so all that lead to the CIDRs are read.
-    printf -v list '\nroute show table all root %s' "${roots6[@]}"
-    printf -v line '\nroute show table all match %s' "${roots6[@]}"
-    questions=$'neigh show nud failed\n'$questions list+=$line$'\naddr show scope global'
     # The kernel may have no IPv6.
     [[ -e /proc/net/if_inet6 ]] || return 0
+    # Equal routes share a decision, so all that lead to the CIDRs are read.
+    printf -v list 'route show table all root %s\n' "${roots6[@]}"
+    printf -v line 'route show table all match %s\n' "${roots6[@]}"
+    list+=$line others=('neigh show nud failed' 'addr show scope global')
   fi
   # @end@
-  # @if auto list@
-  ((family == 4 && ${#fabric_networks[@]} + ${#fabric_addresses[@]})) \
-    && list+=$'\nroute show table local exact 127.0.0.0\nlink show type vrf\nlink show\naddr show'
+  look '' 'route show default' 'rule show' "$list" "${others[@]}" || cannot_prove
+  read_rules "${parts[2]}"
+  # @if ipv6@
+  ((family == 4)) || read_ipv6 "${parts[@]:4}" "${parts[3]}"
   # @end@
-  look "$questions$list" || cannot_prove
-  for line in "${lines[@]}"; do
-    # @if ipv6@
-    ((family == 6)) && read_row "$line" && continue
-    # @end@
-    case $line in
-      [0-9]*:$'\t'*) rules_seen=yes && read_rule "$line" ;;
-      # @if auto list@
-      [0-9]*': '*) ;; # a device, or an address with its device
-      # @end@
-      [0-9]*) edge "${line%% *}" ;;
-      default*) [[ $rules_seen ]] || defaults+=("$line") ;;
-      *)
-        [[ $line == @(blackhole|unreachable|prohibit)* ]] && blockers+=("$family $line")
-        line=${line#* }
-        edge "${line%% *}"
-        ;;
-    esac
-  done
+  ((family == 6)) || read_routes "${parts[1]}${parts[3]}"
+  split "${parts[1]}"
+  defaults=("${lines[@]}")
 }
 
 # --- lookups
@@ -301,42 +301,41 @@ lookup() { # questions, each with a line end -> answers; a refusal is '!' and th
   local line refusal=''
   answers=()
   [[ $1 ]] || return 0
-  family='' ask "${1%$'\n'}" -force || cannot_prove
-  split "$answer"
-  [[ $answer == *'Command failed -:'* ]] || { answers=("${lines[@]}") && return; }
+  look "${1%$'\n'}" || cannot_prove
+  split "${parts[0]}"
+  [[ ${parts[0]} == *'Command failed -:'* ]] || { answers=("${lines[@]}") && return; }
   for line in "${lines[@]}"; do
     case $line in
       'Command failed -:'*) answers+=("!$refusal") ;;
       'RTNETLINK answers: '*) refusal=${line#*: } ;;
-      'Error: '* | 'Warning: '*) refusal=$line ;;
+      'Error: '* | 'Warning: '* | 'Device "'*) refusal=$line ;;
       *) answers+=("$line") ;;
     esac
   done
 }
 
-devices_of() { # a route as ip prints it -> devs, in order, each once; linkdown: without carrier; passed_over: dead
+devices_of() { # a route as ip prints it -> devs, in order, each once; passed_over: those to which the kernel sends nothing
   local i
-  devs=() linkdown=' ' passed_over=' '
+  devs=() passed_over=' '
   parse_route "$1"
   for i in "${!hop_dev[@]}"; do
     [[ " ${devs[*]-} " == *" ${hop_dev[i]} "* ]] || devs+=("${hop_dev[i]}")
-    # The kernel sends nothing by a dead one.
     [[ ${hop_state[i]} == dead ]] && passed_over+="${hop_dev[i]} "
-    [[ ${hop_state[i]} == linkdown ]] && linkdown+="${hop_dev[i]} "
   done
 }
 
-# The verdicts on devices, and on answers; and the devices by which they leave, if all is fine.
+# The verdicts on devices (`dead-end`: expected, and without carrier) and on answers, both of the family; and the devices by
+# which addresses leave, if all is fine.
 declare -A permissions=() verdicts=() carries=()
 is_allowed() {
   local pattern
   # Without an expected device, it is unknown which may carry anything. The slash is for a device with the name @ or *.
-  if [[ ! ${permissions["$family/$1"]-} && ${expected-} ]]; then
-    permissions["$family/$1"]=no
+  if [[ ! ${permissions["/$1"]-} && ${expected-} ]]; then
+    permissions["/$1"]=no
     # shellcheck disable=SC2053  # it is a pattern
-    for pattern in "${allowed[@]}"; do [[ $1 == $pattern ]] && permissions["$family/$1"]=yes; done
+    for pattern in "${allowed[@]}"; do [[ $1 == $pattern ]] && permissions["/$1"]=yes; done
   fi
-  [[ ${permissions["$family/$1"]-} == yes ]]
+  [[ ${permissions["/$1"]-no} != no ]]
 }
 
 is_fine() { # an answer: are all its next hops allowed?
@@ -351,9 +350,11 @@ is_fine() { # an answer: are all its next hops allowed?
     # @end@
     ((${#devs[@]})) || return
     for dev in "${devs[@]}"; do
-      # An expected device without carrier is a dead end.
-      is_allowed "$dev" && [[ $linkdown != *" $dev "* || " ${expected[*]} " != *" $dev "* ]] || return
-      [[ $passed_over == *" $dev "* ]] || carries["/$dev"]=yes
+      is_allowed "$dev" || return
+      [[ $passed_over == *" $dev "* ]] && continue
+      # The node reaches its own address without a carrier, too.
+      [[ ${permissions["/$dev"]} == yes || $kind == @(local|anycast) ]] || return
+      [[ ${permissions["/$dev"]} == yes ]] && carries["/$dev"]=yes
     done
     verdicts[$key]=fine
   fi
@@ -366,8 +367,7 @@ conclude() { # marker, the other marker, lines for it, exit status, priority, ve
   [[ -d $folder ]] || mkdir -p "$folder"
   printf '%s\n' "$3" >"$1" || tell 4 "$1 is out of date: it could not be written"
   [[ -e $2 ]] && rm -f "$2"
-  tell_verdict "$told" "$5" "$6"
-  exit "$4"
+  finish "$4" "$5" "$6"
 }
 
 conclude_badly() { # lines for the marker, verdict
@@ -376,7 +376,7 @@ conclude_badly() { # lines for the marker, verdict
 once routing is right."
 }
 
-cannot_prove() { conclude_badly "the check itself failed: $answer" "cannot prove anything: $answer"; }
+cannot_prove() { conclude_badly "the check itself failed: $trouble" "cannot prove anything: $trouble"; }
 
 joined() { # words -> REPLY
   printf -v REPLY ', %s' "$@"
@@ -391,158 +391,104 @@ fabric_source=routeOverlap.fabric
 # @end@
 # @if auto list@
 fabric_addresses=()
-# The networks that will be connected; by their numbers, the devices that will have an address in each, and those of
-# which a device is not there yet. By network and length, these numbers. The prefix lengths, the longest first.
-announced=() announced_devs=() absent=() lengths=()
-# By address: the network of an address that comes to table local. And the routes that are there.
-own_at=() rows=()
-# The tables of answers (none is main) with their metrics; the devices with an address from which packets may leave, and
-# those that get another one.
-declare -A number_of=() places=() has_address=() changed=()
+# The sources that rules select, as `first last`; the prefix lengths of the announced networks, the longest first; and one
+# of these, if a rule may select by an address in it, about which nobody can ask yet.
+sources=() lengths=() by_announced='' local_first=''
+# The networks that come to table main, and those that are there. By address: the network of one that comes to table local,
+# and those that are there. The tables of answers (none is main) with their metrics.
+declare -A announced=() connected=() own_at=() held=() places=()
 
 announce_fabric() {
-  local line device own words i with_first=''
-  local -A mac_of=() own_of=() is_up=() master_of=() seen=()
+  local line i with_first='' uncovered=${fabric_networks[*]}
   ((${#fabric_networks[@]} + ${#fabric_addresses[@]})) || return 0
-  bounds "${roots[0]}" && first_expected=$low
-  bounds "${roots[-1]}" && last_expected=$high
+  look '' 'route show table main proto kernel' 'route show table local exact 127.0.0.0' \
+    'link show' 'addr show up' 'addr show' || cannot_prove
+  split "${parts[1]}"
+  for line in "${lines[@]}"; do [[ $line == *' '@(metric|tos|linkdown|dead)' '* ]] || connected[${line%% *}]=yes; done
+  # Before Linux 5.14 the first address of a network is a broadcast address, too: that of 127.0.0.0/8, for example.
+  [[ ${parts[2]} == *'broadcast 127.0.0.0 '* ]] && with_first=yes
+  for i in "${fabric_networks[@]}"; do announce "$i"; done
+  # @end@
+  # @if auto@
+  local words device seen=' '
+  split "${parts[5]}"
   # shellcheck disable=SC2206 # Split at blanks.
-  for line in "${lines[@]}"; do # as read_tables read them
-    case $line in
-      [0-9]*': '*' link/'*)
-        words=($line) device=${words[1]%:} device=${device%@*}
-        # VRFs are shown before all devices, and so twice.
-        seen["/$device"]+=x
-        [[ ${words[2]} == *[\<,]UP[,\>]* ]] && is_up["/$device"]=yes
-        [[ $line == *' master '* ]] && own=${line#*' master '} && master_of["/$device"]=${own%% *}
-        # @end@
-        # @if auto@
-        for ((i = ${#words[@]} - 4; i > 0; i--)); do
-          [[ ${words[i]} == link/* ]] && agent_mac "$device" "${words[i + 1]}" && mac_of[$REPLY]+=" $device" && break
-        done
-        # @end@
-        # @if auto list@
-        ;;
-      [0-9]*': '*' inet '*)
-        words=($line) own=${words[3]}
-        [[ ${words[4]} == peer ]] && own=${words[5]}
-        own_of["/${words[1]}"]+=" ${words[3]%/*}=$own"
-        [[ $line == *' scope global '* ]] && has_address["/${words[1]}"]=yes
-        ;;
-      # Before Linux 5.14 the first address of a network is a broadcast address, too: that of 127.0.0.0/8, for example.
-      'broadcast 127.0.0.0 '*) with_first=yes ;;
-      *' table local '*) rows+=("$line") ;;
-    esac
+  for line in "${lines[@]}"; do
+    words=($line)
+    [[ ${words[4]} == peer ]] && words[3]=${words[5]}
+    # The agent sets devices up, and the kernel connects the networks of their other addresses, too.
+    [[ ${words[2]} == inet && $'\n'${parts[4]} != *$'\n'"$line"* && $line != *" inet ${words[3]%/*}/32 "* ]] && announce "${words[3]}"
   done
+  for i in "${fabric_addresses[@]}"; do
+    dotted "$i"
+    # The agent adds no address that is there.
+    [[ ${parts[4]} == *" inet $REPLY/16 "* ]] || { announce "$REPLY/16" && bring "$i"; }
+  done
+  split "${parts[3]}"
   # shellcheck disable=SC2206 # Split at blanks.
-  for i in "${!fabric_addresses[@]}"; do
-    devs=()
-    [[ ${fabric_macs[i]} ]] && devs=(${mac_of[${fabric_macs[i]}]-})
-    for device in "${devs[@]-}"; do connect "$device" "${fabric_addresses[i]}"; done
+  for line in "${lines[@]}"; do
+    words=($line) device=${words[1]%:} line=${line#*' link/'*' '}
+    agent_mac "${device%@*}" "${line%% *}" && [[ " ${fabric_macs[*]} " == *" $REPLY "* ]] || continue
+    seen+="$REPLY "
+    is_allowed "${device%@*}" || uncovered=yes
   done
-  for own in "${fabric_networks[@]}"; do
-    bounds "$own"
-    announce '' "$low" "${own#*/}"
-  done
+  for i in "${fabric_macs[@]}"; do [[ $i && $seen == *" $i "* ]] || uncovered=yes; done
+  # @end@
+  # @if auto list@
+  # Devices that may carry all take nothing.
+  [[ $uncovered$by_announced ]] || announced=() own_at=() lengths=()
 }
 
-connect() { # device (empty if it is not there yet), address: as the agent does, with the length 16
-  local own address is_new=yes master=${master_of["/$1"]-$1}
-  # An address of a VRF brings routes to the table of that VRF alone.
-  [[ ${seen["/$master"]-} == xx ]] && return
-  [[ ${own_of["/$1"]-} ]] && dotted "$2" && address=$REPLY
-  for own in ${own_of["/$1"]-}; do
-    bounds "${own#*=}"
-    [[ $own == "$address="*/16 ]] && ((low == ($2 & 0xffff0000))) && is_new=''
-    # The agent sets the device up, and the kernel connects the networks of its other addresses, too.
-    [[ ${is_up["/$1"]-} || ${own#*=} == "${own%=*}/32" ]] || announce "$1" "$low" "${own#*/}"
-  done
-  is_up["/$1"]=yes
-  [[ $is_new ]] && announce "$1" "$(($2 & 0xffff0000))" 16 || return
-  changed["/$1"]=yes
-  bring_to_local "$2"
+# Note a network that will be connected; fail if the kernel connects none like it.
+announce() { # CIDR -> network
+  local pair
+  bounds "$1"
+  ((low >> 24)) || return
+  dotted "$low"
+  network=$REPLY/$length
+  edges[low]=1 edges[high + 1]=1
+  ((length < 31)) && bring "$high" && [[ $with_first ]] && bring "$low"
+  [[ ${connected[${network%/32}]-} ]] && return
+  announced["$low/$length"]=$network lengths[32 - length]=$length
+  for pair in "${sources[@]}"; do ((${pair% *} <= high && low <= ${pair#* })) && by_announced=${by_announced:-$network}; done
+  return 0
 }
 
-# Fail if the kernel connects no such network, or if it does not matter here: far from the CIDRs only its address may.
-announce() { # device (empty if it is not there yet), network, length -> number
-  local last=$(($2 | 0xffffffff >> $3))
-  (($2 >> 24)) && { [[ $by_source ]] || (($2 <= last_expected && first_expected <= last)); } || return
-  number=${number_of[$2/$3]-}
-  if [[ ! $number ]]; then
-    number=${#announced[@]}
-    announced[number]=$2/$3 announced_devs[number]='' number_of[$2/$3]=$number lengths[32 - $3]=$3
-    edges[$2]=1 edges[last + 1]=1
-    (($3 < 31)) && bring_to_local "$last" && [[ $with_first ]] && bring_to_local "$2"
-  fi
-  [[ $1 ]] || absent[number]=yes
-  [[ ! $1 || "${announced_devs[number]} " == *" $1 "* ]] || announced_devs[number]+=" $1"
-}
-
-# Address of the network `number`
-bring_to_local() { own_at[$1]=${own_at[$1]-$number} edges[$1]=1 edges[$1 + 1]=1; }
-
-# Succeed if an announced network may take an address from the answer of today, and set `number` to that of the network.
-# An answer stays if its route precedes the new one, or if every rule that looks up its table precedes those that look up
-# the table of the new one.
-may_take() { # address, answer (after is_fine), anything if the answer is one to a packet with a source -> number
-  local longest table length place network=${2%% *}
-  number=''
-  for longest in "${lengths[@]}"; do
-    number=${number_of[$(($1 & 0xffffffff << 32 - longest & 0xffffffff))/$longest]-}
-    [[ $number ]] && break
-  done
-  # A refusal is a finding already.
-  [[ ($number || $by_source) && $2 != '!'* ]] || return
-  place=${places[${2#* }]} table=${place% *} table=${table:-main}
-  if [[ $by_source && ! ${3-} ]] && ! sends_as_now "$2"; then
-    number=${number:-0}
-  elif [[ ${own_at[$1]-} ]] && ! is_earlier "$table" local && ! stands "$1"; then
-    number=${own_at[$1]}
-  elif [[ ! $number ]] || is_earlier "$table" main; then
-    return 1
-  elif [[ $table == main ]]; then
-    [[ $network == [0-9d]* ]] || network=${2#* } network=${network%% *}
-    bounds "$network"
-    ((length < longest || (length == longest && ${place#* })))
-  fi
-}
-
-stands() { # address: does a route to it in table local precede a new one?
-  local line
+bring() { # an address that comes to table local
   dotted "$1"
-  for line in "${rows[@]}"; do
-    [[ $line == @(local|broadcast)" $REPLY dev "* && $line != *' metric '* ]] && return
+  edges[$1]=1 edges[$1 + 1]=1
+  [[ ${held[$REPLY]-} ]] || own_at[$1]=${own_at[$1]-$network}
+}
+
+# Succeed if an announced network may take an address from the answer of today. It does not if the route of the answer
+# precedes the new one in table main, or is one of table local, which precedes main.
+may_take() { # address, answer (after is_fine) -> network
+  local place route=$2 length
+  # A refusal is a finding already.
+  [[ $2 != '!'* ]] || return
+  network=${own_at[$1]-} place=${places[${2#* }]}
+  [[ $network ]] && return
+  for length in "${lengths[@]}"; do
+    network=${announced["$(($1 & 0xffffffff << 32 - length & 0xffffffff))/$length"]-}
+    [[ $network ]] && break
   done
-  return 1
+  [[ $network && ($place != 'local '* || ! $local_first) ]] || return
+  [[ $place == ' '* ]] || return 0
+  [[ $2 == [0-9d]* ]] || route=${2#* }
+  bounds "${route%% *}"
+  ((length < ${network#*/} || (length == ${network#*/} && ${place#* })))
 }
 
-is_earlier() { # table, other table: does every rule that looks up the one precede those that look up the other?
-  local before=${looked_up%" $1 "*}
-  [[ $1 != "$2" && $before != "$looked_up" && $before != *" $2 "* ]]
-}
-
-sends_as_now() { # answer: does the kernel choose the same source when the new addresses are there?
-  local dev
-  parse_route "$1"
-  [[ $kind == local || $1 == *' src '[0-9]* ]] && return
-  for dev in "${hop_dev[@]}"; do
-    # A device without an address borrows one of another device.
-    [[ ${has_address["/$dev"]-} && ! ${changed["/$dev"]-} ]] || return
-  done
-}
-
-# Set fates[part] to the network that may take it by a device that is not allowed.
-find_taken() {
-  local part dev
-  for ((part = 0; part < ipv4_parts; part++)); do
-    may_take "${starts[part]}" "${plain[part]}" || continue
-    # A packet from a new address may meet rules about which nobody can be asked yet.
-    [[ $by_source || ${absent[number]-} ]] && fates[part]=$number
-    for dev in ${announced_devs[number]}; do
-      is_allowed "$dev" || fates[part]=$number
-      carries["/$dev"]=yes
-    done
-    [[ ${fates[part]-} ]] && all_fine=''
+find_taken() { # -> fates[part]: the network that may take it
+  local part
+  ((${#announced[@]} + ${#own_at[@]})) || return
+  for part in "${!plain[@]}"; do
+    if may_take "${starts[part]}" "${plain[part]}"; then
+      fates[part]=$network
+    elif [[ $by_announced && ${plain[part]} != @('!'|'local '|*' src '[0-9])* ]]; then
+      # The kernel may choose another source by then.
+      fates[part]=${network:-$by_announced}
+    fi
   done
 }
 
@@ -578,22 +524,16 @@ cut_cidrs() {
   done
 }
 
-# @if auto@
-read_fabric
-# Without InfiniBand no address will come.
-if [[ $fabric_awaited ]] && ! compgen -G '/sys/class/infiniband/*' >/dev/null; then
-  look 'link show' && [[ $answer == *' link/infiniband '* ]] || fabric_awaited=''
-fi
-[[ $fabric_awaited ]] && fabric_notes=("warning: ${fabric_notes[0]}")
-[[ $fabric_on ]] || fabric_notes=()
-# @end@
 # -> expected, the devices by which packets must leave; default: the route that leads out there; way: its first such hop
 find_exit() {
   local line i
-  expected=("${given[@]}") default='' way=''
+  expected=("${given[@]}") default='' way='' permissions=() verdicts=()
   # @if ipv6@
+  # shellcheck disable=SC2034 # find_exit_of_ipv6 uses it by its name.
+  ((family == 4)) && ipv4_defaults=("${defaults[@]}")
   if ((family == 6)); then
-    ((${#defaults[@]} > 1)) && sort_routes "${defaults[@]}" && defaults=("${lines[@]}")
+    sort_routes "${defaults[@]}"
+    defaults=("${lines[@]}")
     ((${#given[@]})) || find_exit_of_ipv6 || defaults=()
   fi
   # @end@
@@ -607,68 +547,58 @@ find_exit() {
     done
   done
   [[ $default && ${#expected[@]} == 0 ]] && { devices_of "$default"; expected=("${devs[@]}"); }
-  expected_of[family]=${expected[*]} way_of[family]=$way
-  for i in "${expected[@]}"; do permissions["$family/$i"]=yes; done
+  for i in "${expected[@]}"; do permissions["/$i"]=yes; done
 }
 
-# shellcheck disable=SC2034 # Not every config needs all of them.
-by_source='' looked_up='' way='' all_fine=yes ipv4_parts=0 expected_of=() way_of=() ipv4_defaults=()
-declare -a cidr_of=() addresses=() starts=() ends=() plain=() blockers=()
-use_ipv4
-for family in "${families[@]}"; do
+# Look at the next family: set `plain` to the answers for its parts. Succeed if all is fine.
+prove() {
+  local i questions='' all_fine=yes answers asked
+  family=${families[0]} families=("${families[@]:1}")
+  by_source='' starts=() ends=() addresses=() cidr_of=() blockers=() plain=() fates=() sourced=()
   # @if ipv6@
   ((family == 6)) && use_ipv6
   # @end@
   read_tables
-  ((family == 4)) && find_exit
+  find_exit
   # @if auto list@
   ((family == 4 && ${#expected[@]})) && announce_fabric
   # @end@
   cut_cidrs
-  # shellcheck disable=SC2034
-  ((family == 4)) && ipv4_parts=${#starts[@]}
-done
-printf -v questions 'route get fibmatch %s uid 0\n' "${addresses[@]}"
-# @if ipv6@
-# Without a family ip shows those of IPv4.
-questions+=$'route show default\n'
-# @end@
-lookup "$questions"
-# @if ipv6@
-# shellcheck disable=SC2034 # find_exit_of_ipv6 uses it by its name.
-ipv4_defaults=("${answers[@]:${#addresses[@]}}") answers=("${answers[@]:0:${#addresses[@]}}")
-# IPv6 is the last family.
-find_exit
-asked=("${!addresses[@]}")
-stand_in
-# @end@
-plain=("${answers[@]}")
-if ((${#plain[@]} != ${#addresses[@]})); then
-  answer="ip gave ${#plain[@]} answers to ${#addresses[@]} questions; the last is: ${plain[*]: -1}"
-  cannot_prove
-fi
-for part in "${!plain[@]}"; do
+  ((${#starts[@]})) || return 0
+  all_expected+=("${expected[@]}")
+  ((${#expected[@]})) && printf -v questions 'link show dev %s\n' "${expected[@]}"
+  printf -v REPLY 'route get fibmatch %s uid 0\n' "${addresses[@]}"
+  lookup "$questions$REPLY"
+  for i in "${!expected[@]}"; do
+    [[ ${answers[i]} == '!'* ]] && absent+=("${expected[i]}")
+    # A route has no flag for a carrier that it never saw.
+    [[ ${answers[i]} == *[\<,]LOWER_UP[,\>]* || ${answers[i]} == '!'* ]] || permissions["/${expected[i]}"]=dead-end
+  done
+  answers=("${answers[@]:${#expected[@]}}")
+  if ((${#answers[@]} != ${#starts[@]})); then
+    trouble="ip gave ${#answers[@]} answers to ${#starts[@]} questions; the last is: ${answers[*]: -1}"
+    cannot_prove
+  fi
   # @if ipv6@
-  speak "${starts[part]}"
+  asked=("${!starts[@]}")
+  ((family == 4)) || stand_in
   # @end@
-  one=${plain[part]}
-  [[ ${verdicts[${one#* }]-} == fine ]] || is_fine "$one" || all_fine=''
-done
-# @if ipv6@
-((ipv4_parts)) && speak 0
-# @end@
-# @if auto list@
-((${#announced[@]})) && find_taken
-# @end@
-
-printf -v notes %s "${fabric_notes[@]/#/$'\n'}"
+  plain=("${answers[@]}")
+  for i in "${!plain[@]}"; do
+    [[ ${verdicts[${plain[i]#* }]-} == fine ]] || is_fine "${plain[i]}" || all_fine=''
+  done
+  # @if auto list@
+  ((family == 6)) || find_taken
+  ((${#fates[@]} == 0)) || all_fine=''
+  # @end@
+  [[ $all_fine && ! $by_source ]]
+}
 
 # At all, after a wait.
 look_again() { exec "$BASH" -p "$0" "$seconds" {never}<&-; }
 
 pass() {
   local dev carriers=() others=() verb=leave
-  local -i i
   # @if auto@
   # While addresses may come into the pool, no routes are a proof. Only the files are read meanwhile: large tables take
   # long, and systemd ends a check that takes too long.
@@ -679,23 +609,15 @@ pass() {
   done
   # @end@
   # The devices that carry: the expected ones first, then the others by name.
-  devices_of "$default"
-  for dev in "${expected[@]}"; do
-    # Without a carrier the node still reaches its own address on it.
-    [[ ! ${carries["/$dev"]-} || $passed_over$linkdown == *" $dev "* ]] || carriers+=("$dev")
+  for dev in "${all_expected[@]}"; do
+    [[ ${carries["/$dev"]-} ]] && carriers+=("$dev")
     # Not by unset, which reads quotes and backslashes in a name.
     carries["/$dev"]=''
   done
-  for dev in "${!carries[@]}"; do
-    [[ ${carries["$dev"]} ]] || continue
-    for ((i = ${#others[@]}; i > 0; i--)); do
-      [[ ${others[i - 1]} < "${dev#/}" ]] && break
-      others[i]=${others[i - 1]}
-    done
-    others[i]=${dev#/}
-  done
+  for dev in "${!carries[@]}"; do [[ ! ${carries["$dev"]} ]] || others+=("${dev#/}"); done
+  ((${#others[@]} > 1)) && split "$(printf '%s\n' "${others[@]}" | sort)" && others=("${lines[@]}")
   carriers+=("${others[@]}")
-  ((${#carriers[@]})) || carriers=("${expected[@]}")
+  ((${#carriers[@]})) || carriers=("${all_expected[@]}")
   joined "${carriers[@]}"
   ((${#cidrs[@]} == 1)) && verb=leaves
   verb+=" by $REPLY"
@@ -703,14 +625,26 @@ pass() {
   conclude "$ok" "$detected" "$REPLY $verb" 0 5 "$REPLY $verb$notes"
 }
 
-[[ ! $by_source && $all_fine ]] && pass
+use_ipv4
+all_expected=() absent=()
+# @if auto@
+read_fabric
+# Without InfiniBand no address will come.
+if [[ $fabric_awaited ]] && ! compgen -G '/sys/class/infiniband/*' >/dev/null; then
+  look 'link show' && [[ ${parts[0]} == *' link/infiniband '* ]] || fabric_awaited=''
+fi
+[[ $fabric_awaited ]] && fabric_notes=("warning: ${fabric_notes[0]}")
+[[ $fabric_on ]] || fabric_notes=()
+# @end@
+printf -v notes %s "${fabric_notes[@]/#/$'\n'}"
+while prove; do ((${#families[@]})) || pass; done
 
 # --- bash reads on if something is wrong, or if the source of a packet matters
 
 # A rule that selects by source gets the source that the kernel chose after the answer without one. The second answer
 # decides for a connected socket, the first for a datagram. Set sourced[part] to the first answer that is not fine.
 ask_by_source() {
-  local questions='' part dev source sources i parts=() asked=()
+  local questions='' part dev source sources i parts_asked=() asked=()
   local -A seen=()
   for part in "${!plain[@]}"; do
     [[ ${fates[part]-} || ${plain[part]} == '!'* ]] && continue
@@ -718,18 +652,18 @@ ask_by_source() {
     # A hash of the flow selects the next hop and so the source.
     [[ ${plain[part]} == *\\$'\t'* && ${plain[part]} != *' src '* ]] && devices_of "${plain[part]}"
     for dev in "${devs[@]}"; do
-      parts+=("$part")
+      parts_asked+=("$part")
       questions+="route get ${addresses[part]}${dev:+ oif $dev} uid 0"$'\n'
     done
   done
   lookup "$questions"
   questions=''
-  for i in "${!parts[@]}"; do
-    part=${parts[i]} sources=''
+  for i in "${!parts_asked[@]}"; do
+    part=${parts_asked[i]} sources=''
     [[ ${answers[i]} =~ ' src '([0-9a-f.:]+) ]] && sources=${BASH_REMATCH[1]}
     # @if ipv6@
     # A program may send from any address of the devices by which the packet may leave.
-    if ((part >= ipv4_parts)); then
+    if ((family == 6)); then
       devices_of "${plain[part]}"
       for dev in "${devs[@]}" ${companions[part]-}; do sources+=${globals["/$dev"]-}; done
     fi
@@ -742,17 +676,13 @@ ask_by_source() {
   done
   lookup "$questions"
   # @if ipv6@
-  speak "$lowest"
-  stand_in
+  ((family == 4)) || stand_in
   # @end@
   for i in "${!asked[@]}"; do
     part=${asked[i]}
-    # @if ipv6@
-    speak "${starts[part]}"
-    # @end@
     is_fine "${answers[i]}" || sourced[part]=${sourced[part]-${answers[i]}}
     # @if auto list@
-    ((part < ipv4_parts)) && [[ ! ${fates[part]-} ]] && may_take "${starts[part]}" "${answers[i]}" sourced && fates[part]=$number
+    ((family == 4)) && [[ ! ${fates[part]-} ]] && may_take "${starts[part]}" "${answers[i]}" && fates[part]=$network
     # @end@
   done
 }
@@ -761,8 +691,6 @@ ask_by_source() {
 blocker_of() { # address, the kernel's message -> REPLY
   local line word length found='' longest=-1
   for line in "${blockers[@]}"; do
-    [[ $line == "$family "* ]] || continue
-    line=${line#* }
     # For an 'unreachable' rule, the kernel's message is that for 'no route'.
     [[ $2 == 'Network is unreachable' && $line != [0-9]*:*unreachable* ]] && continue
     word=${line#* }
@@ -775,9 +703,6 @@ blocker_of() { # address, the kernel's message -> REPLY
 }
 
 report() { # number of the cidr, first address, the one after the last, answer: adds a finding
-  # @if ipv6@
-  speak "$2"
-  # @end@
   local kind range='' by='' dev route=$4 cidr=${cidrs[$1]}
   case $4 in
     '!'*)
@@ -786,11 +711,7 @@ report() { # number of the cidr, first address, the one after the last, answer: 
       blocker_of "$2" "${4#!}" && route=$REPLY
       ;;
     # @if auto list@
-    'announced '*)
-      kind=announced by=${announced_devs[${4#* }]# } route=${announced[${4#* }]}
-      dotted "${route%/*}"
-      route="$REPLY/${route#*/}, announced by $fabric_source"
-      ;;
+    'announced '*) kind=announced route="${4#* }, announced by $fabric_source" ;;
     # @end@
     *)
       devices_of "$4"
@@ -824,19 +745,16 @@ report() { # number of the cidr, first address, the one after the last, answer: 
     # @end@
     range+=-$REPLY
   done
-  bad[$1]=$cidr kinds[$kind]=yes ill=${ill:-$2}
+  bad[$1]=$cidr kinds[$kind]=yes
   # Sorted by CIDR, then by order of discovery. Appending to one text would copy it for each finding.
   findings[$1 << 32 | ${#findings[@]}]="$cidr${names[$cidr]:+ (${names[$cidr]})}: $kind ${range:1}\
 ${by:+ by ${by// /,}}${route:+ ($route)}"
 }
 
-# Judge the parts; adjacent ones with the same answer are one finding.
+# Judge the parts of the family; adjacent ones with the same answer are one finding.
 judge() {
   local part first='' last='' new answer='' of=''
-  for part in "${!addresses[@]}"; do
-    # @if ipv6@
-    speak "${starts[part]}"
-    # @end@
+  for part in "${!plain[@]}"; do
     new=${sourced[part]-}
     [[ $new ]] || is_fine "${plain[part]}" || new=${plain[part]}
     new=${fates[part]+announced }${fates[part]-$new}
@@ -850,15 +768,11 @@ judge() {
 }
 
 may_heal() { # -> REPLY: the finding, or its cause, that may go by itself
-  local dev
   REPLY="table main has no IPv$family default route"
   ((${#expected[@]})) || return 0
   [[ ${kinds[local]-}${kinds[blocked]-}${kinds[announced]-} ]] && return 1
-  family=4 look 'link show' || return
-  for dev in "${expected[@]}"; do
-    REPLY="there is no network device $dev"
-    [[ $answer == *": $dev"[:@]* ]] || return 0
-  done
+  REPLY="there is no network device ${absent-}"
+  [[ ${absent-} ]] && return
   REPLY=${findings[*]:0:1}
   [[ ! ${kinds[overlap]-} ]]
 }
@@ -885,17 +799,20 @@ explain() { # -> REPLY
 }
 
 declare -A kinds=()
-# ill: the first address that has a finding
-findings=() bad=() sourced=() ill=''
-[[ $by_source ]] && ask_by_source
-# @if auto@
-((${#fates[@]})) && date_fabric_source
-# @end@
-judge
+# What was expected by the first family with a finding.
+findings=() bad=() first_family='' first_way='' first_expected=()
+while :; do
+  [[ $by_source ]] && ask_by_source
+  # @if auto@
+  ((${#fates[@]})) && date_fabric_source
+  # @end@
+  judge
+  [[ ${#findings[@]} -gt 0 && ! $first_family ]] && first_family=$family first_way=$way first_expected=("${expected[@]}")
+  ((${#families[@]})) || break
+  prove
+done
 ((${#findings[@]})) || pass
-# @if ipv6@
-speak "$ill"
-# @end@
+family=$first_family way=$first_way expected=("${first_expected[@]}")
 ((seconds < waits)) && may_heal && wait_a_second "$REPLY" && look_again
 explain
 printf -v lines '%s\n' "${findings[@]}"

@@ -4,9 +4,10 @@
 #
 #   static-routes.sh [now]        now: do not wait
 #
-# Exits 0 if every route below is in force and no other route is ours. Otherwise it exits 1, keeps the
+# Exits 0 if every route below is in force and no other route has hostrouting's protocol. Otherwise it exits 1, keeps the
 # changes that succeeded, and logs the reason for each route. It waits for a default route, a device or an address that
-# may be late. A foreign route in the place of ours stays after it, and decides again once ours is removed.
+# may be late. It changes no foreign route: one in the place of a route below stays after it, and decides again once that
+# is removed. What takes more than a few looks at the tables it leaves to an apply, and to watch.
 # ip's output has no patterns for file names.
 set -fu
 export LC_ALL=C
@@ -24,178 +25,190 @@ routes_of[6]='
 told=$folder/static-routes.told
 # Later starts in this boot do not wait.
 [[ -e $told ]] && waits=0
-declare -A absent=() # The routes that were not in force in this run.
-declare -A hidden=() # The foreign route that decided before, by ours.
-declare -A why=()    # The refusal of a route, or of a deletion.
-families=("${!routes_of[@]}") # Those that are still to be looked at.
-# Of the families that were: the number of routes, the routes, what is wrong, and a route that is not ours alone.
-total=0 settled='' verdict='' merged=''
+total=0 verdict='' repaired=()
 
-# Report and exit. The journal does not get a verdict twice, so a line says which routes are in force again.
-finish() { # exit status, priority, verdict
-  local line repaired=()
-  for line in "${!hidden[@]}"; do
-    [[ ${hidden["$line"]} ]] && tell 4 "foreign route '${hidden["$line"]}' is hidden by '$line'; it decides again when ours is removed"
-  done
-  if ((${#absent[@]})) && last_told "$told" && [[ $last == "$3" ]]; then
-    split "$settled"
-    for line in "${lines[@]}"; do [[ ${absent["$line"]-} ]] && repaired+=("$line"); done
-    ((${#repaired[@]})) && tell 4 "repaired: + ${repaired[0]}${repaired[1]+, and $((${#repaired[@]} - 1)) more}"
-  fi
-  tell_verdict "$told" "$2" "$3"
-  exit "$1"
-}
+cannot() { finish 1 3 "cannot see or change routes: $trouble"; }
 
-cannot() { finish 1 3 "cannot see or change routes: $answer"; }
-
-# Replace an unknown part in `wanted`, before another word or at the end of a line.
-complete() { # unknown part, value
-  wanted=${wanted//"$1"$'\n'/"$2"$'\n'}
-  wanted=${wanted//"$1 "/"$2 "}
-}
-
-# Take our standing routes for those of `wanted` that no default route completes: the first of a place, if it has the named
-# parts. Fail if one is not there.
-keep() { # unknown part
-  local -A first=() stands=()
-  local line name text
-  look "route show table main proto $protocol" || cannot
-  for line in "${lines[@]}"; do
-    parse_route "$line"
-    [[ ! $elsewhere && ! ${first["$destination $metric"]-} ]] || continue
-    first["$destination $metric"]=yes name=''
-    [[ $kind == unicast && $rest != *' nexthop '* ]] || continue
-    ((metric)) && name=" metric $metric"
-    text=$destination$rest$name
-    stands["$destination via ${hop_gateway[0]:-?} dev ?$name"]=$text
-    stands["$destination via ? dev ${hop_dev[0]}$name"]=$text
-    stands["$destination via ? dev ?$name"]=$text
-  done
-  split "$wanted"
-  wanted=$'\n'
-  for line in "${lines[@]}"; do
-    [[ "$line " == *"$1 "* ]] && line=${stands["$line"]-$line}
-    wanted+=$line$'\n'
-  done
-  [[ $wanted != *"$1"[$' \n']* ]]
-}
-
-# shellcheck disable=SC2034 # find_exit_of_ipv6 uses the default routes by their names.
-# Set `wanted` to the routes, with the unknown parts taken from the default routes, lowest metric first; set `missing` to
-# the reason if they do not have one.
-resolve() {
+# Set `wanted` to the routes, with the unknown parts taken from the default routes, lowest metric first.
+resolve() { # default routes
   local -A by_dev=()
-  local line i dev first_dev=''
+  # shellcheck disable=SC2034 # Of IPv6, find_exit_of_ipv6 uses them by their names.
+  local line i dev first_dev='' link=' scope link' expected=() defaults=()
+  wanted=$routes
+  split "$1"
   # @if ipv6@
-  local expected=() defaults ipv4_defaults
+  # shellcheck disable=SC2034
+  [[ $family == 4 ]] && ipv4_defaults=("${lines[@]}")
+  # shellcheck disable=SC2034
+  [[ $family == 6 ]] && link='' && sort_routes "${lines[@]}" && defaults=("${lines[@]}")
   # @end@
-  wanted=$routes missing=''
   [[ $routes == *\?* ]] || return 0
-  look 'route show table main exact default' || cannot
-  # @if ipv6@
-  [[ $family == 6 ]] && sort_routes "${lines[@]}"
-  # @end@
   for line in "${lines[@]}"; do
     own_default "$line" || continue
     for i in "${!hop_dev[@]}"; do
       dev=${hop_dev[i]}
       [[ $first_dev || ${hop_state[i]} == dead ]] || first_dev=$dev
       # The slash is for a device with the name @ or *.
-      [[ -n ${by_dev["/$dev"]+set} ]] && continue
-      by_dev["/$dev"]=" dev $dev scope link"
-      # @if ipv6@
-      [[ $family == 6 ]] && by_dev["/$dev"]=" dev $dev"
-      # @end@
+      [[ ${by_dev["/$dev"]-} ]] && continue
+      by_dev["/$dev"]=" dev $dev$link"
       [[ ${hop_gateway[i]} ]] && by_dev["/$dev"]=" via ${hop_gateway[i]} dev $dev${hop_onlink[i]}"
     done
   done
   # @if ipv6@
-  if [[ $family == 6 && $first_dev ]]; then
-    # A router in the fabric may advertise a better default route: by it, the check would find ours.
-    defaults=("${lines[@]}")
-    family=4 look 'route show table main exact default' || cannot
-    ipv4_defaults=("${lines[@]}")
-    find_exit_of_ipv6 && [[ ${by_dev["/${expected[0]}"]+set} ]] && first_dev=${expected[0]}
-  fi
+  # A router in the fabric may advertise a better default route: by it, the check would find the routes.
+  [[ $family == 6 && $first_dev ]] && find_exit_of_ipv6 && [[ ${by_dev["/${expected[0]}"]-} ]] && first_dev=${expected[0]}
   # @end@
-  if [[ $wanted == *' dev ?'* ]]; then
-    [[ $first_dev ]] || keep ' dev ?' || { missing="table main has no IPv$family default route" && return; }
-    complete ' dev ?' " dev $first_dev"
-  fi
-  while [[ $wanted == *' via ? dev '* ]]; do
-    dev=${wanted#*' via ? dev '} dev=${dev%%[ $'\n']*}
-    if [[ -z ${by_dev["/$dev"]+set} ]] && ! keep " via ? dev $dev"; then
-      missing="no IPv$family default route leaves by $dev, so it has no gateway there"
-      # No DHCP lease creates a device, but a driver may be late.
-      family=4 ask "link show dev $dev" -force || cannot
-      [[ $answer == *'does not exist'* ]] && missing="there is no network device $dev; correct its 'dev'"
-      return
-    fi
-    complete " via ? dev $dev" "${by_dev["/$dev"]-}"
+  [[ $first_dev ]] && wanted=${wanted//' dev ?'/" dev $first_dev"}
+  for dev in "${!by_dev[@]}"; do
+    for i in ' ' $'\n'; do wanted=${wanted//" via ? dev ${dev#/}$i"/"${by_dev["$dev"]}$i"}; done
   done
 }
 
-# Run ip commands, and note each refusal in `why`, for the route or the deletion. Then set `standing` to the routes with our
-# protocol number, and return 0 if all is right: these are the wanted routes and no others, and each decides its own first
-# address, so it is the first of its place. Where a longer prefix or a rule decides there, the places have to be read.
+why_open() { # a route that no default route completes -> reason
+  local dev=${1#*' dev '}
+  dev=${dev%% *} reason="no IPv$family default route leaves by $dev, so it has no gateway there"
+  [[ $dev == '?' ]] && reason="table main has no IPv$family default route"
+  steps["$1"]="; see ${givers[family]}, or its network configuration"
+  # No DHCP lease creates a device, but a driver may be late.
+  [[ $dev == '?' || $(</proc/net/dev) == *[$'\n ']"$dev:"* ]] && return
+  reason="there is no network device $dev" steps["$1"]="; correct its 'dev'"
+}
+
+# Set `place` to the identity of a route in table main: its destination and metric.
+place_of() { # route
+  place=${1%% *}
+  [[ $1 != *' metric '* ]] || place+=" ${1##*' metric '}"
+}
+
+# Run commands, and note each refusal in `why`, for the route or the deletion; then look at the routes with hostrouting's
+# protocol, `standing`, and complete `wanted`. Return 0 if all is right: the wanted routes stand and no others, and each
+# decides its own first address, so it is the first of its place. Elsewhere a longer prefix or a rule may decide there.
 carry_out() { # commands
-  local commands='' line said='' parts
+  local line answers questions='' commands=''
   (($#)) && printf -v commands '%s\n' "$@"
-  commands+=$'end\n'"route show table all proto $protocol"$'\nend'
-  split "$wanted"
-  lines=("${lines[@]%% *}")
-  ((count)) && printf -v line '\nroute get fibmatch %s' "${lines[@]%/*}" && commands+=$line
-  ask "$commands" -force || cannot
-  local IFS=$'\36'
-  # shellcheck disable=SC2206 # Split at the answers to `end`; thirty times as fast as %% and #.
-  parts=(${answer//"$end"/$'\36'})
-  [[ ${parts[2]-} ]] || { answer="ip ended early; its last line: ${answer##*$'\n'}" && cannot; }
-  split "${parts[0]}"
-  why=() standing=$'\n'${parts[1]#*$'\n'} answer=${parts[2]#*$'\n'}
+  # At a boot none stands yet.
+  [[ $commands || -e $told ]] && ((${#addresses[@]})) && printf -v questions 'route get fibmatch %s\n' "${addresses[@]}"
+  look "$commands$questions" 'route show table main exact default' "route show table all proto $protocol" || cannot
+  why=() answers=${parts[0]} standing=$'\n'${parts[2]}
+  # @if ipv6@
+  standing=${standing//' pref medium'/} answers=${answers//' pref medium'/}
+  # @end@
+  standing=${standing// $'\n'/$'\n'} answers=${answers// $'\n'/$'\n'}
+  resolve "${parts[1]}"
+  # Answers name the protocol, a list of one protocol does not.
+  line=${answers//" proto $protocol"/}
+  [[ $standing == "$wanted" && $line == "${wanted:1}" ]] \
+    && ((${#answers} - ${#line} == ${#addresses[@]} * (7 + ${#protocol}))) && return
+  [[ $answers == *'Command failed'* ]] || return
+  split "$answers" && answers=''
   for line in "${lines[@]}"; do
     if [[ $line == 'Command failed -:'* ]]; then
       line=${line##*:}
+      ((line > $#)) && break
       line=${!line#route add } line=${line#route prepend }
-      why["${line%" proto $protocol"}"]=$said said=''
+      why["${line%" proto $protocol"}"]=$answers answers=''
     else
-      said+=${said:+; }$line
+      answers+=${answers:+; }$line
     fi
   done
-  if [[ $standing == *$'\n'[A-Z]* ]]; then # A message: the table changed while it was read.
-    look "route show table all proto $protocol" || cannot
-    standing=$'\n'$answer answer=''
-  fi
-  # @if ipv6@
-  standing=${standing//' pref medium'/} answer=${answer//' pref medium'/}
-  # @end@
-  standing=${standing// $'\n'/$'\n'} answer=${answer// $'\n'/$'\n'}
-  # Answers name the protocol, a list of one protocol does not.
-  line=${answer//" proto $protocol"/}
-  [[ $standing == "$wanted" && $line == "${wanted:1}" ]] && ((${#answer} - ${#line} == count * (7 + ${#protocol})))
+  return 1
 }
 
-# Look at one family after the other; fail at the first that is not right.
-all_right() {
-  while ((${#families[@]})); do
-    family=${families[0]} families=("${families[@]:1}") routes=${routes_of[$family]} todo=() surplus=()
-    count=${routes//[!$'\n']/} count=$((${#count} - 1)) total=$((total + count))
-    resolve
-    [[ ! $missing ]] && carry_out || return
-    settled+=$wanted
+# Compare `wanted` with `standing` and with the routes in the wanted places. Set `todo` to the routes that are not the first
+# of their place, `surplus` to deletions of hostrouting's routes that are not wanted, and `commands` to the batch for both.
+# Nothing is replaced, because the kernel would replace the first route of that moment, of any owner.
+compare() {
+  # By place: the wanted route; what comes first but for earlier routes of hostrouting, `wanted` or `foreign`; deletions of
+  # the wanted route and of the earlier ones; and why no route can be added.
+  local -A want=() first=() alike=() earlier=() refusal=()
+  # By destination: `yes`, or what hides all its routes.
+  local -A near=()
+  local line place reason text verb asked questions='' changes=()
+  todo=() surplus=()
+  split "$wanted"
+  asked=("${lines[@]}")
+  # Each of these commands reads the whole table.
+  ((${#asked[@]} > 16)) && questions=$'\nroute show table main'
+  for line in "${asked[@]}"; do
+    place_of "$line"
+    # A destination may have several metrics; a route listed twice would look like two.
+    [[ ${#asked[@]} -gt 16 || ${near["${line%% *}"]-} ]] || questions+=$'\n'"route show table main exact ${line%% *}"
+    near["${line%% *}"]=yes want["$place"]=$line
   done
+  split "$standing"
+  for line in "${lines[@]}"; do
+    parse_place "$line"
+    # @if ipv6@
+    # Another program has merged a next hop with it, and would lose that, too.
+    [[ $family == 6 && $line == *\\$'\t'* && $rest != ' nhid '* ]] && continue
+    # @end@
+    [[ $elsewhere || ! ${want["$place"]-} ]] && deletion && surplus+=("$REPLY")
+  done
+  look '' "${questions:1}" || cannot
+  split "${parts[1]}"
+  for line in "${lines[@]}"; do
+    # Of a full table few matter. Blackholes and their like begin with a letter.
+    [[ ${near["${line%% *}"]-} || $line == [a-z]* ]] && judge_row "${line% }"
+  done
+  for line in "${asked[@]}"; do
+    place_of "$line"
+    reason=${near["${line%% *}"]#yes} reason=${reason:-${refusal["$place"]-}}
+    # The earlier ones go once the wanted one decides, because that may be refused.
+    [[ ${first["$place"]-} == wanted && ! $reason && ${alike["$place"]} != *$'\n'*$'\n' ]] \
+      && split "${earlier["$place"]-}" && surplus+=("${lines[@]}") && continue
+    todo+=("$line")
+    [[ $line == *\?* && ! $reason ]] && why_open "$line"
+    [[ $reason ]] && why["$line"]=$reason && continue
+    # The kernel moves no route to the front; and only an empty place takes one of IPv6.
+    text=${alike["$place"]-} verb=add
+    if ((family == 6)); then text+=${earlier["$place"]-}; else [[ ${first["$place"]-}${earlier["$place"]-} ]] && verb=prepend; fi
+    [[ $text ]] && split "$text" && changes+=("${lines[@]}")
+    changes+=("route $verb $line proto $protocol")
+  done
+  # Until all are complete, an earlier one may still serve.
+  [[ ${todo[*]} != *\?* ]] || surplus=()
+  # So no packet meets an empty place.
+  commands=("${changes[@]}" "${surplus[@]}")
 }
 
-all_right && finish 0 5 "routes in force: $total"
+parse_place() { # row -> place, text: the row as the script writes a route
+  parse_route "$1"
+  text=$destination$rest place=$destination
+  ((!metric)) || text+=" metric $metric" place+=" $metric"
+}
 
-# --- bash reads on if something has to change
+bare() { REPLY=${1/' onlink'/} REPLY=${REPLY/' scope link'/}; }
 
-# todo: routes that are not the first of their place; surplus: deletions of our routes that are not wanted.
-# By destination and metric, the place of a route:
-declare -A want=()  # The rest of the wanted route.
-declare -A first=() # Whose the first route is, but for those of `stale`: `ours` if it is the wanted one, or `foreign`.
-declare -A own=()   # The kernel's own route, unless one of ours precedes it.
-declare -A alike=() # Deletions of ours that may take the wanted route: of itself, and with `onlink` or without.
-declare -A stale=() # Deletions of other routes of ours.
+# Note what a row of table main means for its place.
+judge_row() { # row
+  local pattern
+  parse_place "$1"
+  # @if ipv6@
+  [[ $elsewhere == ' from '* ]] && near["$destination"]="'$1' hides every other route to this destination"
+  # @end@
+  [[ ! $elsewhere && ${want["$place"]-} ]] || return
+  if [[ $mark != "$protocol" || ($family == 6 && $1 == *\\$'\t'*) ]]; then
+    [[ ${first["$place"]-}${earlier["$place"]-} || $text == "${want["$place"]}" ]] || hidden["${want["$place"]}"]=$1
+    first["$place"]=${first["$place"]-foreign}
+    # Ours stays before a connected route that came later. Of IPv6 the kernel merges gateways that are added to one place.
+    [[ ${alike["$place"]-}${refusal["$place"]-} || ($family == 4 && ($mark != kernel || ${earlier["$place"]-})) ]] \
+      || refusal["$place"]="'$1' has this destination and metric, and is never overwritten; configure narrower destinations"
+    return
+  fi
+  bare "${want["$place"]/' via ?'/'*'}"
+  pattern=${REPLY/' dev ?'/' dev *'}
+  bare "$text"
+  # shellcheck disable=SC2053 # A pattern.
+  if [[ $kind == unicast && ${#hop_dev[@]} == 1 && $REPLY == $pattern ]]; then
+    # A deletion takes no notice of `onlink`, so of two routes that differ in it alone both go.
+    deletion
+    alike["$place"]+=$REPLY$'\n'
+    [[ $text == "${want["$place"]}" || ${want["$place"]} == *\?* ]] && first["$place"]=${first["$place"]-wanted}
+  else
+    deletion
+    earlier["$place"]+=$REPLY$'\n'
+  fi
+}
 
 # Set REPLY to the deletion of the last parsed route. The protocol precedes the rest: ip accepts no option after
 # `nexthop`.
@@ -208,184 +221,55 @@ deletion() {
   if [[ $rest =~ ^' nhid '[0-9]+ ]]; then REPLY+=${BASH_REMATCH[0]}$elsewhere; else REPLY+=$rest; fi
 }
 
-# Compare `wanted` with `standing` and with the routes in the wanted places; fill the variables above.
-survey() {
-  local -A hides=() near=()
-  # @if ipv6@
-  local -A held=()
-  # @end@
-  local line key questions='' i asked keys=()
-  todo=() surplus=() want=() first=() own=() alike=() stale=()
-  split "$wanted"
-  asked=("${lines[@]}")
-  for line in "${asked[@]}"; do
-    parse_route "$line"
-    keys+=("$destination $metric") want["$destination $metric"]=$kind$rest near["$destination"]=yes
-    # One destination may have several metrics; a route listed twice would look like two.
-    [[ $questions == *" $destination" ]] || questions+=$'\n'"route show table main exact $destination"
+# Bring the routes of the family into force, in a few looks: a change may need another one, and another program may be
+# faster. Wait for what may be late.
+settle() {
+  local last line reason
+  while ! carry_out; do
+    last='' reason=''
+    for _ in 1 2 3 4 5; do
+      compare
+      ((${#absent[@]})) || absent=("${todo[@]}")
+      [[ ${#commands[@]} -gt 0 && $standing${parts[1]} != "$last" ]] || break
+      last=$standing${parts[1]}
+      carry_out "${commands[@]}" && break 2
+    done
+    for line in "${todo[@]}"; do
+      [[ $line == *\?* ]] && reason=${reason:-${why["$line"]}}
+      [[ ${why["$line"]-} == *@('Network is '|'No route to host'|'No such device'|'Cannot find device'|'is not up'|'invalid gateway')* ]] \
+        && reason=${reason:-"$line: ${why["$line"]}"}
+    done
+    [[ $reason ]] && wait_a_second "$reason" || return
   done
-  split "$standing"
-  for line in "${lines[@]}"; do
-    parse_route "$line"
-    # @if ipv6@
-    [[ $family == 6 && $line == *\\$'\t'* && $rest != ' nhid '* ]] \
-      && merged="; not removed, because another program has merged a next hop with it: $destination metric $metric" && continue
-    # @end@
-    deletion
-    [[ ! $elsewhere && ${want["$destination $metric"]-} ]] || surplus+=("$REPLY")
-  done
-  ((count)) || return 0
-  # Each of these commands reads the whole table.
-  ((count > 16)) && questions=$'\nroute show table main'
-  look "${questions:1}" || cannot
-  for line in "${lines[@]}"; do
-    # Of a full table few matter. Blackholes and their like begin with a letter.
-    [[ ${near["${line%% *}"]-} || $line == [a-z]* ]] || continue
-    parse_route "$line"
-    key="$destination $metric"
-    # @if ipv6@
-    # The kernel merges gateways that are added beside another one; a route for a source hides those for all.
-    [[ $elsewhere == ' from '* ]] && held["$destination"]="'${line% }' hides every other route to this destination"
-    [[ $family == 6 && ($mark != "$protocol" || $line == *\\$'\t'*) ]] && [[ ! ${alike["$key"]-} ]] \
-      && held["$key"]=${held["$key"]-"'${line% }' has this destination and metric, and no IPv6 route can precede it"}
-    # @end@
-    [[ ${want["$key"]-} && ! $elsewhere ]] || continue
-    deletion
-    if [[ $mark != "$protocol" ]]; then
-      if [[ ! ${alike["$key"]-}${stale["$key"]-} ]]; then
-        [[ $mark == kernel ]] && own["$key"]=${line% }
-        [[ ${first["$key"]-} || $kind$rest == "${want["$key"]}" ]] || hides["$key"]=${line% }
-      fi
-      first["$key"]=${first["$key"]-foreign}
-    elif [[ $kind${rest/ onlink/} != "${want["$key"]/ onlink/}" ]]; then
-      stale["$key"]+=$REPLY$'\n'
-    else
-      [[ $kind$rest == "${want["$key"]}" && ! ${alike["$key"]-} ]] && first["$key"]=${first["$key"]-ours}
-      alike["$key"]+=$REPLY$'\n'
-    fi
-  done
-  for i in "${!asked[@]}"; do
-    line=${asked[i]} key=${keys[i]}
-    # @if ipv6@
-    held["$key"]=${held["${key% *}"]-${held["$key"]-}}
-    [[ ${held["$key"]} ]] && todo+=("$line") absent["$line"]=yes why["$line"]=${held["$key"]} own["$key"]=held && continue
-    # @end@
-    if [[ ${first["$key"]-} == ours && ${alike["$key"]} != *$'\n'*$'\n' ]]; then
-      split "${stale["$key"]-}"
-      surplus+=("${lines[@]}")
-      # It was there, in other words.
-      [[ ${why["$line"]-} ]] && absent["$line"]=''
-    else
-      todo+=("$line") absent["$line"]=yes
-      [[ ${hides["$key"]-} ]] && hidden["$line"]=${hides["$key"]}
-      [[ ${own["$key"]-} ]] && why["$line"]="the kernel's own route '${own["$key"]}' has this destination and metric, \
-and is never overwritten; configure narrower destinations"
-    fi
-  done
+  todo=() surplus=()
 }
 
-# Add the routes of `todo`, before the foreign ones of their places; then remove those of `surplus`, so that no packet meets
-# an empty place; and put ours first where it stands further back: the kernel moves no route, so it is removed and added.
-# At last, remove our earlier routes from the places that accepted one. Nothing is replaced, because the kernel would
-# replace the first route of that moment, of any owner.
-change() {
-  local -A earlier=()
-  local line key adds=() moves=() surpassed=()
-  for line in "${todo[@]}"; do
-    parse_route "$line"
-    key="$destination $metric"
-    [[ ${own["$key"]-} ]] && continue
-    earlier["$line"]=${stale["$key"]-}
-    if [[ ${alike["$key"]-} ]]; then
-      split "${alike["$key"]}"
-      moves+=("${lines[@]}" "route prepend $line proto $protocol")
-    # @if ipv6@
-    elif [[ $family == 6 ]]; then
-      split "${stale["$key"]-}"
-      moves+=("${lines[@]}" "route add $line proto $protocol")
-    # @end@
-    elif [[ ${first["$key"]-}${stale["$key"]-} ]]; then
-      adds+=("route prepend $line proto $protocol")
-    else
-      adds+=("route add $line proto $protocol")
-    fi
-  done
-  carry_out "${adds[@]}" "${surplus[@]}" "${moves[@]}" && return
-  for line in "${!earlier[@]}"; do
-    split "${earlier["$line"]}"
-    [[ ${why["$line"]-} ]] || surpassed+=("${lines[@]}")
-  done
-  ((${#surpassed[@]})) && carry_out "${surpassed[@]}"
-}
-
-# Make `wanted` the routes in force: most places are empty, and the others are read, in a few rounds: a route may need
-# another one, an earlier one of ours goes after it, or its place may change meanwhile.
-converge() {
-  local -A stands=()
-  local last='' round line adds=()
-  split "$standing"
-  for line in "${lines[@]}"; do stands["$line"]=yes stands["${line%% *}"]=yes; done
-  split "$wanted"
-  for line in "${lines[@]}"; do
-    # Another route may hide one of IPv6 or merge with it, so the places are read first.
-    [[ $family == 6 || ${stands["$line"]-} ]] && continue
-    absent["$line"]=yes
-    # The kernel would refuse it beside an earlier one of ours.
-    [[ ${stands["${line%% *}"]-} ]] || adds+=("route add $line proto $protocol")
-  done
-  ((${#adds[@]})) && carry_out "${adds[@]}" && return 0
-  for round in 1 2 3 4 5; do
-    survey
-    ((${#todo[@]} + ${#surplus[@]})) || return 0
-    [[ $round == 5 || $standing$answer == "$last" ]] && return 1
-    last=$standing$answer
-    change && return 0
-  done
-}
-
-# Set REPLY to the reason to wait; empty if waiting cannot help.
-reason_to_wait() {
-  local line
-  REPLY=$missing
-  [[ $missing ]] && return
-  for line in "${todo[@]}"; do
-    [[ ${why["$line"]-} == *@('Network is '|'No route to host'|'No such device'|'Cannot find device'|'is not up'|'invalid gateway')* ]] \
-      && REPLY="$line: ${why["$line"]}" && return
-  done
-}
-
-# Note what is wrong with this family in the end.
+# Note what is wrong with the family in the end, and what has changed.
 judge() {
-  local line what=route
-  # @if ipv6@
-  [[ $family == 6 ]] && what='IPv6 route'
-  # @end@
-  if [[ $missing ]]; then
-    todo=() surplus=() line="no $what was changed: $missing"
-    [[ $missing == *'default route'* ]] && line+="; see ${givers[family]}, or its network configuration"
-    verdict+=$line$'\n'
-  fi
+  local line
   for line in "${todo[@]}"; do
-    absent["$line"]=''
-    [[ ${why["$line"]-} ]] && hidden["$line"]=''
-    verdict+="refused: $line: ${why["$line"]-it is not in force, although ip reported no error}"$'\n'
+    why["$line"]=${why["$line"]-it is not in force, although ip reported no error}
+    verdict+="refused: $line: ${why["$line"]}${steps["$line"]-}"$'\n'
   done
-  for line in "${surplus[@]}"; do
-    verdict+="cannot be removed: $line: ${why["$line"]-it is still there}"$'\n'
+  for line in "${surplus[@]}"; do verdict+="cannot be removed: $line: ${why["$line"]-it is still there}"$'\n'; done
+  for line in "${absent[@]}"; do
+    [[ ${why["$line"]-} ]] && continue
+    repaired+=("$line")
+    [[ ${hidden["$line"]-} ]] \
+      && tell 4 "foreign route '${hidden["$line"]}' is hidden by '$line'; it decides again when ours is removed"
   done
-  settled+=$wanted
 }
 
-while true; do
-  while true; do
-    [[ ! $missing ]] && converge && todo=() surplus=() && break
-    reason_to_wait
-    { [[ $REPLY ]] && wait_a_second "$REPLY"; } || break
-    resolve
-    [[ $missing ]] || carry_out
-  done
+for family in "${!routes_of[@]}"; do
+  # The routes that were not in force at first; the foreign route that decided before each of them; the refusals of routes
+  # and deletions; and what to do about them.
+  declare -A hidden=() why=() steps=()
+  absent=() todo=() surplus=() routes=${routes_of[$family]}
+  split "$routes"
+  lines=("${lines[@]%% *}") addresses=("${lines[@]%/*}") total=$((total + ${#lines[@]}))
+  settle
   judge
-  all_right && break
 done
+((${#repaired[@]})) && repaired=("repaired: + ${repaired[0]}${repaired[1]+, and $((${#repaired[@]} - 1)) more}")
 [[ $verdict ]] && finish 1 3 "${verdict%$'\n'}"
-finish 0 5 "routes in force: $total$merged"
+finish 0 5 "routes in force: $total"
