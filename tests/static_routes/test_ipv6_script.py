@@ -124,15 +124,15 @@ def test_a_silent_gateway_is_no_fault(node: KernelNode) -> None:
     [
         (
             ["route add fd00:1::/48 via fe80::b dev e1 metric 1 proto bird"],
-            f"'fd00:1::/48 via fe80::b dev e1 proto bird metric 1 pref medium' {HELD}",
+            f"'fd00:1::/48 via fe80::b dev e1 proto bird metric 1' {HELD}",
         ),
         (
             ["nexthop add id 5 via fe80::b dev e1", "route add fd00:1::/48 nhid 5 metric 1 proto bird"],
-            f"'fd00:1::/48 nhid 5 via fe80::b dev e1 proto bird metric 1 pref medium' {HELD}",
+            f"'fd00:1::/48 nhid 5 via fe80::b dev e1 proto bird metric 1' {HELD}",
         ),
         (
             ["route add fd00:1::/48 from fd00:7::/64 dev e1"],
-            "'fd00:1::/48 from fd00:7::/64 dev e1 metric 1024 pref medium' hides every other route to this destination",
+            "'fd00:1::/48 from fd00:7::/64 dev e1 metric 1024' hides every other route to this destination",
         ),
     ],
 )

@@ -10,40 +10,47 @@ seconds=${1-}
 # `now`: look once; the verdict is the same.
 [[ $seconds == now ]] && waits=0 seconds=''
 givers=([4]='the log of its DHCP client' [6]='the advertisements of its router') # of a default route
-end=$'Object "end" is unknown, try "ip help".\nCommand failed -:'
+# A line of it is no command: ip complains of it. No output has this character, so the complaint parts the outputs.
+end=$'\36'
 # iproute2 prints it for a pod's device if /run/netns has a file that is not a namespace, and goes on.
 debris='Error: Peer netns reference is invalid.'
 
 # Run groups of ip commands, one a line, in one process; set `parts` to the output of each. The commands of the first group
 # may fail: parts[0] has their messages. All others read tables, and no row of a table begins like a message: if one fails,
-# as when a table changes meanwhile, all of them are read again. If the tables cannot be read, set `trouble`, and fail.
-# Each group ends with a word that is no command: ip complains of it only after it has run all before. The commands come
-# through a pipe: bash would write a long here-document to a temporary file, and may have no room for one.
+# as when a table changes meanwhile, all of them are read again. If the tables cannot be read, set `trouble`, and fail. ip
+# complains of the end of a group only after it has run all before. The commands come through a pipe, and since bash 5.1 a
+# short here-string is one; before, and if it is long, bash writes a temporary file, and may have no room for one.
 look() { # groups
-  local text first='' i try IFS=$'\36'
-  for try in 1 2 3; do
-    printf -v text '%s\nend\n' "$@"
+  local text part first='' i IFS=$end
+  for _ in 1 2 3; do
+    printf -v text "%s\n$end\n" "$@"
     # In a batch ip reads them as a shell does.
     [[ $text != *[\"\'\\#]* ]] || { trouble='a device has a quote, a backslash or a # in its name, which ip cannot read; rename it' && return 1; }
-    text=$(exec ip ${family:+"-$family"} -o -force -batch - 2>&1 < <(printf %s "$text" 2>/dev/null))
+    if ((${#text} < 4000 && BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] > 500)); then
+      text=$(exec ip ${family:+"-$family"} -o -force -batch - 2>&1 <<<"$text")
+    else
+      text=$(exec ip ${family:+"-$family"} -o -force -batch - 2>&1 < <(printf %s "$text" 2>/dev/null))
+    fi
     # shellcheck disable=SC2206 # Split at the complaints: thirty times as fast as %% and #.
-    parts=(${text//"$end"/$'\36'})
-    if ((${#parts[@]} <= $#)); then
+    parts=($text)
+    if ((${#parts[@]} != $# + 1)); then
       trouble="ip ended early; its last line: ${text##*$'\n'}"
       type -P ip >/dev/null || trouble="there is no program 'ip' in $PATH; install iproute2"
       return 1
     fi
-    # After a complaint stands the number of its line; the last one ends the output.
-    unset -v 'parts[$#]'
-    for ((i = 1; i < $#; i++)); do parts[i]=${parts[i]#*$'\n'}; done
     [[ $text == *"$debris"* ]] && parts=("${parts[@]//"$debris"$'\n'/}")
-    ((try > 1)) && parts[0]=$first
-    printf -v text '\n%s' "${parts[@]:1}"
-    [[ $text == *$'\n'[A-Z]* ]] || return 0
+    text=''
+    for ((i = 0; i < $#; i++)); do
+      # A complaint has two lines: Object "X" is unknown, try "ip help".\nCommand failed -:N
+      part=${parts[i]%'Object "'}
+      ((i)) && part=${part#*$'\n'*$'\n'} && [[ $'\n'$part =~ $'\n'([A-Z][^$'\n']*) ]] && text=${BASH_REMATCH[1]}
+      parts[i]=$part
+    done
+    parts[0]=$first${parts[0]}
+    [[ $text ]] || { unset -v 'parts[$#]' && return; }
     first=${parts[0]} && set -- '' "${@:2}"
   done
-  [[ $text =~ $'\n'([A-Z][^$'\n']*) ]]
-  trouble="ip cannot read the tables: ${BASH_REMATCH[1]}"
+  trouble="ip cannot read the tables: $text"
   return 1
 }
 

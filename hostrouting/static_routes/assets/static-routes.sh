@@ -34,7 +34,7 @@ resolve() { # default routes
   local -A by_dev=()
   # shellcheck disable=SC2034 # Of IPv6, find_exit_of_ipv6 uses them by their names.
   local line i dev first_dev='' link=' scope link' expected=() defaults=()
-  wanted=$routes
+  wanted=("${routes[@]}")
   split "$1"
   # @if ipv6@
   # shellcheck disable=SC2034
@@ -42,7 +42,7 @@ resolve() { # default routes
   # shellcheck disable=SC2034
   [[ $family == 6 ]] && link='' && sort_routes "${lines[@]}" && defaults=("${lines[@]}")
   # @end@
-  [[ $routes == *\?* ]] || return 0
+  [[ ${routes[*]} == *\?* ]] || return 0
   for line in "${lines[@]}"; do
     own_default "$line" || continue
     for i in "${!hop_dev[@]}"; do
@@ -58,9 +58,10 @@ resolve() { # default routes
   # A router in the fabric may advertise a better default route: by it, the check would find the routes.
   [[ $family == 6 && $first_dev ]] && find_exit_of_ipv6 && [[ ${by_dev["/${expected[0]}"]-} ]] && first_dev=${expected[0]}
   # @end@
-  [[ $first_dev ]] && wanted=${wanted//' dev ?'/" dev $first_dev"}
+  [[ $first_dev ]] && wanted=("${wanted[@]/' dev ?'/" dev $first_dev"}")
   for dev in "${!by_dev[@]}"; do
-    for i in ' ' $'\n'; do wanted=${wanted//" via ? dev ${dev#/}$i"/"${by_dev["$dev"]}$i"}; done
+    wanted=("${wanted[@]/%" via ? dev ${dev#/}"/"${by_dev["$dev"]}"}")
+    wanted=("${wanted[@]/" via ? dev ${dev#/} "/"${by_dev["$dev"]} "}")
   done
 }
 
@@ -80,62 +81,65 @@ place_of() { # route
   [[ $1 != *' metric '* ]] || place+=" ${1##*' metric '}"
 }
 
-# Run commands, and note each refusal in `why`, for the route or the deletion; then look at the routes with hostrouting's
-# protocol, `standing`, and complete `wanted`. Return 0 if all is right: the wanted routes stand and no others, and each
-# decides its own first address, so it is the first of its place. Elsewhere a longer prefix or a rule may decide there.
-carry_out() { # commands
-  local line answers questions='' commands=''
-  (($#)) && printf -v commands '%s\n' "$@"
-  # At a boot none stands yet.
-  [[ $commands || -e $told ]] && ((${#addresses[@]})) && printf -v questions 'route get fibmatch %s\n' "${addresses[@]}"
-  look "$commands$questions" 'route show table main exact default' "route show table all proto $protocol" || cannot
-  why=() answers=${parts[0]} standing=$'\n'${parts[2]}
-  # @if ipv6@
-  standing=${standing//' pref medium'/} answers=${answers//' pref medium'/}
-  # @end@
-  standing=${standing// $'\n'/$'\n'} answers=${answers// $'\n'/$'\n'}
-  resolve "${parts[1]}"
-  # Answers name the protocol, a list of one protocol does not.
-  line=${answers//" proto $protocol"/}
-  [[ $standing == "$wanted" && $line == "${wanted:1}" ]] \
-    && ((${#answers} - ${#line} == ${#addresses[@]} * (7 + ${#protocol}))) && return
-  [[ $answers == *'Command failed'* ]] || return
-  split "$answers" && answers=''
+# Run commands, and note each refusal in `why`, for the route or the deletion; then read table main, and complete `wanted`.
+carry_out() { # further groups of commands: those to be run are in `batch`
+  local said='' text=''
+  ((${#batch[@]})) && why=() && printf -v text '%s\n' "${batch[@]}"
+  look "$text" 'route show table main exact default' 'route show table main' "$@" || cannot
+  split "${parts[0]}"
   for line in "${lines[@]}"; do
     if [[ $line == 'Command failed -:'* ]]; then
-      line=${line##*:}
-      ((line > $#)) && break
-      line=${!line#route add } line=${line#route prepend }
-      why["${line%" proto $protocol"}"]=$answers answers=''
+      line=${batch[${line##*:} - 1]} line=${line#route add } line=${line#route prepend }
+      why["${line%" proto $protocol"}"]=$said said=''
     else
-      answers+=${answers:+; }$line
+      said+=${said:+; }$line
     fi
   done
-  return 1
+  resolve "${parts[1]}"
+  # @if ipv6@
+  parts=("${parts[@]//' pref medium'/}")
+  # @end@
+  split "${parts[2]}"
 }
 
-# Compare `wanted` with `standing` and with the routes in the wanted places. Set `todo` to the routes that are not the first
-# of their place, `surplus` to deletions of hostrouting's routes that are not wanted, and `commands` to the batch for both.
-# Nothing is replaced, because the kernel would replace the first route of that moment, of any owner.
+# Run commands; succeed if then table main has every wanted route, as the first of its place, and no table another route of
+# hostrouting. Table main and the wanted routes have one order.
+is_right() { # commands
+  local line n=0 batch=("$@") others=()
+  # After the first verdict of a boot only an apply, which removes them, could leave routes in other tables.
+  [[ -e $told ]] || others=("route show table all proto $protocol")
+  carry_out "${others[@]}"
+  for line in "${lines[@]}"; do
+    if [[ $line == *" proto $protocol "* ]]; then
+      [[ $line == "${wanted[n]-} proto $protocol " || ${line/" proto $protocol "/ } == "${wanted[n]-} " ]] || return
+      n=$((n + 1))
+    else
+      line=${line#@(blackhole|unreachable|prohibit|throw) }
+      [[ ${wanted[n]-} != "${line%% *} "* ]] || return
+    fi
+  done
+  [[ ${parts[3]-} != *' table '* ]] && ((n == ${#wanted[@]} && ${#why[@]} == 0))
+}
+
+# Compare the wanted routes with those in their places, and with those of hostrouting in all tables; succeed if all is right.
+# Set `todo` to the routes that are not the first of their place, `surplus` to deletions of hostrouting's routes that are not
+# wanted, and `commands` to the batch for both. Nothing is replaced, because the kernel would replace the first route of that
+# moment, of any owner.
 compare() {
   # By place: the wanted route; what comes first but for earlier routes of hostrouting, `wanted` or `foreign`; deletions of
   # the wanted route and of the earlier ones; and why no route can be added.
   local -A want=() first=() alike=() earlier=() refusal=()
   # By destination: `yes`, or what hides all its routes.
   local -A near=()
-  local line place reason text verb asked questions='' changes=()
-  todo=() surplus=()
-  split "$wanted"
-  asked=("${lines[@]}")
-  # Each of these commands reads the whole table.
-  ((${#asked[@]} > 16)) && questions=$'\nroute show table main'
-  for line in "${asked[@]}"; do
-    place_of "$line"
-    # A destination may have several metrics; a route listed twice would look like two.
-    [[ ${#asked[@]} -gt 16 || ${near["${line%% *}"]-} ]] || questions+=$'\n'"route show table main exact ${line%% *}"
-    near["${line%% *}"]=yes want["$place"]=$line
+  local line place reason text verb batch=()
+  todo=() surplus=() commands=()
+  carry_out "route show table all proto $protocol"
+  for line in "${wanted[@]}"; do place_of "$line" && want["$place"]=$line near["${line%% *}"]=yes; done
+  for line in "${lines[@]}"; do
+    # Of a full table few matter. Blackholes and their like begin with a letter.
+    [[ ${near["${line%% *}"]-} || ${line%% *} == *[g-z]* && $line != default* ]] && judge_row "${line% }"
   done
-  split "$standing"
+  split "${parts[3]}"
   for line in "${lines[@]}"; do
     parse_place "$line"
     # @if ipv6@
@@ -144,13 +148,7 @@ compare() {
     # @end@
     [[ $elsewhere || ! ${want["$place"]-} ]] && deletion && surplus+=("$REPLY")
   done
-  look '' "${questions:1}" || cannot
-  split "${parts[1]}"
-  for line in "${lines[@]}"; do
-    # Of a full table few matter. Blackholes and their like begin with a letter.
-    [[ ${near["${line%% *}"]-} || $line == [a-z]* ]] && judge_row "${line% }"
-  done
-  for line in "${asked[@]}"; do
+  for line in "${wanted[@]}"; do
     place_of "$line"
     reason=${near["${line%% *}"]#yes} reason=${reason:-${refusal["$place"]-}}
     # The earlier ones go once the wanted one decides, because that may be refused.
@@ -162,13 +160,14 @@ compare() {
     # The kernel moves no route to the front; and only an empty place takes one of IPv6.
     text=${alike["$place"]-} verb=add
     if ((family == 6)); then text+=${earlier["$place"]-}; else [[ ${first["$place"]-}${earlier["$place"]-} ]] && verb=prepend; fi
-    [[ $text ]] && split "$text" && changes+=("${lines[@]}")
-    changes+=("route $verb $line proto $protocol")
+    [[ $text ]] && split "$text" && commands+=("${lines[@]}")
+    commands+=("route $verb $line proto $protocol")
   done
   # Until all are complete, an earlier one may still serve.
   [[ ${todo[*]} != *\?* ]] || surplus=()
   # So no packet meets an empty place.
-  commands=("${changes[@]}" "${surplus[@]}")
+  commands+=("${surplus[@]}")
+  ((${#todo[@]} + ${#surplus[@]} == 0))
 }
 
 parse_place() { # row -> place, text: the row as the script writes a route
@@ -224,15 +223,18 @@ deletion() {
 # Bring the routes of the family into force, in a few looks: a change may need another one, and another program may be
 # faster. Wait for what may be late.
 settle() {
-  local last line reason
-  while ! carry_out; do
-    last='' reason=''
+  local last line reason adds=()
+  # At a boot the places are empty. An addition changes no route, and of IPv6 a hidden one would remain.
+  [[ -e $told || $family == 6 || ${routes[*]} == *\?* ]] || adds=("${routes[@]/#/route add }")
+  [[ -e $told || ${adds-} ]] && is_right "${adds[@]/%/ proto $protocol}" && return
+  while :; do
+    last=none reason=''
     for _ in 1 2 3 4 5; do
-      compare
+      compare && return
       ((${#absent[@]})) || absent=("${todo[@]}")
-      [[ ${#commands[@]} -gt 0 && $standing${parts[1]} != "$last" ]] || break
-      last=$standing${parts[1]}
-      carry_out "${commands[@]}" && break 2
+      [[ ${#commands[@]} -gt 0 && ${parts[2]}${parts[3]} != "$last" ]] || break
+      last=${parts[2]}${parts[3]}
+      is_right "${commands[@]}" && todo=() surplus=() && return
     done
     for line in "${todo[@]}"; do
       [[ $line == *\?* ]] && reason=${reason:-${why["$line"]}}
@@ -241,7 +243,6 @@ settle() {
     done
     [[ $reason ]] && wait_a_second "$reason" || return
   done
-  todo=() surplus=()
 }
 
 # Note what is wrong with the family in the end, and what has changed.
@@ -252,6 +253,7 @@ judge() {
     verdict+="refused: $line: ${why["$line"]}${steps["$line"]-}"$'\n'
   done
   for line in "${surplus[@]}"; do verdict+="cannot be removed: $line: ${why["$line"]-it is still there}"$'\n'; done
+  [[ -e $told || ${#hidden[@]} -gt 0 ]] || return 0
   for line in "${absent[@]}"; do
     [[ ${why["$line"]-} ]] && continue
     repaired+=("$line")
@@ -264,9 +266,9 @@ for family in "${!routes_of[@]}"; do
   # The routes that were not in force at first; the foreign route that decided before each of them; the refusals of routes
   # and deletions; and what to do about them.
   declare -A hidden=() why=() steps=()
-  absent=() todo=() surplus=() routes=${routes_of[$family]}
-  split "$routes"
-  lines=("${lines[@]%% *}") addresses=("${lines[@]%/*}") total=$((total + ${#lines[@]}))
+  absent=() todo=() surplus=()
+  split "${routes_of[$family]}"
+  routes=("${lines[@]}") total=$((total + ${#lines[@]}))
   settle
   judge
 done
