@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot.intent import Intent
-from hostrouting.boot.layout import gate_drop_in, program_path, ready_unit, units_in
+from hostrouting.boot.layout import gate_drop_in, links_of, list_of_asked, program_path, ready_unit, unit_path, units_in
 from hostrouting.exceptions import HostRoutingError
 from hostrouting.findings import NodeFinding
 from hostrouting.route_overlap import script as overlap
@@ -86,12 +86,23 @@ def boot_files(config: HostRoutingConfig, *, host: Host | None = None) -> list[B
     Reads of the machine only the parts that the config leaves open: the device of the probes, and the path of the
     command that a service runs.
     """
+    units = _units(config, host)
+    if not units:
+        return []
+    asked = list_of_asked([unit.name for unit in units if unit.is_asked])
+    files = [file for unit in units for file in unit.files]
+    return [Intent(config=config).file, asked, *files, *(gate_drop_in(gate) for gate in config.gates)]
+
+
+def boot_links(config: HostRoutingConfig, *, host: Host | None = None) -> dict[str, str]:
+    """Return the text of each link by which `Configure` has systemd start these units, by its path."""
+    return {link: unit_path(unit.name) for unit in _units(config, host) for link in links_of(unit)}
+
+
+def _units(config: HostRoutingConfig, host: Host | None) -> list[BootUnit]:
     static, check = boot_parts(config)
     units = units_in([static, *_probe_units(config, host), check, *watch_units(config, host)])
-    files = [file for unit in units for file in unit.files]
-    if not files:
-        return []
-    return [Intent(config=config).file, *files, *ready_unit().files, *(gate_drop_in(gate) for gate in config.gates)]
+    return [*units, ready_unit()] if units else []
 
 
 def _probe_units(config: HostRoutingConfig, host: Host | None) -> list[BootUnit]:

@@ -475,17 +475,19 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 
 def _render(arguments: argparse.Namespace) -> int:
-    from hostrouting.boot_files import boot_files
+    from hostrouting.boot_files import boot_files, boot_links
 
-    files = boot_files(_config(arguments), host=_host(arguments))
+    config, host = _config(arguments), _host(arguments)
+    files, links = boot_files(config, host=host), boot_links(config, host=host)
     if arguments.name is not None:
         known = ", ".join(file.path for file in files) or "nothing"
         files = [file for file in files if arguments.name in {file.path, file.path.rpartition("/")[2]}]
+        links = {}
         if not files:
             problem = f"{arguments.name!r} is no file of this config's; apply would install: {known}"
             return _refuse(arguments, problem, USAGE)
     if arguments.out is not None:
-        written = _write_files(files, arguments.out)
+        written = _write_files(files, links, arguments.out)
         _answer(arguments, {"written": written}, written)
     else:
         shown = [{"path": f.path, "mode": f"{f.mode:04o}", "content": f.content.decode()} for f in files]
@@ -497,7 +499,7 @@ def _render(arguments: argparse.Namespace) -> int:
     return FINE
 
 
-def _write_files(files: Sequence[BootFile], folder: str) -> list[str]:
+def _write_files(files: Sequence[BootFile], links: Mapping[str, str], folder: str) -> list[str]:
     from hostrouting.host.files.store import RootedFiles
 
     try:
@@ -507,9 +509,11 @@ def _write_files(files: Sequence[BootFile], folder: str) -> list[str]:
     target = RootedFiles(folder)
     for file in files:
         target.write(file.path, file.content, mode=file.mode)
+    for path, text in links.items():
+        target.link(path, text)
     if not files:
         _logger.warning("nothing was written: this config installs no files")
-    return [f"{folder.rstrip('/')}{file.path}" for file in files]
+    return [f"{folder.rstrip('/')}{path}" for path in (*(file.path for file in files), *links)]
 
 
 def _reset(arguments: argparse.Namespace) -> int:

@@ -252,7 +252,7 @@ class Boot:
         for name in self.installed_units():
             if services.state(ctx, name).active_state == "failed":
                 services.stop(ctx, name)
-        return [], [*released, *release(ctx, services)]
+        return [], [*released, *release(ctx, self._host)]
 
     def installed_units(self) -> list[str]:
         """Return the units of hostrouting that are on the disk, except for the marks of held units."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot.layout import DROP_IN_NAME, HELD_TEMPLATE, READY_UNIT, RETRY_UNIT, SCRIPT_DIRECTORY
-from hostrouting.exceptions import UnitError
+from hostrouting.boot.layout import DROP_IN_NAME, HELD_TEMPLATE, READY_UNIT, RETRY_UNIT, SCRIPT_DIRECTORY, WAKE
+from hostrouting.exceptions import HostFileError, UnitError
 from hostrouting.findings import NodeFinding
 from hostrouting.host.units import instance_of, seconds, template_of
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from hostrouting.boot.layout import BootUnit
-    from hostrouting.host import FileStore, ServiceManager, UnitState
+    from hostrouting.host import FileStore, Host, ServiceManager, UnitState
     from phases import Context
 
 #: The beginning of a marker's name: hostrouting-held@<gate>.service.
@@ -54,19 +54,18 @@ def is_refused_now(ctx: Context, services: ServiceManager, gate: str) -> bool | 
     return None if is_recent and services.settings(ctx, gate, RESTARTS)[RESTARTS] in {"", "0"} else True
 
 
-def release(ctx: Context, services: ServiceManager) -> list[str]:
-    """Make hostrouting-retry.service check at once; return the units that it will start if routing is right.
+def release(ctx: Context, host: Host) -> list[str]:
+    """Wake hostrouting-retry.service; return the units that it will start if routing is right.
 
-    Without this call it would check within 10 s. Only this service starts held units, because it knows those that must
-    stay down.
+    Without this call it would look within 10 s. Only this service starts held units, because it knows those that must
+    stay down, and the dependents of those that were held before.
     """
-    held = held_gates(ctx, services)
+    held = held_gates(ctx, host.services)
     if held:
-        # Its pauses grow with time; after a start of the service the first check follows in 2 s.
-        with suppress(UnitError):
-            # The Upholds= of a marker may cancel it; then the next check follows within 10 s.
-            services.stop(ctx, RETRY_UNIT)
-        services.start(ctx, RETRY_UNIT)
+        with suppress(HostFileError):
+            host.files.write(WAKE, b"", mode=0o644)
+        # It runs already, unless it has just been killed.
+        host.services.start(ctx, RETRY_UNIT)
     return held
 
 

@@ -1,10 +1,11 @@
-"""A generation: the scripts of all capabilities and the intent, which change together by the rename of one link.
+"""A generation: the scripts of all capabilities, their list and the intent, which change by the rename of one link.
 
     /etc/aks-flex-node/hostrouting.json        -> hostrouting/hostrouting.json
     /etc/aks-flex-node/static-routes.sh        -> hostrouting/static-routes.sh
     /etc/aks-flex-node/check-route-overlap.sh  -> hostrouting/check-route-overlap.sh
+    /etc/aks-flex-node/hostrouting.units       -> hostrouting/hostrouting.units
     /etc/aks-flex-node/hostrouting             -> hostrouting-1f2e3d4c     only this link changes
-    /etc/aks-flex-node/hostrouting-1f2e3d4c/   both scripts and the intent
+    /etc/aks-flex-node/hostrouting-1f2e3d4c/   both scripts, the list of those that gates ask, and the intent
 
 The routes of one config next to the check of another would hold every gate under STRICT, and so would routes that were
 kept right by the intent of another. A generation has a script of each name, even one that is not configured, so that
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from hostrouting.boot.layout import (
+    ASKED_PATH,
     INTENT_PATH,
     NETWORKD_FOLDER,
     READY_LINKS,
@@ -47,7 +49,7 @@ GENERATION_LINK: Final = f"{SCRIPT_DIRECTORY}/hostrouting"
 SCRIPT_PATHS: Final = (f"{SCRIPT_DIRECTORY}/static-routes.sh", f"{SCRIPT_DIRECTORY}/check-route-overlap.sh")
 _PREFIX: Final = "hostrouting-"
 #: All that changes together, by the same names.
-LINKED_PATHS: Final = (*SCRIPT_PATHS, INTENT_PATH)
+LINKED_PATHS: Final = (*SCRIPT_PATHS, INTENT_PATH, ASKED_PATH)
 #: Stands for a script that is not configured.
 IDLE: Final = b"#!/bin/bash\n# Installed by hostrouting: nothing is configured for this script.\nexit 0\n"
 #: Replaces a configured script that was lost, until its task installs it again: no gate opens unchecked.
@@ -60,7 +62,7 @@ exit 1
 
 @attrs.frozen
 class Generation:
-    """The contents of files by path: one for each of `SCRIPT_PATHS`, and the intent if there is one.
+    """The contents of files by path: one for each of `SCRIPT_PATHS`, the list of asked units, and the intent.
 
     >>> Generation(dict.fromkeys(SCRIPT_PATHS, IDLE)).folder
     '/etc/aks-flex-node/hostrouting-a8f1d520'

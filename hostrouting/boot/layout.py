@@ -11,7 +11,7 @@ from hostrouting.commands import command_line
 from hostrouting.host.units import words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from importlib.abc import ResourceLoader
 
     from hostrouting.host import FileStore
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 SCRIPT_DIRECTORY: Final = "/etc/aks-flex-node"
 #: The config in force.
 INTENT_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting.json"
+#: The units whose scripts the gates ask, whichever links there are.
+ASKED_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting.units"
 #: The folders in which systemd, and a script that it starts, looks for a program.
 PROGRAM_FOLDERS: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 UNIT_DIRECTORY: Final = "/etc/systemd/system"
@@ -27,8 +29,10 @@ NETWORKD_FOLDER: Final = "/etc/systemd/networkd.conf.d"
 #: All files that a boot needs are in these folders.
 BOOT_FOLDERS: Final = (f"{SCRIPT_DIRECTORY}/", f"{UNIT_DIRECTORY}/")
 RUNTIME_DIRECTORY: Final = "/run/aks-flex-node"
-#: The files that the script of the gates leaves on a machine: its last answer, and the time of its last message.
-GATE_RUN_FILES: Final = (f"{RUNTIME_DIRECTORY}/hostrouting.answer", f"{RUNTIME_DIRECTORY}/hostrouting.told")
+#: Has the retry of the gates look at routing within a second.
+WAKE: Final = f"{RUNTIME_DIRECTORY}/hostrouting.wake"
+#: The files that the scripts of the gates leave on a machine: the last answer, and the gates that were held in this boot.
+GATE_RUN_FILES: Final = (f"{RUNTIME_DIRECTORY}/hostrouting.answer", f"{RUNTIME_DIRECTORY}/hostrouting.held", WAKE)
 #: For all that may heal: those of a run, and those of a boot. The start timeout of a gate must be longer.
 WAIT_SECONDS: Final = 30.0
 #: The seconds that the scripts have waited in this boot.
@@ -84,8 +88,9 @@ class BootUnit:
 
     >>> text = b"[Service]\nType=oneshot\nExecStart=/bin/true\n[Install]\nRequiredBy=hostrouting-ready.service\n"
     >>> file = BootFile("/etc/systemd/system/a.service", text)
-    >>> BootUnit(name="a.service", files=(file,)).words("RequiredBy")
-    ['hostrouting-ready.service']
+    >>> unit = BootUnit(name="a.service", files=(file,))
+    >>> unit.words("RequiredBy"), unit.is_asked
+    (['hostrouting-ready.service'], True)
     """
 
     name: str
@@ -95,6 +100,11 @@ class BootUnit:
     def paths(self) -> list[str]:
         """The paths of its files."""
         return [file.path for file in self.files]
+
+    @property
+    def is_asked(self) -> bool:
+        """True if gates wait for it."""
+        return READY_UNIT in self.words("RequiredBy")
 
     def words(self, setting: str) -> list[str]:
         """Return the words of one setting of the unit file."""
@@ -165,6 +175,18 @@ def links_of(unit: BootUnit) -> list[str]:
         for setting, folder in _LINK_FOLDERS
         for target in unit.words(setting)
     ]
+
+
+def list_of_asked(names: Collection[str]) -> BootFile:
+    """Return the file with the units whose scripts the gates ask; the check judges the routes, so it comes last.
+
+    >>> list_of_asked(["check-route-overlap.service", "static-routes.service"]).content
+    b'static-routes\ncheck-route-overlap\n'
+    """
+    in_order = sorted(names, key=lambda name: (name == "check-route-overlap.service", name != "static-routes.service"))
+    # An empty file was damaged.
+    lines = [name.removesuffix(".service") for name in in_order] or [""]
+    return BootFile(ASKED_PATH, "".join(f"{line}\n" for line in lines).encode())
 
 
 def drop_in_of(gate: str) -> str:

@@ -20,6 +20,7 @@ from hostrouting.boot.generation import (
 )
 from hostrouting.boot.intent import UNCHANGED, Intent
 from hostrouting.boot.layout import (
+    ASKED_PATH,
     GATE_UNITS,
     INTENT_PATH,
     READY_UNIT,
@@ -30,6 +31,7 @@ from hostrouting.boot.layout import (
     drop_in_of,
     gate_drop_in,
     links_of,
+    list_of_asked,
     ready_unit,
     unit_path,
     units_in,
@@ -69,8 +71,8 @@ class Steps:
     """Compares a `FileStore` with the wanted files; changes nothing before a step is taken.
 
     A machine may lose its power between any two steps, and must boot all the same. So new scripts are written before
-    the units that run them, units before the link that exchanges all scripts at once, and gates last: they never wait
-    for a file that is not there yet. A removal begins with the intent, so that nothing repairs the rest, then come the
+    the units that run them, units before the link that exchanges all scripts at once, then what the gates ask, and
+    gates last: they never wait for a file that is not there yet. A removal begins with the intent, so that nothing repairs the rest, then come the
     gates, and then the links by which units start: none fails for lack of another.
     """
 
@@ -90,18 +92,19 @@ class Steps:
         present = remaining - leaving
         intent = self._intent(parts, present)
         scripts = {file.path: file.content for unit in units for file in unit.files if file.path in SCRIPT_PATHS}
-        wanted = scripts | intent
+        wanted = scripts | self._asked(units, present) | intent
         generation = self._generation(wanted, present)
-        plain = self._plain() if generation else None
+        plain = self._plain()
         written, switched = self._exchange(wanted, generation, plain)
         return [
             *([] if intent or self._files.read(INTENT_PATH) is None else self._remove([INTENT_PATH])),
             *written,
-            *(step for path in intent for step in self._put(path, link_of(path))),
+            *(step for path in (*intent, ASKED_PATH) for step in self._put(path, link_of(path))),
             *(step for unit in units for step in self._install(unit)),
+            *(switched if units else ()),
             *(self._install(ready_unit()) if units else ()),
-            *switched,
             *self._remove(drop_in_of(gate) for gate in self._disk.gates() if gate not in self._gates),
+            *(() if units else switched),
             *self._remove(
                 path for name, paths in gone for path in (*self._disk.links_to(name), unit_path(name), *paths)
             ),
@@ -123,13 +126,21 @@ class Steps:
         content = intent.text_over(intent_in_force(self._files), units=present)
         return {} if content is None else {INTENT_PATH: content}
 
-    def _generation(self, wanted: Mapping[str, bytes], present: set[str]) -> Generation | None:
-        """Return the scripts that belong to the units, and the intent; None without either."""
+    def _asked(self, units: Sequence[BootUnit], present: set[str]) -> dict[str, bytes]:
+        """Return the list of the units that gates ask, by its path: of these units, and of others that stay."""
+        before = self._files.read(ASKED_PATH)
+        earlier = self._disk.required_units() if before is None else [f"{n}.service" for n in before.decode().split()]
+        others = present.difference(unit.name for unit in units).intersection(earlier)
+        file = list_of_asked({*(unit.name for unit in units if unit.is_asked), *others})
+        return {file.path: file.content}
+
+    def _generation(self, wanted: Mapping[str, bytes], present: set[str]) -> Generation:
+        """Return the scripts that belong to the units, their list, and the intent if there is one."""
         in_force = contents_in_force(self._files)
         links = [path for path in SCRIPT_PATHS if self._files.read_link(path) == link_of(path)]
         there = {path: in_force.get(path, LOST) for path in links} | self._plain_scripts()
         contents = {**{path: content for path, content in there.items() if _unit_of(path) in present}, **wanted}
-        return Generation(dict.fromkeys(SCRIPT_PATHS, IDLE) | contents) if contents else None
+        return Generation(dict.fromkeys(SCRIPT_PATHS, IDLE) | contents)
 
     def _plain(self) -> Generation | None:
         """Return a generation of upstream's scripts, which are plain files; None if there are none, or another one."""
@@ -155,11 +166,9 @@ class Steps:
         ]
 
     def _exchange(
-        self, wanted: Mapping[str, bytes], generation: Generation | None, plain: Generation | None
+        self, wanted: Mapping[str, bytes], generation: Generation, plain: Generation | None
     ) -> tuple[list[Step], list[Step]]:
         """Return the steps that write the files, and the step that puts them in force once the units are written."""
-        if generation is None:
-            return [], []
         now = self._files.read_link(GENERATION_LINK)
         in_force = contents_in_force(self._files)
         news = self._news(wanted, generation, in_force)
@@ -224,6 +233,7 @@ class Steps:
             *(link for name in names for link in self._disk.links_to(name)),
             *(unit_path(departure.name) for departure in gone),
             *reversed(ready_unit().paths),
+            ASKED_PATH,
             *(path for departure in gone for path in departure.paths),
         ]
         return [*self._remove(paths), *self._discard_folders(keep=None)]

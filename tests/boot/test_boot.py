@@ -111,6 +111,7 @@ class TestRemove:
             f"- {UNITS}/hostrouting-retry.service",
             "- /etc/aks-flex-node/hostrouting-retry.sh",
             "- /etc/aks-flex-node/hostrouting-ask.sh",
+            "- /etc/aks-flex-node/hostrouting.units",
             "- /etc/aks-flex-node/check-route-overlap.sh",
         ]
         assert boot(host).install(ctx, departure_of(stand_in(CHECK)))

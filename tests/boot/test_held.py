@@ -2,7 +2,8 @@ from support.boot_units import NSPAWN, STATIC, departure_of, stand_in
 
 from hostrouting.boot import Boot
 from hostrouting.boot.gates import held_gates, release, release_ungated
-from hostrouting.exceptions import UnitError
+from hostrouting.boot.layout import WAKE
+from hostrouting.exceptions import HostFileError, UnitError
 from hostrouting.testing import FakeHost
 from phases import Context
 
@@ -24,14 +25,23 @@ def test_held_units_are_listed(host: FakeHost, ctx: Context) -> None:
     assert held_gates(ctx, host.services) == list(GATES)
 
 
-def test_release_has_the_retry_begin_afresh(host: FakeHost, ctx: Context) -> None:
-    """`release` restarts the retry if a unit is held, and otherwise does not touch it."""
-    assert release(ctx, host.services) == []
+def test_release_wakes_the_retry(host: FakeHost, ctx: Context) -> None:
+    """If a unit is held, `release` has the retry look, and does not replace it; otherwise it does nothing."""
+    assert release(ctx, host) == []
     assert ("start", RETRY) not in host.services.operations.calls
     refuse(host, ctx)
-    assert release(ctx, host.services) == list(GATES)
+    assert release(ctx, host) == list(GATES)
     calls = [call for call in host.services.operations.calls if call[1:] == (RETRY,)]
-    assert calls[-2:] == [("stop", RETRY), ("start", RETRY)]
+    assert (calls[-1:], ("stop", RETRY) in calls) == ([("start", RETRY)], False)
+    assert host.files.exists(WAKE)
+
+
+def test_release_does_without_room_in_run(host: FakeHost, ctx: Context) -> None:
+    """The retry looks by itself, a few seconds later."""
+    refuse(host, ctx)
+    host.files.fail_at(1, HostFileError("No space left on device"))
+    assert release(ctx, host) == list(GATES)
+    assert not host.files.exists(WAKE)
 
 
 def test_only_what_is_no_gate_any_more_is_started(host: FakeHost, ctx: Context) -> None:

@@ -36,6 +36,7 @@ class TestInstall:
             f"{UNITS}/hostrouting-held@.service": asset("boot/hostrouting-held@.service"),
             f"{UNITS}/hostrouting-retry.service": asset("boot/hostrouting-retry.service"),
             **{f"/etc/aks-flex-node/{name}": asset(f"boot/{name}") for name in SCRIPTS},
+            "/etc/aks-flex-node/hostrouting.units": "static-routes\n",
             f"{READY}.requires/static-routes.service": f"-> {UNITS}/static-routes.service",
             f"{UNITS}/multi-user.target.wants/hostrouting-ready.service": f"-> {READY}",
             DROP_IN: drop_in,
@@ -97,8 +98,9 @@ class TestInstall:
             host.files.remove(link)
         else:
             host.files.link(link, "hostrouting-00000000")
-        [change] = boot(host).plan_install(ctx, stand_in(STATIC))
-        assert change.subject == "/etc/aks-flex-node/static-routes.sh"
+        changes = [change.subject for change in boot(host).plan_install(ctx, stand_in(STATIC))]
+        units = ["/etc/aks-flex-node/hostrouting.units"] if lost != "script" else []
+        assert changes == ["/etc/aks-flex-node/static-routes.sh", *units]
         assert boot(host).install(ctx, stand_in(STATIC))
         assert host.files.read("/etc/aks-flex-node/static-routes.sh") == stand_in(STATIC).files[0].content
         assert boot(host).plan_install(ctx, stand_in(STATIC)) == []

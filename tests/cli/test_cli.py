@@ -64,13 +64,19 @@ def test_rendering_shows_exactly_the_files_that_apply_installs(config: Path, tmp
     image.mkdir()
     assert run_here("render", config, "--out", rendered).returncode == 0
     run_here("apply", "--root", image, config)
-    for path in files_below(rendered):
+    # systemd does not start the units without these.
+    links = [path for path in files_below(rendered) if (rendered / path).is_symlink()]
+    files = [path for path in files_below(rendered) if path not in links]
+    for path in files:
         assert (rendered / path).read_bytes() == (image / path).read_bytes()
         assert (rendered / path).stat().st_mode == (image / path).stat().st_mode
     told = json.loads(run_here("render", config, "--json").stdout)
     assert {file["path"]: file["content"] for file in told["files"]} == {
-        f"/{path}": (rendered / path).read_text() for path in files_below(rendered)
+        f"/{path}": (rendered / path).read_text() for path in files
     }
+    assert [(rendered / path).readlink().name for path in links] == [path.rpartition("/")[2] for path in links]
+    assert {(image / path).readlink().name for path in links} == {(rendered / path).readlink().name for path in links}
+    assert len(links) == len([path for path in files_below(image) if ".requires/" in path or ".wants/" in path])
     one = run_here("render", config, "static-routes.service")
     assert one.stdout == (rendered / "etc/systemd/system/static-routes.service").read_text()
 

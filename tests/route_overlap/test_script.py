@@ -198,7 +198,7 @@ class TestRunning:
             (
                 (
                     "cat >/dev/null; for n in 2 4 6 8; do echo Dump was interrupted and may be inconsistent.; "
-                    "printf 'Object \"\\36\" is unknown, try \"ip help\".\\nCommand failed -:%d\\n' $n; done; exit 1"
+                    'printf \'Object "\\36" is unknown, try "ip help".\\nCommand failed -:%d\\n\' $n; done; exit 1'
                 ),
                 "ip cannot read the tables: Dump was interrupted and may be inconsistent.",
             ),

@@ -570,5 +570,5 @@ class TestRunning:
         done = subprocess.run(argv, input=script, capture_output=True, check=False)
         assert (done.returncode, done.stderr.decode()) == (
             1,
-            "refused: 172.16.1.0/24 via 10.224.0.1 dev eth0: RTNETLINK answers: Operation not permitted\n",
+            "refused: 172.16.1.0/24 via 10.224.0.1 dev eth0: Operation not permitted\n",
         )

@@ -157,6 +157,32 @@ def test_a_missing_file_holds_the_gate(machine: GatedMachine, lose: str) -> None
     assert [line for line in machine.journal(f"--after-cursor={cursor}") if CHECK in line] == []
 
 
+def test_a_lost_link_opens_no_gate(machine: GatedMachine) -> None:
+    """What is asked follows from the list of the installed scripts; a link is only for the boot, and an apply makes it."""
+    link = f"{UNIT_DIRECTORY}/hostrouting-ready.service.requires/{CHECK_UNIT}"
+    machine.files.remove(link)
+    machine.services.daemon_reload(machine.ctx)
+    assert machine.systemctl("start", "systemd-nspawn@right.service") == 0
+    machine.break_routing()
+    assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
+    planned = [str(change) for change in machine.boot.drift(machine.ctx, *STAND_INS)]
+    assert planned == [f"+ {link}"]
+    assert machine.boot.install(machine.ctx, *STAND_INS)
+    assert machine.files.exists(link)
+
+
+@pytest.mark.parametrize("lose", ["rm", "truncate -s 0"])
+def test_a_lost_list_holds_the_gate(machine: GatedMachine, lose: str) -> None:
+    """Without the list of what is to be asked, or with an empty one, a unit is refused; an apply starts it."""
+    machine.run("sh", "-c", f"{lose} /etc/aks-flex-node/hostrouting.units")
+    late = "systemd-nspawn@late.service"
+    assert machine.systemctl("start", late) == 1
+    said = f"hostrouting: {late} is refused: /etc/aks-flex-node/hostrouting.units is lost; {APPLY}"
+    assert said in machine.journal(f"--unit={late}")
+    assert machine.boot.install(machine.ctx, *STAND_INS)
+    machine.wait_until_up(late)
+
+
 def test_a_unit_with_an_environment_of_its_own(tmp_path: Path) -> None:
     """POSIX mode, another output and an empty folder change no answer, and the break-glass opens the gate."""
     unit = instance_of(NSPAWN, "odd")

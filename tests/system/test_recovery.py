@@ -134,10 +134,10 @@ class TestItComesUp:
             machine.wait_for_refusal()
             since = time.monotonic()
             machine.mend_routing()
-            assert KUBE in release(machine.ctx, machine.services)
+            assert KUBE in release(machine.ctx, machine.host)
             assert seconds_until_up(machine, [KUBE], since=since)[KUBE] < 10
             machine.wait_for_retry()
-            assert release(machine.ctx, machine.services) == []
+            assert release(machine.ctx, machine.host) == []
 
     def test_a_late_lease(self, tmp_path: Path) -> None:
         """Held units start without a command when the lease comes 5 s after the first refusal."""
@@ -174,6 +174,46 @@ class TestItComesUp:
             machine.wait_for_retry()
             for unit in ("unwanted.service", "on.target"):
                 assert machine.state(unit).active_state == "inactive"
+
+    @pytest.mark.parametrize("disturb", ["nothing", "restart", "kill", "apply"])
+    def test_dependents_of_a_gate_that_came_up_before(self, tmp_path: Path, disturb: str) -> None:
+        """While a machine is still held, units that require the kubelet start after it, whatever becomes of the retry.
+
+        The kubelet is up before the machine, because its gate was taken away, and put back.
+        """
+        needs = f"[Unit]\nRequires={KUBELET}\nAfter={KUBELET}\n[Service]\nExecStart=/bin/sh -c 'echo up; sleep 999'\n"
+        prepare = f"printf \"{needs}[Install]\\nWantedBy=multi-user.target\\n\" > {UNIT_DIRECTORY}/needs.service\n"
+        prepare += "systemctl enable --quiet needs.service\n"
+        with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
+            # The retry has seen both.
+            machine.wait_for(STILL_WAITING, unit=RETRY)
+            drop_in = f"{UNIT_DIRECTORY}/{KUBELET}.d/10-hostrouting.conf"
+            text = machine.files.read(drop_in) or b""
+            machine.systemctl("kill", "--signal=STOP", RETRY)
+            machine.files.remove(drop_in)
+            machine.services.daemon_reload(machine.ctx)
+            machine.wait_until_up(KUBELET)
+            machine.run("systemctl", "stop", f"hostrouting-held@{KUBELET}.service")
+            machine.files.write(drop_in, text, mode=0o644)
+            machine.services.daemon_reload(machine.ctx)
+            if disturb == "restart":
+                machine.systemctl("restart", "--no-block", RETRY)
+            if disturb == "kill":
+                machine.systemctl("kill", "--signal=KILL", RETRY)
+            if disturb == "apply":
+                assert release(machine.ctx, machine.host) == [KUBE]
+            machine.systemctl("kill", "--signal=CONT", RETRY)
+            machine.wait_until_up("needs.service")
+            assert held(machine) == [KUBE]
+
+    def test_a_break_glass_that_is_closed_again(self, tmp_path: Path) -> None:
+        """A unit that it let pass runs, and is no longer held, though routing is still wrong."""
+        with GatedMachine(tmp_path, overlap=True) as machine:
+            machine.files.write("/run/hostrouting.disabled", b"", mode=0o644)
+            machine.run("systemctl", "start", KUBE)
+            machine.files.remove("/run/hostrouting.disabled")
+            machine.until(f"! systemctl is-active --quiet hostrouting-held@{KUBE}.service")
+            assert machine.state(KUBE).is_running
 
     def test_a_hundred_at_once(self, tmp_path: Path) -> None:
         """A hundred refused units start after routing is right."""
@@ -213,6 +253,7 @@ class TestItStaysDown:
             "asking": "[Service]\nRestart=always",
             "masked": "",
             "disabled": "",
+            "restarted": "[Service]\nRestart=always",
         }
         units = [unit_of(name) for name in machines]
         with GatedMachine(tmp_path, prepare=EARLY + more_machines(**machines), overlap=True) as machine:
@@ -227,13 +268,15 @@ class TestItStaysDown:
             assert machine.state(unit_of("asking")).sub_state == "start-pre"
             machine.run("systemctl", "stop", unit_of("asking"))
             machine.run("systemctl", "mask", "--quiet", unit_of("masked"))
-            machine.run("systemctl", "disable", "--quiet", unit_of("disabled"))
+            # systemd restarts it all the same, until it is stopped.
+            machine.run("systemctl", "disable", "--quiet", unit_of("disabled"), unit_of("restarted"))
             assert set(held(machine)).isdisjoint(units[:3])
             machine.mend_routing()
             machine.wait_until_up()
+            machine.wait_until_up(unit_of("restarted"))
             machine.wait_for_retry()
-            assert set(machine.payloads()) == {"kube1", "kubelet"}
-            assert not any(machine.state(unit).is_running for unit in units)
+            assert set(machine.payloads()) == {"kube1", "kubelet", "restarted"}
+            assert not any(machine.state(unit).is_running for unit in units[:-1])
             machine.break_routing()
             assert machine.systemctl("start", unit_of("failed")) == 1
             assert held(machine) == [unit_of("failed")]

@@ -4,9 +4,9 @@
 #
 #   hostrouting-ask.sh [GATE]        GATE: the unit that is about to start
 #
-# Runs the scripts of the units that hostrouting-ready.service requires, which do not wait then. Exits 0 if all succeed,
-# 75 if another run holds the lock, otherwise 1 with the reason: a line, if it is as before. The units themselves are
-# started only if their states or messages are out of date.
+# Runs the scripts of the units in /etc/aks-flex-node/hostrouting.units, which do not wait then. Exits 0 if all succeed, 75
+# if another run holds the lock, otherwise 1 with the reason: a line, if it is as before. The units themselves are started
+# only if their states or messages are out of date.
 
 set -fu
 # A gate has an environment of its own.
@@ -15,37 +15,40 @@ export LC_ALL=C PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 
 folder=/etc/aks-flex-node
 run=/run/aks-flex-node
-ready=/etc/systemd/system/hostrouting-ready.service
-units=(static-routes probe-snat check-route-overlap)
-status=75 unit='' reason="another hostrouting-ask.sh has held $run/hostrouting.answer for 10 s"
+systemd=/etc/systemd/system
+# It changes together with the scripts. What is not in it is not asked, and all that is in it must be there.
+list=$folder/hostrouting.units
+status=75 unit='' units=() reason="another hostrouting-ask.sh has held $run/hostrouting.answer for 10 s"
 
 # Run the scripts; set `status`, and the `unit` that does not succeed, with its reason.
 look() {
     local file command
-    status=0
+    status=1 unit='' reason="$list is lost; run: @hostrouting apply@"
+    [[ -s $list ]] || return
+    read -rd '' -a units < "$list"
     for unit in "${units[@]}"; do
-        [[ -L $ready.requires/$unit.service ]] || continue
         file=$folder/$unit.sh command=("$file" now)
         [[ $unit != probe-snat ]] || file=$folder/probe-snat.nft command=(nft -f "$file")
         reason='its unit file or script is lost or masked; run: @hostrouting apply@'
-        # With a broken link, a link to a mask, or an empty script, which would succeed, no gate can pass.
-        [[ -f $ready.requires/$unit.service && -s $file ]] && reason=$(exec timeout 15 "${command[@]}" 2>&1) || status=1
-        ((status == 0)) || return
+        # A mask is no regular file, and an empty script would succeed.
+        [[ -f $systemd/$unit.service && -s $file ]] && reason=$(exec timeout 15 "${command[@]}" 2>&1) || return
         [[ ! $reason ]] || echo "$reason" >&2
     done
+    status=0
 }
 
 # The same, one run at a time. A hundred gates may ask at once: an answer to a question that began later is theirs, too.
 ask() {
-    local asked began='' known=''
+    local asked began='' was='' known=''
     read -r asked _ < /proc/uptime
     # Another user that could open the file could hold its lock.
     umask 077
     { exec 9<> "$run/hostrouting.answer"; } 2> /dev/null || exec 9< "$0"
     umask 022
     flock --timeout 10 9 || return
-    { read -r began status unit && read -r reason; } 2> /dev/null < "$run/hostrouting.answer"
-    [[ $began ]] && ((10#${began/./} > 10#${asked/./})) && exec 9<&- && return
+    { read -r began was unit && read -r reason; } 2> /dev/null < "$run/hostrouting.answer"
+    [[ $began ]] && ((10#${began/./} > 10#${asked/./})) && status=$was && exec 9<&- && return
+    [[ ! -e $run/route-overlap.detected ]] || was=1
     read -r began _ < /proc/uptime
     look
     # The others have the first fact in a line.
@@ -54,33 +57,18 @@ ask() {
     [[ $known == 'as before, since '* ]] || known="as before, since $(printf '%(%H:%M)T'): ${known%%$'\n'*}"
     { echo "$began $status $unit"$'\n'"$known" > "$run/hostrouting.answer"; } 2> /dev/null
     exec 9<&-
-    renew
-}
-
-# Start the units if their states are out of date, or their last messages.
-renew() {
-    # A unit without its script would tell nothing.
-    [[ $reason != 'its unit file '* ]] || return
+    # Start the units if their states are out of date, or their last messages.
     if ((status == 0)); then
-        systemctl is-failed --quiet "${units[@]}" || return
+        [[ $was != 0 ]] && systemctl is-failed --quiet "${units[@]}" || return
     elif systemctl is-failed --quiet "$unit"; then
         [[ $reason != 'as before, since '* && -s $run/${unit#check-}.told ]] || return
     fi
-    systemctl start --no-block hostrouting-ready.service 2> /dev/null
-}
-
-# Return 0 if this gate has told the same in the last seconds; for an automatic restart, if any gate has.
-is_told() { # gate
-    local last='' by=''
-    [[ $reason == *': '@('as before, since '|'its unit file ')* ]] || return
-    { read -r last by < "$run/hostrouting.told"; } 2> /dev/null
-    [[ $last && ($pause == 10 || $by == "$1") ]] && ((EPOCHSECONDS - last >= 0 && EPOCHSECONDS - last < 10)) && return
-    { echo "$EPOCHSECONDS $1" > "$run/hostrouting.told"; } 2> /dev/null
-    return 1
+    # A unit without its script would tell nothing.
+    [[ $reason == *' is lost'* ]] || systemctl start --no-block hostrouting-ready.service 2> /dev/null
 }
 
 # No gate waits for optional rules, and each start loads them anew.
-[[ ! -L $ready.wants/probe-snat.service || $# == 0 ]] || systemctl start --no-block probe-snat.service
+[[ ! -L $systemd/hostrouting-ready.service.wants/probe-snat.service || $# == 0 ]] || systemctl start --no-block probe-snat.service
 ask
 reason="${unit:+$unit: }${reason:-it ended without a message}"
 (($#)) || { ((status == 0)) || echo "$reason" && exit "$status"; }
@@ -89,7 +77,7 @@ if ((status)); then
     # A Restart= without delay stays below the limit of 5 starts in 10 s, and is slowed down if it goes on.
     pause=3
     [[ $(systemctl show --property=NRestarts -- "$1") == NRestarts=0 ]] || pause=10
-    is_told "$1" || echo "<3>hostrouting: $1 is refused: ${reason//$'\n'/$'\n<3>'}"
+    echo "<3>hostrouting: $1 is refused: ${reason//$'\n'/$'\n<3>'}"
     sleep "$pause"
     # A stop of the unit may have ended its start, and not this script (KillMode=process).
     kill -0 "$PPID" 2> /dev/null || exit 1

@@ -11,8 +11,12 @@ export LC_ALL=C
 # is[UNIT PROPERTY]: its value
 # held[GATE]: the time of its last question, when its hostrouting-held@ was started or reloaded
 # tries[GATE TIME]: the starts since that question
-# seen[GATE]: it was held while this script ran; enabled[GATE]: it was enabled once
-declare -A is held tries seen enabled
+# enabled[GATE]: it was enabled once
+# noted[GATE]: it was held in this boot, also by a run that was killed, and its dependents were not looked at since
+declare -A is held tries enabled noted
+run=/run/aks-flex-node
+# An apply makes it, to have routing looked at within a second.
+wake=$run/hostrouting.wake
 pause=2 quiet=60 # seconds to the next question, and since the last message
 
 # Fill `is` and `all` for units, or for those that match a pattern.
@@ -29,25 +33,30 @@ look_at() {
     done
 }
 
-# Fill `held`; give up units that were masked, or disabled since they were first seen.
+# Fill `held`; give up units that are up, that were masked, or that are down and were disabled since they were first seen.
 list_held() {
-    local marker gate file
+    local marker gate file gone=()
     held=()
     look_at 'hostrouting-held@*.service'
     for marker in "${all[@]}"; do
         [[ ${is[$marker ActiveState]} == @(activating|active|reloading) ]] || continue
         gate=${marker#hostrouting-held@} gate=${gate%.service}
-        held[$gate]=${is[$marker StateChangeTimestampMonotonic]} seen[$gate]=1
+        held[$gate]=${is[$marker StateChangeTimestampMonotonic]}
     done
     ((${#held[@]})) || return
     look_at "${!held[@]}"
     for gate in "${!held[@]}"; do
+        # It passed while the gates were disabled, or stops its own mark just now.
+        [[ ${is[$gate ActiveState]} != active ]] || { gone+=("hostrouting-held@$gate.service") && continue; }
         file=${is[$gate UnitFileState]}
         [[ $file != enabled* ]] || enabled[$gate]=1
-        if [[ ${is[$gate LoadState]} == masked || $file == masked* || (${enabled[$gate]} && $file == disabled) ]]; then
+        # One that restarts by itself comes up all the same, until it is stopped.
+        if [[ ${is[$gate LoadState]} == masked || $file == masked* ||
+            (${enabled[$gate]} && $file == disabled && ${is[$gate ActiveState]} == @(inactive|failed)) ]]; then
             forget "$gate" "it was ${file%%-*}"
         fi
     done
+    ((${#gone[@]} == 0)) || systemctl stop -- "${gone[@]}"
 }
 
 forget() { # gate, reason
@@ -55,17 +64,15 @@ forget() { # gate, reason
     systemctl stop -- "hostrouting-held@$1.service"
     # Single quotes, so that bash does not expand the name twice: it may have a backslash.
     # shellcheck disable=SC2016
-    unset -v 'held[$1]' 'seen[$1]' 'enabled[$1]'
+    unset -v 'held[$1]' 'enabled[$1]'
 }
 
 # Start the held units.
 release() { # reason
-    local gate try names=() done=()
+    local gate try names=() gone=()
     for gate in "${!held[@]}"; do
         try="$gate ${held[$gate]}"
-        if [[ ${is[$gate ActiveState]} == active ]]; then
-            done+=("hostrouting-held@$gate.service")
-        elif [[ ${is[$gate Job]} || ${is[$gate ActiveState]} != @(inactive|failed) ]]; then
+        if [[ ${is[$gate Job]} || ${is[$gate ActiveState]} != @(inactive|failed) ]]; then
             # It asks, ends a refusal, or is about to restart: a start would change nothing. Look again.
             [[ ${tries[$try]} ]] || pause=2
         elif ((${tries[$try]:-0} == 3)); then
@@ -74,27 +81,31 @@ release() { # reason
         else
             names+=("$gate") tries[$try]=$((${tries[$try]:-0} + 1))
             # Nothing else stops the mark of a unit that is no gate any more.
-            [[ ${is[$gate DropInPaths]} == */10-hostrouting.conf* ]] || done+=("hostrouting-held@$gate.service")
+            [[ ${is[$gate DropInPaths]} == */10-hostrouting.conf* ]] || gone+=("hostrouting-held@$gate.service")
         fi
     done
-    if ((${#names[@]})); then
-        [[ ${names[*]} == "$started" ]] || echo "<5>hostrouting: starting ${names[*]}: $1"
-        started=${names[*]}
-        systemctl reset-failed -- "${names[@]}" 2> /dev/null
-        systemctl start --no-block -- "${names[@]}"
-        start_dependents
-    fi
-    ((${#done[@]} == 0)) || systemctl stop -- "${done[@]}"
+    ((${#names[@]})) || return 0
+    [[ ${names[*]} == "$started" ]] || echo "<5>hostrouting: starting ${names[*]}: $1"
+    started=${names[*]}
+    systemctl reset-failed -- "${names[@]}" 2> /dev/null
+    systemctl start --no-block -- "${names[@]}"
+    ((${#gone[@]} == 0)) || systemctl stop -- "${gone[@]}"
 }
 
-# Start the units that require one that was held and is up or starts, directly or through others, if they were never
+# Start the units that require a gate that was held and is up or starts, directly or through others, if they were never
 # started in this boot and an active target wants them, or one that is about to be.
 start_dependents() {
-    local unit by target i ring=() dependents=()
-    look_at '*'
-    for unit in "${!seen[@]}"; do
-        [[ ${is[$unit ActiveState]} == @(inactive|failed) && ! ${is[$unit Job]} ]] || ring+=("$unit")
-    done
+    local unit by target i ring=() dependents=() passed=()
+    for unit in "${!held[@]}"; do noted[$unit]=1; done
+    for unit in "${!noted[@]}"; do [[ ${held[$unit]} ]] || passed+=("$unit"); done
+    if ((${#passed[@]})); then
+        look_at '*'
+        for unit in "${passed[@]}"; do
+            [[ ${is[$unit ActiveState]} == @(inactive|failed) && ! ${is[$unit Job]} ]] || ring+=("$unit")
+            # shellcheck disable=SC2016
+            unset -v 'noted[$unit]'
+        done
+    fi
     for ((i = 0; i < ${#ring[@]}; i++)); do
         for by in ${is[${ring[i]} RequiredBy]} ${is[${ring[i]} BoundBy]}; do
             [[ ${is[$by InactiveExitTimestampMonotonic]} == 0 && $by != *.target && " ${ring[*]} " != *" $by "* ]] || continue
@@ -106,16 +117,17 @@ start_dependents() {
         done
     done
     ((${#dependents[@]} == 0)) || systemctl start --no-block -- "${dependents[@]}"
+    { printf '%s\n' "${!noted[@]}" > "$run/hostrouting.held"; } 2> /dev/null
 }
 
-list_held
-while :; do
-    sleep "$pause"
+while read -r gate; do [[ ! $gate ]] || noted[$gate]=1; done 2> /dev/null < "$run/hostrouting.held"
+while list_held; start_dependents; ((${#held[@]})); do
+    for ((i = 0; i < pause; i++)); do [[ -e $wake ]] || sleep 1; done
     ((quiet += pause, pause = pause * 3 / 2, pause = pause < 10 ? pause : 10))
-    list_held
-    ((${#held[@]})) || break
+    [[ ! -e $wake ]] || { rm -f "$wake" && pause=2; }
     if [[ -e /etc/aks-flex-node/hostrouting.disabled || -e /run/hostrouting.disabled ||
         " $(< /proc/cmdline) " == *' hostrouting.disabled '* ]]; then
+        list_held
         release 'the gates are disabled'
     elif said=$(/etc/aks-flex-node/hostrouting-ask.sh); then
         # Read again: a unit may have been stopped meanwhile.
@@ -128,5 +140,3 @@ while :; do
         echo "<4>hostrouting: units are held: ${said//$'\n'/$'\n<4>'}"
     fi
 done
-# Gates may have come up by themselves.
-start_dependents

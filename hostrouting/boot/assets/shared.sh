@@ -54,6 +54,24 @@ look() { # groups
   return 1
 }
 
+# shellcheck disable=SC2034 # The check does not use `failed`.
+# Set `answers` to those of the first group, a line for each command that prints one or fails: `!` and the message. And set
+# `failed` to the messages, by the number of the command.
+read_answers() {
+  local line message=''
+  failed=()
+  split "${parts[0]}" && answers=("${lines[@]}")
+  [[ ${parts[0]} == *'Command failed -:'* ]] || return 0
+  answers=()
+  for line in "${lines[@]}"; do
+    case $line in
+      'Command failed -:'*) failed[${line##*:}]=$message answers+=("!$message") ;;
+      [A-Z]*) message=${line#'RTNETLINK answers: '} ;;
+      *) answers+=("$line") ;;
+    esac
+  done
+}
+
 # Wait a second, and count it: the wall clock may be set meanwhile. Fail if the boot has waited long enough. If the count
 # cannot be kept, only the first five minutes of a boot wait.
 wait_a_second() { # reason

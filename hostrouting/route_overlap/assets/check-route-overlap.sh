@@ -297,21 +297,9 @@ read_tables() {
 
 # --- lookups
 
-lookup() { # questions, each with a line end -> answers; a refusal is '!' and the kernel's message
-  local line refusal=''
+lookup() { # questions, each with a line end -> answers
   answers=()
-  [[ $1 ]] || return 0
-  look "${1%$'\n'}" || cannot_prove
-  split "${parts[0]}"
-  [[ ${parts[0]} == *'Command failed -:'* ]] || { answers=("${lines[@]}") && return; }
-  for line in "${lines[@]}"; do
-    case $line in
-      'Command failed -:'*) answers+=("!$refusal") ;;
-      'RTNETLINK answers: '*) refusal=${line#*: } ;;
-      'Error: '* | 'Warning: '* | 'Device "'*) refusal=$line ;;
-      *) answers+=("$line") ;;
-    esac
-  done
+  [[ ! $1 ]] || { look "${1%$'\n'}" && read_answers; } || cannot_prove
 }
 
 devices_of() { # a route as ip prints it -> devs, in order, each once; passed_over: those to which the kernel sends nothing
@@ -371,9 +359,9 @@ conclude() { # marker, the other marker, lines for it, exit status, priority, ve
 }
 
 conclude_badly() { # lines for the marker, verdict
-  [[ $mode == STRICT ]] || conclude "$detected" "$ok" "$1" 0 4 "$2"
-  conclude "$detected" "$ok" "$1" 1 3 "$2"$'\n'"The mode is STRICT: units that wait for hostrouting-ready.service start \
-once routing is right."
+  local verdict="$2"$'\n''The mode is STRICT: units that wait for hostrouting-ready.service start once routing is right.'
+  [[ $mode == STRICT ]] && conclude "$detected" "$ok" "$1" 1 3 "$verdict"
+  conclude "$detected" "$ok" "$1" 0 4 "$2"
 }
 
 cannot_prove() { conclude_badly "the check itself failed: $trouble" "cannot prove anything: $trouble"; }
@@ -609,12 +597,8 @@ pass() {
   done
   # @end@
   # The devices that carry: the expected ones first, then the others by name.
-  for dev in "${all_expected[@]}"; do
-    [[ ${carries["/$dev"]-} ]] && carriers+=("$dev")
-    # Not by unset, which reads quotes and backslashes in a name.
-    carries["/$dev"]=''
-  done
-  for dev in "${!carries[@]}"; do [[ ! ${carries["$dev"]} ]] || others+=("${dev#/}"); done
+  for dev in "${all_expected[@]}"; do [[ ! ${carries["/$dev"]-} ]] || carriers+=("$dev"); done
+  for dev in "${!carries[@]}"; do [[ " ${carriers[*]} " == *" ${dev#/} "* ]] || others+=("${dev#/}"); done
   ((${#others[@]} > 1)) && split "$(printf '%s\n' "${others[@]}" | sort)" && others=("${lines[@]}")
   carriers+=("${others[@]}")
   ((${#carriers[@]})) || carriers=("${all_expected[@]}")
@@ -783,15 +767,11 @@ explain() { # -> REPLY
   text="${#bad[@]} of ${#cidrs[@]} expected CIDRs would not leave by $REPLY as a whole:"
   way="expected: ${way:-dev ${REPLY//, / or }, by which no default route leads out}"
   if ((!${#expected[@]})); then
+    text="the node has no IPv$family default route and the config names no expectedDevs, so it is unknown where ${bad[*]} should leave:"
     way="To give it one, see ${givers[family]}, or its network configuration"
-    text="the node has no IPv$family default route"
     # @if ipv6@
-    [[ $family == 6 && ${!kinds[*]} != no-route ]] && way='Name the device in expectedDevs' \
-      && text='neither the IPv4 default route nor those of IPv6 name one device'
+    [[ $family == 6 && ${!kinds[*]} != no-route ]] && way='Name the device in expectedDevs'
     # @end@
-    REPLY=" and the config names no expectedDevs, so it is unknown where ${bad[*]} should leave:"
-    [[ ${!kinds[*]} == no-route ]] && REPLY=", so nothing leads to ${bad[*]}"
-    text+=$REPLY
   fi
   printf -v REPLY '\n  %s' "${findings[@]:0:most}"
   ((${#findings[@]} > most)) && REPLY+=$'\n'"  and $((${#findings[@]} - most)) more in $detected"

@@ -83,17 +83,13 @@ place_of() { # route
 
 # Run commands, and note each refusal in `why`, for the route or the deletion; then read table main, and complete `wanted`.
 carry_out() { # further groups of commands: those to be run are in `batch`
-  local said='' text=''
+  local line n text=''
   ((${#batch[@]})) && why=() && printf -v text '%s\n' "${batch[@]}"
   look "$text" 'route show table main exact default' 'route show table main' "$@" || cannot
-  split "${parts[0]}"
-  for line in "${lines[@]}"; do
-    if [[ $line == 'Command failed -:'* ]]; then
-      line=${batch[${line##*:} - 1]} line=${line#route add } line=${line#route prepend }
-      why["${line%" proto $protocol"}"]=$said said=''
-    else
-      said+=${said:+; }$line
-    fi
+  read_answers
+  for n in "${!failed[@]}"; do
+    line=${batch[n - 1]#route add } line=${line#route prepend }
+    why["${line%" proto $protocol"}"]=${failed[n]}
   done
   resolve "${parts[1]}"
   # @if ipv6@
