@@ -112,7 +112,12 @@ def test_a_script_without_its_run_bit(host: FakeHost) -> None:
 
 
 #: The files of a generation, by their last parts.
-INTENT, *SCRIPTS = GENERATION = ("hostrouting.json", "static-routes.sh", "check-route-overlap.sh")
+INTENT, ASKED, *SCRIPTS = GENERATION = (
+    "hostrouting.json",
+    "hostrouting.units",
+    "static-routes.sh",
+    "check-route-overlap.sh",
+)
 
 
 def exchange_the_folder(host: FakeHost) -> None:

@@ -31,7 +31,7 @@ BOOT_FOLDERS: Final = (f"{SCRIPT_DIRECTORY}/", f"{UNIT_DIRECTORY}/")
 RUNTIME_DIRECTORY: Final = "/run/aks-flex-node"
 #: Has the retry of the gates look at routing within a second.
 WAKE: Final = f"{RUNTIME_DIRECTORY}/hostrouting.wake"
-#: The files that the scripts of the gates leave on a machine: the last answer, and the gates that were held in this boot.
+#: The files that the scripts of the gates leave on a machine: the last answer, and the gates held in this boot.
 GATE_RUN_FILES: Final = (f"{RUNTIME_DIRECTORY}/hostrouting.answer", f"{RUNTIME_DIRECTORY}/hostrouting.held", WAKE)
 #: For all that may heal: those of a run, and those of a boot. The start timeout of a gate must be longer.
 WAIT_SECONDS: Final = 30.0
@@ -178,7 +178,7 @@ def links_of(unit: BootUnit) -> list[str]:
 
 
 def list_of_asked(names: Collection[str]) -> BootFile:
-    """Return the file with the units whose scripts the gates ask; the check judges the routes, so it comes last.
+    r"""Return the file with the units whose scripts the gates ask; the check judges the routes, so it comes last.
 
     >>> list_of_asked(["check-route-overlap.service", "static-routes.service"]).content
     b'static-routes\ncheck-route-overlap\n'

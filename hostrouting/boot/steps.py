@@ -72,8 +72,8 @@ class Steps:
 
     A machine may lose its power between any two steps, and must boot all the same. So new scripts are written before
     the units that run them, units before the link that exchanges all scripts at once, then what the gates ask, and
-    gates last: they never wait for a file that is not there yet. A removal begins with the intent, so that nothing repairs the rest, then come the
-    gates, and then the links by which units start: none fails for lack of another.
+    gates last: they never wait for a file that is not there yet. A removal begins with the intent, so that nothing
+    repairs the rest, then come the gates, and then the links by which units start: none fails for lack of another.
     """
 
     _files: FileStore

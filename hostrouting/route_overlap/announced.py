@@ -26,13 +26,12 @@ from hostrouting.net.routes import (
 from hostrouting.route_overlap.fabric import agent_mac
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from hostrouting.net.links import Device
     from hostrouting.net.routes import Lookup
     from hostrouting.net.rules import Rule
     from hostrouting.route_overlap.fabric import Fabric
-    from hostrouting.route_overlap.node import AllowedDevices
 
 #: The prefix length that the agent gives to each address.
 _LENGTH: Final = 16
@@ -58,7 +57,7 @@ class Announced:
         routes: Iterable[ObservedRoute],
         rules: Sequence[Rule],
         fabric: Fabric,
-        allowed: AllowedDevices,
+        may_carry: Callable[[str], bool],
     ) -> None:
         self._source = fabric.source
         # A rule that selects by `from` cannot be moved before it, so table local decides first.
@@ -94,7 +93,7 @@ class Announced:
         self.members = {name for names in named.values() for name in names}
         for prefix in map(Prefix.parse, fabric.networks):
             self.members |= {one.name for one in devices if any(prefix.covers(own.address) for own in one.addresses)}
-        is_carried = all(mac and names and all(map(allowed.may_carry, names)) for mac, names in named.items())
+        is_carried = all(mac and names and all(map(may_carry, names)) for mac, names in named.items())
         if is_carried and not fabric.networks and not self._by_source:
             new, self._own = {}, {}
         self.routes: list[ObservedRoute] = [

@@ -100,7 +100,7 @@ class Node:
         # Imported late: most nodes have no announced fabric.
         from hostrouting.route_overlap.announced import Announced
 
-        self.announced = Announced(self.backend.links(), self.routes, self.rules, fabric, allowed)
+        self.announced = Announced(self.backend.links(), self.routes, self.rules, fabric, allowed.may_carry)
         self.routes += self.announced.routes
 
     @cached_property

@@ -23,6 +23,7 @@ from support.probe_nodes import (
 from support.probe_worlds import RULES
 
 from hostrouting.boot import INTENT_PATH
+from hostrouting.boot.layout import ASKED_PATH
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import BackendError, PermissionDeniedError
 from hostrouting.findings import is_refused
@@ -39,7 +40,10 @@ class TestPlan:
         """The table, then the files and links; nothing is changed."""
         before = state(host)
         changes = [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)]
-        assert changes[:4] == [f"+ {TABLE}", f"+ {INTENT_PATH}", f"+ {RULESET_PATH}", f"+ {UNIT_PATH}"]
+        assert changes[:5] == [
+            f"+ {TABLE}",
+            *(f"+ {path}" for path in (INTENT_PATH, ASKED_PATH, RULESET_PATH, UNIT_PATH)),
+        ]
         assert state(host) == before
 
     @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from support.probe_nodes import (
 from support.probe_worlds import RULES
 
 from hostrouting.boot import INTENT_PATH
+from hostrouting.boot.layout import ASKED_PATH
 from hostrouting.exceptions import BackendError, InvalidConfigError, ToolNotFoundError, UnitError
 from hostrouting.host import Host
 from hostrouting.host.imds import InstanceMetadataClient
@@ -241,7 +242,7 @@ class TestDo:
         host = FakeHost(is_live=False)
         task = ConfigureProbeSNAT(config(dev="eth0"), host=host)
         changes = [str(change) for change in task.plan(ctx)]
-        assert changes[:3] == [f"+ {INTENT_PATH}", f"+ {RULESET_PATH}", f"+ {UNIT_PATH}"]
+        assert changes[:4] == [f"+ {path}" for path in (INTENT_PATH, ASKED_PATH, RULESET_PATH, UNIT_PATH)]
         task.do(ctx)
         assert [record.getMessage() for record in caplog.records if hasattr(record, "task")] == [
             "an image cannot tell if a node has IPv6: probe-snat.service is for nodes that have it",

@@ -483,8 +483,8 @@ class TestRunning:
         """The script fails and names the missing default route; the route that is complete is in force."""
         whole = StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
         reason = (
-            "no IPv4 default route leaves by ib0, so it has no gateway there; see the log of its DHCP client, or its network "
-            "configuration"
+            "no IPv4 default route leaves by ib0, so it has no gateway there; see the log of its DHCP client, or its "
+            "network configuration"
         )
         assert run(node, whole, StaticRoute(destination="172.16.2.0/24", dev="ib0"), waits=1) == (
             1,
@@ -520,8 +520,8 @@ class TestRunning:
             1,
             [
                 (
-                    "refused: 172.16.0.0/16 via 10.224.0.1 dev eth0: '172.16.0.0/16 dev ib0 proto kernel scope link src "
-                    "172.16.1.4' has this destination and metric, and is never overwritten; configure narrower "
+                    "refused: 172.16.0.0/16 via 10.224.0.1 dev eth0: '172.16.0.0/16 dev ib0 proto kernel scope link "
+                    "src 172.16.1.4' has this destination and metric, and is never overwritten; configure narrower "
                     "destinations"
                 ),
                 "refused: 172.16.1.0/24 via 10.9.9.9 dev eth0: Error: Nexthop has invalid gateway.",

@@ -158,7 +158,7 @@ def test_a_missing_file_holds_the_gate(machine: GatedMachine, lose: str) -> None
 
 
 def test_a_lost_link_opens_no_gate(machine: GatedMachine) -> None:
-    """What is asked follows from the list of the installed scripts; a link is only for the boot, and an apply makes it."""
+    """What is asked follows from the list of the installed scripts; a link is only for the boot; an apply makes it."""
     link = f"{UNIT_DIRECTORY}/hostrouting-ready.service.requires/{CHECK_UNIT}"
     machine.files.remove(link)
     machine.services.daemon_reload(machine.ctx)

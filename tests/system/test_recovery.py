@@ -182,7 +182,7 @@ class TestItComesUp:
         The kubelet is up before the machine, because its gate was taken away, and put back.
         """
         needs = f"[Unit]\nRequires={KUBELET}\nAfter={KUBELET}\n[Service]\nExecStart=/bin/sh -c 'echo up; sleep 999'\n"
-        prepare = f"printf \"{needs}[Install]\\nWantedBy=multi-user.target\\n\" > {UNIT_DIRECTORY}/needs.service\n"
+        prepare = f'printf "{needs}[Install]\\nWantedBy=multi-user.target\\n" > {UNIT_DIRECTORY}/needs.service\n'
         prepare += "systemctl enable --quiet needs.service\n"
         with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
             # The retry has seen both.

@@ -597,7 +597,7 @@ pass() {
   done
   # @end@
   # The devices that carry: the expected ones first, then the others by name.
-  for dev in "${all_expected[@]}"; do [[ ! ${carries["/$dev"]-} ]] || carriers+=("$dev"); done
+  for dev in "${all_expected[@]}"; do [[ ! ${carries["/$dev"]-} || " ${carriers[*]} " == *" $dev "* ]] || carriers+=("$dev"); done
   for dev in "${!carries[@]}"; do [[ " ${carriers[*]} " == *" ${dev#/} "* ]] || others+=("${dev#/}"); done
   ((${#others[@]} > 1)) && split "$(printf '%s\n' "${others[@]}" | sort)" && others=("${lines[@]}")
   carriers+=("${others[@]}")
@@ -767,11 +767,14 @@ explain() { # -> REPLY
   text="${#bad[@]} of ${#cidrs[@]} expected CIDRs would not leave by $REPLY as a whole:"
   way="expected: ${way:-dev ${REPLY//, / or }, by which no default route leads out}"
   if ((!${#expected[@]})); then
-    text="the node has no IPv$family default route and the config names no expectedDevs, so it is unknown where ${bad[*]} should leave:"
-    way="To give it one, see ${givers[family]}, or its network configuration"
+    way="To give it one, see ${givers[family]}, or its network configuration" text="the node has no IPv$family default route"
     # @if ipv6@
-    [[ $family == 6 && ${!kinds[*]} != no-route ]] && way='Name the device in expectedDevs'
+    [[ $family == 6 && ${!kinds[*]} != no-route ]] && way='Name the device in expectedDevs' \
+      && text='neither the IPv4 default route nor those of IPv6 name one device'
     # @end@
+    REPLY=" and the config names no expectedDevs, so it is unknown where ${bad[*]} should leave:"
+    [[ ${!kinds[*]} == no-route ]] && REPLY=", so nothing leads to ${bad[*]}"
+    text+=$REPLY
   fi
   printf -v REPLY '\n  %s' "${findings[@]:0:most}"
   ((${#findings[@]} > most)) && REPLY+=$'\n'"  and $((${#findings[@]} - most)) more in $detected"
