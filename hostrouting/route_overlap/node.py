@@ -74,7 +74,7 @@ class AllowedDevices(dict["str | None", bool]):
         if route is None or not route.devs:
             return False
         refused = self.refused(route)
-        return self.dead_ends.issuperset(refused) if route.kind == "local" else not refused
+        return self.dead_ends.issuperset(refused) if route.kind in {"local", "anycast"} else not refused
 
 
 class Node:
@@ -135,11 +135,12 @@ class Node:
     def candidates(self, answer: Lookup, source: int) -> list[Lookup]:
         """Return the answer, and those that the kernel would give if a gateway fell silent, or spoke again.
 
-        Of IPv6 routes that are equal it takes one, and on a host it passes over a gateway that does not answer.
+        Of IPv6 routes that are equal it takes one, but none whose next hops are all dead. On a host it passes over a
+        gateway that does not answer.
         """
         if self.family == IPV4:
             return [answer]
-        from hostrouting.fib.tables import key_of
+        from hostrouting.fib.tables import is_usable, key_of
 
         now, decided = answer.route, self._decision(answer.destination, source).route
         if now and decided and now.nexthop_id and now.nexthop_id == decided.nexthop_id:
@@ -153,7 +154,7 @@ class Node:
             other
             for route in (now, decided)
             for other in (self._model.tables.bucket(key_of(route)) if route else ())
-            if is_same(route, other) and other.expires >= 0
+            if is_same(route, other) and other.expires >= 0 and is_usable(other, "")
         ]
         return [answer, *(Lookup(answer.destination, other) for other in equal if other != now)]
 

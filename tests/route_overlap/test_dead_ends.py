@@ -1,0 +1,144 @@
+"""Routes by a device without carrier, in the kernel: the proof, the boot script and a record say the same.
+
+The flags of a route do not tell it: a route that was added later, or has an IPv6 gateway, may have none.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.carriers import unplug
+from support.kernel import needs_kernel
+from support.routers import ROUTER, WiredNode
+from support.way_out_nodes import AskedNode
+
+from hostrouting import HostRoutingConfig
+from hostrouting.fleet import Record, prove_record, take_record
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.route_overlap import OverlapReport
+from hostrouting.testing import FakeHost
+from phases import Context
+
+pytestmark = needs_kernel
+
+IPV4, IPV6 = "10.96.0.0/16", "fd09::/64"
+#: The addresses of e0, by family.
+OWN = {IPV4: "10.1.0.1/16", IPV6: "fd00:1::1/64"}
+
+
+@pytest.fixture
+def node() -> Iterator[WiredNode]:
+    with WiredNode.made() as made:
+        yield made
+
+
+@pytest.fixture
+def asked(node: WiredNode, tmp_path: Path) -> AskedNode:
+    return AskedNode(node, tmp_path)
+
+
+def found(asked: AskedNode, *cidrs: str, **section: object) -> list[tuple[str, str, str]]:
+    """Return what the check, the boot script and the record of the node find."""
+    report = asked.ask(*cidrs, **section)
+    assert recorded(asked, *cidrs, **section).lines() == report.lines()
+    return [(finding.kind, finding.first, finding.last) for _, finding in report.findings]
+
+
+def recorded(asked: AskedNode, *cidrs: str, **section: object) -> OverlapReport:
+    config = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": list(cidrs), **section}})
+    line = take_record(Context(), FakeHost(NetlinkBackend(netns=asked.node.name))).to_line()  # type: ignore[union-attr]
+    verdict = prove_record(Record.parse(line), config)
+    assert verdict.report, verdict.undecided
+    return verdict.report.overlap
+
+
+@pytest.mark.parametrize("is_lost_before", [True, False])
+@pytest.mark.parametrize(
+    ("cidr", "route"),
+    [
+        (IPV4, "-4 route add default via 10.1.0.254 dev e0"),
+        (IPV4, "-4 route add default via inet6 fe80::a dev e0"),
+        (IPV4, "-4 route add default dev e0"),
+        (IPV6, f"-6 route add default via {ROUTER} dev e0"),
+        (IPV6, "-6 route add default dev e0"),
+    ],
+)
+def test_a_route_by_a_device_without_carrier(
+    node: WiredNode, asked: AskedNode, cidr: str, route: str, is_lost_before: bool
+) -> None:
+    """It is a dead end, whenever the carrier was lost, and whatever flags the route has."""
+    node.add_link("e0", carrier=not is_lost_before)
+    node.ip("address", "add", OWN[cidr], "dev", "e0", *(["nodad"] if cidr == IPV6 else []))
+    node.ip(*route.split())
+    if not is_lost_before:
+        assert found(asked, cidr) == []
+        unplug(node, "e0")
+    [(kind, _, _)] = found(asked, cidr)
+    assert kind == "dead-end"
+    family = route.partition(" ")[0]
+    has_flag = "linkdown" in node.ip(family, "route", "show", "default")
+    assert has_flag != (is_lost_before and "inet6" in route)
+
+
+@pytest.mark.parametrize("is_lost_before", [True, False])
+def test_an_anycast_address_of_the_node(node: WiredNode, asked: AskedNode, is_lost_before: bool) -> None:
+    """A router has the first address of its networks: like its own address, the node reaches it without a carrier."""
+    node.add_link("e0", carrier=not is_lost_before)
+    node.switch(all__forwarding=1)
+    node.ip("address", "add", "fd00:1::1/64", "dev", "e0", "nodad")
+    if is_lost_before:
+        # The kernel adds it with the first carrier.
+        node.ip("-6", "route", "add", "anycast", "fd00:1::", "dev", "e0", "table", "local")
+    else:
+        node.wait_for_addresses()
+        unplug(node, "e0")
+    assert "anycast fd00:1:: dev e0" in node.ip("-6", "route", "show", "table", "local")
+    assert found(asked, "fd00:1::/128", expectedDevs=["e0"]) == []
+    assert found(asked, "fd00:1::/126", expectedDevs=["e0"])[0] == ("dead-end", "fd00:1::2", "fd00:1::3")
+
+
+def test_an_anycast_address_on_another_device(node: WiredNode, asked: AskedNode) -> None:
+    """It is an overlap, with and without a carrier, unless the device is allowed."""
+    node.add_links("e0", "e1")
+    node.ip("-6", "route", "add", "default", "via", ROUTER, "dev", "e0")
+    node.ip("-6", "route", "add", "anycast", "fd09::", "dev", "e1", "table", "local")
+    for _ in range(2):
+        assert found(asked, "fd09::/127", expectedDevs=["e0"]) == [("overlap", "fd09::", "fd09::")]
+        assert found(asked, "fd09::/127", expectedDevs=["e0"], allowedDevs=["e1"]) == []
+        unplug(node, "e1")
+
+
+@pytest.mark.parametrize("is_ignored", [True, False])
+def test_an_equal_route_that_is_dead(node: WiredNode, asked: AskedNode, is_ignored: bool) -> None:
+    """The kernel takes it only where it does not ignore routes without carrier; the one by an expected device lives."""
+    node.add_links("e0", "e1")
+    node.switch(all__ignore_routes_with_linkdown=int(is_ignored))
+    for dev in "e0", "e1":
+        node.ip("-6", "route", "append", "default", "dev", dev)
+    whole = ("overlap", "fd09::", "fd09::ffff:ffff:ffff:ffff")
+    assert found(asked, IPV6, expectedDevs=["e0"]) == [whole]
+    unplug(node, "e1")
+    assert ("dead linkdown" in node.ip("-6", "route", "show", "default")) == is_ignored
+    assert found(asked, IPV6, expectedDevs=["e0"]) == ([] if is_ignored else [whole])
+
+
+def test_equal_routes_that_are_all_dead(node: WiredNode, asked: AskedNode) -> None:
+    """Where the kernel passes over each of them, the route behind them decides."""
+    node.add_links("e0", "e1", "e2")
+    node.switch(all__ignore_routes_with_linkdown=1)
+    node.ip("-6", "route", "add", "default", "via", ROUTER, "dev", "e0")
+    for dev in "e1", "e2":
+        node.ip("-6", "route", "append", "fd09::/64", "dev", dev)
+        unplug(node, dev)
+    assert found(asked, IPV6, expectedDevs=["e0"]) == []
+
+
+def test_a_record_tells_of_each_carrier(node: WiredNode) -> None:
+    """A device without one has that in its record, whatever the flags of its routes are; the others leave it out."""
+    node.add_link("e0", carrier=False)
+    node.ip("address", "add", OWN[IPV4], "dev", "e0")
+    node.ip("-4", "route", "add", "default", "via", "inet6", "fe80::a", "dev", "e0")
+    line = take_record(Context(), FakeHost(NetlinkBackend(netns=node.name))).to_line()
+    carriers = {device["name"]: device.get("carrier") for device in json.loads(line)["devices"]}
+    assert carriers == {"lo": None, "e0": False}
