@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import attrs
 from hypothesis import strategies as st
@@ -26,6 +26,14 @@ from hostrouting.testing import KernelNode, MemoryBackend
 #: Small enough to ask about every address, in the places where the small world's routes, rules and addresses meet.
 CIDRS = ("10.1.0.0/24", "10.1.0.0/30", "10.1.0.8/29", "10.2.0.0/30", "10.3.0.0/29", "10.1.255.240/28", "192.168.7.0/25")
 _INSIDE = ("10.1.0.0/24", "10.1.255.240/28", "192.168.7.0/25")
+
+
+#: Runs a program where /run/netns has a file that is not a namespace, as a CNI that crashed leaves it.
+AMONG_DEBRIS: Final = (
+    *("unshare", "--mount", "sh", "-ec"),
+    'mount -t tmpfs none /run/netns; touch /run/netns/stale; exec "$@"',
+    "sh",
+)
 
 
 class World(NamedTuple):

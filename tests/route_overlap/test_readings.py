@@ -1,0 +1,90 @@
+"""What the boot script makes of messages of `ip` among the rows of the tables."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.announced_worlds import Announced, write_files
+from support.kernel import needs_kernel
+from support.overlap_worlds import AMONG_DEBRIS, ScriptRun, run_script
+from support.routers import ROUTER, WiredNode
+
+from hostrouting.host.netlink import NetlinkBackend
+
+pytestmark = needs_kernel
+
+CIDRS = ["172.16.8.0/22", "10.96.0.0/16", "fd09::/64"]
+
+
+@pytest.fixture
+def node() -> Iterator[WiredNode]:
+    """A node whose devices are pairs with another namespace, as those of pods are."""
+    with WiredNode.made() as made:
+        made.add_links("e0", "e1")
+        made.ip("address", "add", "10.224.0.4/16", "dev", "e0")
+        made.ip("route", "add", "default", "via", "10.224.0.1", "dev", "e0")
+        made.ip("-6", "route", "add", "default", "via", ROUTER, "dev", "e0")
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("has_overlap", "has_fabric", "kinds"),
+    [
+        (False, False, set()),
+        (True, False, {"overlap"}),
+        (False, True, {"announced"}),
+        (True, True, {"overlap", "announced"}),
+    ],
+)
+def test_debris_in_run_netns_changes_nothing(
+    node: WiredNode, tmp_path: Path, has_overlap: bool, has_fabric: bool, kinds: set[str]
+) -> None:
+    """A file there that is not a namespace makes `ip` complain of each device with a peer elsewhere, and end well."""
+    argv = ["nsenter", f"--net=/run/netns/{node.name}", *AMONG_DEBRIS, "ip", "link", "show"]
+    listed = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert set(listed.stderr.splitlines()) == {"Error: Peer netns reference is invalid."}
+    if has_overlap:
+        node.ip("address", "add", "172.16.0.4/16", "dev", "e1")
+    fabric = Announced([("e1", "172.16.8.4")] if has_fabric else [])
+    write_files(tmp_path, fabric.as_fabric(NetlinkBackend(netns=node.name)))
+
+    def ran(name: str, *through: str) -> ScriptRun:
+        return run_script(node, tmp_path / name, CIDRS, files=tmp_path, through=through)
+
+    plain = ran("plain")
+    assert plain.status == bool(kinds), plain.output
+    assert {line.split()[1] for line in plain.markers.get("route-overlap.detected", "").splitlines()} == kinds
+    assert ran("debris", *AMONG_DEBRIS) == plain._replace(output=plain.output.replace("/plain/", "/debris/"))
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["Dump was interrupted and may be inconsistent.", "Error: Something that no ip says today.", "Dump terminated"],
+)
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_any_other_message_is_a_reason_to_read_again(node: WiredNode, tmp_path: Path, message: str, times: int) -> None:
+    """The tables are read three times at most; after the third message the check says that it failed itself."""
+    tools, count = tmp_path / "tools", tmp_path / "count"
+    tools.mkdir()
+    ip = shutil.which("ip")
+    # The message comes among the rows of the first table.
+    (tools / "ip").write_text(
+        f"""#!/bin/bash
+        printf x >>{count}
+        (($(wc -c <{count}) > {times})) && exec {ip} "$@"
+        {ip} "$@" 2>&1 | awk '{{ print }} /^Command failed -:/ && !told++ {{ print "{message}" }}'
+        """
+    )
+    (tools / "ip").chmod(0o755)
+    environment = {"PATH": f"{tools}:/usr/bin:/bin"}
+    ran = run_script(node, tmp_path / "run", CIDRS[:2], environment=environment)
+    if times < 3:
+        verdict = "172.16.8.0/22, 10.96.0.0/16 leave by e0\n"
+        assert ran == (0, verdict, {"route-overlap.ok": verdict})
+    else:
+        failed = f"ip cannot read the tables: {message}"
+        assert (ran.status, ran.output.splitlines()[0]) == (1, f"cannot prove anything: {failed}")
+        assert ran.markers["route-overlap.detected"] == f"the check itself failed: {failed}\n"
+        assert count.read_text() == "xxx"
