@@ -93,7 +93,7 @@ class Announced:
         self.members = {name for names in named.values() for name in names}
         for prefix in map(Prefix.parse, fabric.networks):
             self.members |= {one.name for one in devices if any(prefix.covers(own.address) for own in one.addresses)}
-        is_carried = all(mac and names and all(map(may_carry, names)) for mac, names in named.items())
+        is_carried = all(names and all(map(may_carry, names)) for names in named.values())
         if is_carried and not fabric.networks and not self._by_source:
             new, self._own = {}, {}
         self.routes: list[ObservedRoute] = [

@@ -99,6 +99,13 @@ ROUTES: dict[str, tuple[Sequence[str], str]] = {
         ],
         _WHOLE,
     ),
+    "connected for a type of service, and a rule before it": (
+        [
+            *("route add 10.3.0.0/16 dev e1 proto kernel tos 8", "route add 10.3.8.0/22 dev e0 table 77"),
+            "rule add to 10.3.8.0/22 lookup 77 pref 99",
+        ],
+        _WHOLE,
+    ),
     "connected without carrier, and a rule before it": (
         [
             *("link add name d0 type veth peer name d1", "link set dev d0 up", "link set dev d1 up"),
@@ -123,6 +130,13 @@ ROUTES: dict[str, tuple[Sequence[str], str]] = {
     "a rule for another source": (
         ["route add 10.3.8.0/22 dev e0", "rule add from 192.0.2.1 lookup 77 pref 99"],
         "",
+    ),
+    "a rule for the source of today, which leads to another table": (
+        [
+            *("route add 10.3.8.0/22 dev e0", "route add 10.0.0.0/8 dev e0 table 77"),
+            "rule add from 10.1.0.1 lookup 77 pref 99",
+        ],
+        _WHOLE,
     ),
     # The agent adds no address that is there, whatever an operator has done with its route.
     "the address is there": (["address add 10.3.0.4/16 dev e1", "route del 10.3.0.0/16"], ""),
@@ -193,6 +207,16 @@ def test_which_devices_may_carry_all(case: str, tmp_path: Path) -> None:
         assert _found(node, listed, tmp_path, ["10.3.8.0/22"], ["*"]) == [_WHOLE]
 
 
+def test_the_longest_network_counts(tmp_path: Path) -> None:
+    """Of two networks one inside the other, the longer one takes what a route between them holds."""
+    with KernelNode.made() as node:
+        _PLAIN.arrange(node)
+        node.ip("route", "add", "10.3.8.0/23", "dev", "e0")
+        listed = Fabric(networks=("10.3.0.0/16", "10.3.8.0/24"), source="routeOverlap.fabric")
+        found = _found(node, listed, tmp_path, ["10.3.8.0/22"])
+    assert found == ["announced 10.3.8.0-10.3.8.255", "announced 10.3.10.0-10.3.11.255"]
+
+
 def test_a_source_that_comes_matters_everywhere(tmp_path: Path) -> None:
     """An address outside of the announced networks is found, too, if a rule may select by an announced source."""
     with KernelNode.made() as node:
@@ -201,7 +225,9 @@ def test_a_source_that_comes_matters_everywhere(tmp_path: Path) -> None:
         assert _found(node, fabric, tmp_path, ["192.168.7.0/30"]) == []
         node.ip("rule", "add", "from", "10.3.0.0/16", "lookup", "77")
         assert _found(node, fabric, tmp_path, ["192.168.7.0/30"]) == ["announced 192.168.7.0-192.168.7.3"]
-        assert _found(node, fabric, tmp_path, ["10.1.0.1/32"]) == []
+        # The node sends from the address itself, whether its route says so or not.
+        node.ip("route", "add", "local", "10.9.0.7", "dev", "e0", "table", "local")
+        assert _found(node, fabric, tmp_path, ["10.1.0.1/32", "10.9.0.7/32"]) == []
 
 
 @pytest.mark.parametrize(
@@ -212,6 +238,7 @@ def test_a_source_that_comes_matters_everywhere(tmp_path: Path) -> None:
         ([], "10.3.255.248/29", ["announced 10.3.255.255-10.3.255.255"]),
         (["address add 10.3.0.4/24 dev e0"], "10.3.0.4/32", []),
         (["route add local 10.3.0.4 dev e0 table local metric 9"], "10.3.0.4/32", ["announced 10.3.0.4-10.3.0.4"]),
+        (["route add local 10.3.0.4 dev e0 table local tos 8"], "10.3.0.4/32", ["announced 10.3.0.4-10.3.0.4"]),
         (["route add broadcast 10.3.255.255 dev e0 table local"], "10.3.255.248/29", []),
         # Before Linux 5.14, as the loopback device shows.
         (["route replace broadcast 127.0.0.0 dev lo table local"], "10.3.0.0/31", ["announced 10.3.0.0-10.3.0.0"]),
@@ -349,7 +376,14 @@ def test_an_expected_device_of_the_fabric_is_set_up(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("network", "found"),
-    [("10.3.0.4/32", ["10.3.0.4"]), ("10.3.0.4/31", ["10.3.0.4"]), ("0.0.0.0/4", []), ("0.0.0.0/0", [])],
+    [
+        ("10.3.0.4/32", ["10.3.0.4"]),
+        ("10.3.0.4/31", ["10.3.0.4"]),
+        # A longer route leads to its last address, which is not one of broadcasts.
+        ("10.3.0.6/31", ["10.3.0.6"]),
+        ("0.0.0.0/4", []),
+        ("0.0.0.0/0", []),
+    ],
 )
 def test_networks_of_any_length(network: str, found: list[str], tmp_path: Path) -> None:
     """A network of one address counts, and one that begins in 0.0.0.0/8 does not, as the kernel never connects it.
@@ -357,7 +391,7 @@ def test_networks_of_any_length(network: str, found: list[str], tmp_path: Path) 
     The boot script says the same as the proof, and neither takes the one address for the node's own.
     """
     default = Route(network=0, prefix_length=0, dev="e0", metric=9, protocol=3)
-    world = World([_E0], [default], [], ["10.3.0.0/29"], ())
+    world = World([_E0], [default, _to("10.3.0.7/32", dev="e0")], [], ["10.3.0.0/29"], ())
     with KernelNode.made() as node:
         world.arrange(node)
         fabric = Fabric(networks=(network,), source="routeOverlap.fabric")

@@ -3,11 +3,13 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import small_world
+from support.announced_worlds import Announced, both_answers
 from support.examples import FEW
 from support.kernel import needs_kernel
 from support.kernel_packets import decisions, let_packets_in
@@ -24,6 +26,8 @@ from hostrouting.testing import KernelNode
 
 pytestmark = needs_kernel
 
+#: Patterns of devices that lead to pods.
+_PODS = ("cilium_*", "wg*", "azv*")
 _CIDRS = ["172.16.8.0/22", "10.96.0.0/16"]
 #: The commands of true programs.
 _RULE_SETS = {
@@ -48,6 +52,13 @@ _RULE_SETS = {
         "rule add pref 1024 fwmark 0x80/0x80 lookup main",
         "rule add pref 1536 from 10.96.0.9 lookup 2",
     ),
+    # Of its mode `transparent-vlan`, and of a second interface by cloud-init.
+    "Azure CNI": (
+        "rule add pref 9 fwmark 0x14d lookup 2",
+        "route add default dev azv1 table 2",
+        "rule add pref 100 from 10.225.0.4 lookup 101",
+        "route add default via 10.225.0.1 dev eth1 table 101",
+    ),
     "wg-quick": (
         "rule add not fwmark 0xca6c pref 32765 lookup 51820",
         "rule add pref 32764 lookup main suppress_prefixlength 0",
@@ -60,16 +71,22 @@ _RULE_SETS = {
 def node() -> Iterator[KernelNode]:
     """A node whose routes are right, beside a connected fabric."""
     with KernelNode.made() as made:
-        for dev, address in (("eth0", "10.224.0.4/16"), ("ib0", "172.16.1.4/16"), ("cilium_host", "10.0.0.71/32")):
+        for dev, address in (
+            ("eth0", "10.224.0.4/16"),
+            ("eth1", "10.225.0.4/16"),
+            ("ib0", "172.16.1.4/16"),
+            ("cilium_host", "10.0.0.71/32"),
+        ):
             made.add_link(dev)
             made.add_address(dev, address)
         made.add_link("wg0")
+        made.add_link("azv1")
         made.add_route("default", gateway="10.224.0.1", dev="eth0")
         made.add_route("172.16.8.0/22", gateway="10.224.0.1", dev="eth0")
         yield made
 
 
-def _notes(node: KernelNode, *commands: str, allowed: Sequence[str] = ("cilium_*", "wg*")) -> list[str]:
+def _notes(node: KernelNode, *commands: str, allowed: Sequence[str] = _PODS) -> list[str]:
     for command in commands:
         node.ip(*command.split())
     report = prove_egress(NetlinkBackend(netns=node.name), _CIDRS, allowed_devs=allowed)
@@ -84,6 +101,30 @@ def test_true_rule_sets_are_fine(node: KernelNode, commands: Sequence[str]) -> N
     rules = NetlinkBackend(netns=node.name).rules()
     shown = [" ".join(line.split()) for line in node.ip("rule", "show").splitlines()]
     assert [line.partition(" suppress")[0] for line in shown] == [*map(str, rules)]
+
+
+@pytest.mark.parametrize("commands", _RULE_SETS.values(), ids=_RULE_SETS)
+def test_true_rule_sets_are_fine_beside_an_announced_fabric(
+    node: KernelNode, commands: Sequence[str], tmp_path: Path
+) -> None:
+    """A node with these rules that stays right is not held before the fabric is connected; one that does not is."""
+    announced = Announced([("ib1", "172.17.1.4")])
+    cidrs = [*_CIDRS, "172.17.8.0/22"]
+    for command in commands:
+        node.ip(*command.split())
+    node.add_link("ib1", up=False)
+    kernel = NetlinkBackend(netns=node.name)
+    fabric = announced.as_fabric(kernel)
+    report, ran = both_answers(node, fabric, tmp_path, cidrs, allowed=_PODS)
+    assert {(cidr, finding.kind) for cidr, finding in report.findings} == {("172.17.8.0/22", "announced")}
+    [line] = ran.markers["route-overlap.detected"].splitlines()
+    assert line.startswith("172.17.8.0/22: announced 172.17.8.0-172.17.11.255 ")
+    node.add_route("172.17.8.0/22", gateway="10.224.0.1", dev="eth0")
+    report, ran = both_answers(node, fabric, tmp_path, cidrs, allowed=_PODS)
+    assert report.ok, report
+    assert ran.status == 0, ran.output
+    announced.connect(node)
+    assert prove_egress(kernel, cidrs, allowed_devs=_PODS).ok
 
 
 def test_packets_and_the_device_by_which_they_leave_are_named(node: KernelNode) -> None:
