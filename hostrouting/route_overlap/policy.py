@@ -69,7 +69,7 @@ def astray(
         wrong = [
             DecidedPart(part, Lookup(part.first, route), route)
             for part, one in decisions
-            if (route := one.route) and route.kind != "local" and allowed.refused(route)
+            if (route := one.route) and route.kind not in {"local", "anycast"} and allowed.refused(route)
         ]
         yield packets, sorted({one.unknown for _, one in decisions} - {""}), wrong
 

@@ -96,6 +96,9 @@ def test_an_anycast_address_of_the_node(node: WiredNode, asked: AskedNode, is_lo
     assert "anycast fd00:1:: dev e0" in node.ip("-6", "route", "show", "table", "local")
     assert found(asked, "fd00:1::/128", expectedDevs=["e0"]) == []
     assert found(asked, "fd00:1::/126", expectedDevs=["e0"])[0] == ("dead-end", "fd00:1::2", "fd00:1::3")
+    # Packets that a rule selects by a mark stay on the node, too.
+    node.ip("-6", "rule", "add", "pref", "50", "fwmark", "1", "lookup", "local")
+    assert asked.ask("fd00:1::/128", expectedDevs=["e0"]).notes == ()
 
 
 def test_an_anycast_address_on_another_device(node: WiredNode, asked: AskedNode) -> None:
