@@ -92,6 +92,14 @@ ROUTES: dict[str, tuple[Sequence[str], str]] = {
         ],
         "",
     ),
+    # Another program may take its route back.
+    "routed by another program, and a rule before it": (
+        [
+            *("route add 10.3.0.0/16 dev e1 proto static", "route add 10.3.8.0/22 dev e0 table 77"),
+            "rule add to 10.3.8.0/22 lookup 77 pref 99",
+        ],
+        _WHOLE,
+    ),
     "connected with a metric, and a rule before it": (
         [
             *("route add 10.3.0.0/16 dev e1 proto kernel metric 9", "route add 10.3.8.0/22 dev e0 table 77"),
@@ -242,6 +250,15 @@ def test_a_source_that_comes_matters_everywhere(tmp_path: Path) -> None:
         (["route add broadcast 10.3.255.255 dev e0 table local"], "10.3.255.248/29", []),
         # Before Linux 5.14, as the loopback device shows.
         (["route replace broadcast 127.0.0.0 dev lo table local"], "10.3.0.0/31", ["announced 10.3.0.0-10.3.0.0"]),
+        # The kernel adds the route of an address again when the agent sets its device up.
+        (
+            [
+                *("address add 10.3.0.4/16 dev e1", "link set e1 down"),
+                "route del local 10.3.0.4 dev e1 table local",
+            ],
+            "10.3.0.4/32",
+            ["announced 10.3.0.4"],
+        ),
         # A device that is down, and gets its other networks back.
         (
             ["address add 10.9.0.1/24 dev e2", "link set e2 down"],
@@ -250,6 +267,14 @@ def test_a_source_that_comes_matters_everywhere(tmp_path: Path) -> None:
         ),
         (["address add 10.9.0.1 peer 10.9.0.2 dev e2", "link set e2 down"], "10.9.0.2/32", ["announced 10.9.0.2"]),
         (["address add 10.9.0.1/32 dev e2", "link set e2 down"], "10.9.0.0/31", ["local 10.9.0.1"]),
+        (
+            [
+                *("address add 10.9.0.1/32 dev e2", "link set e2 down"),
+                *("rule add pref 10 lookup local", "rule del pref 0"),
+            ],
+            "10.9.0.1/32",
+            ["local 10.9.0.1"],
+        ),
         (["address add 10.9.0.1/24 dev e2", "link set e1 down"], "10.9.0.2/32", ["overlap 10.9.0.2"]),
     ],
 )
