@@ -16,6 +16,7 @@ from hostrouting.net.routes import (
     KERNEL_PROTOCOL,
     LOCAL_TABLE,
     MAIN_TABLE,
+    SCOPE_HOST,
     SCOPE_LINK,
     SCOPE_UNIVERSE,
     Lookup,
@@ -47,6 +48,7 @@ _RULE_ERRORS: Final = {"blackhole": errno.EINVAL, "unreachable": errno.ENETUNREA
 _PARTED: Final = (
     "the table local has a route for the address, and main a longer one: the second decides if no rule was ever changed"
 )
+_LOOPING: Final = "a route has `scope host`: the kernel may choose the source 127.0.0.1, by which it refuses the packet"
 
 
 class UnknownDecisionError(BackendError):
@@ -159,6 +161,9 @@ class Fib:
             # The kernel asks no table: it takes zero for the node itself, and multicast leaves by the source's device.
             return Decision(None, errno.EHOSTUNREACH)
         decision = self.decide(packet)
+        route = decision.route
+        if route and (route.kind, route.scope, route.source, packet.source) == ("unicast", SCOPE_HOST, None, 0):
+            return Decision(None, unknown=_LOOPING)
         if packet.oif and decision.errno:
             # Without a route the kernel takes the destination to be on the link of the socket's device.
             return Decision(ObservedRoute(packet.destination, 32, dev=packet.oif, table=0, scope=SCOPE_LINK))

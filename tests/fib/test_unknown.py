@@ -1,5 +1,7 @@
 """The model says so where it does not know how the kernel decides, and only there."""
 
+import errno
+
 import pytest
 from support.kernel import needs_kernel
 
@@ -152,3 +154,30 @@ def test_addresses_for_which_no_table_is_asked(source: str | None) -> None:
         sources = [parse_ipv4(source) if source else None] * len(asked)
         said, known = (each.lookup(asked, sources=sources) for each in (model, backend))
         assert [answer.errno for answer in said] == [answer.errno for answer in known]
+
+
+@needs_kernel
+def test_a_route_with_the_scope_of_the_node_is_unknown() -> None:
+    """The kernel refuses it with EINVAL if its device has no address; the model knows only a packet with a source."""
+    with KernelNode.made() as node:
+        node.add_link("e0")
+        node.ip("route", "add", "9.0.0.0/8", "dev", "e0", "scope", "host", "table", "local")
+        kernel = NetlinkBackend(netns=node.name)
+
+        def model() -> Fib:
+            return Fib.of(kernel.links(), kernel.routes(), kernel.rules())
+
+        [answer] = kernel.lookup([NINE | 1])
+        assert answer.errno == errno.EINVAL
+        with pytest.raises(UnknownDecisionError, match="scope host"):
+            model().lookup([NINE | 1])
+        node.add_address("e0", "10.1.0.1/16")
+        assert kernel.lookup([NINE | 1]) != [answer]
+        with pytest.raises(UnknownDecisionError, match="scope host"):
+            model().lookup([NINE | 1])
+        own = parse_ipv4("10.1.0.1")
+        [bound] = kernel.lookup([NINE | 1], sources=[own])
+        [modelled] = model().lookup([NINE | 1], sources=[own])
+        assert bound.route
+        assert modelled.route
+        assert bound.route.dev == modelled.route.dev == "e0"
