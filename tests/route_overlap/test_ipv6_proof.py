@@ -1,7 +1,6 @@
 """The proof of IPv6, and of both families, agrees with an oracle that asks the kernel address by address."""
 
 import ipaddress
-import json
 from collections.abc import Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
@@ -12,7 +11,6 @@ from support.examples import FEW
 from support.ipv6_oracle import IPv6Oracle, Way
 from support.ipv6_worlds import DEVICES, IPv6World, arranged, ipv6_worlds, mixed_worlds
 from support.kernel import needs_kernel
-from support.patience import wait_until
 from support.routers import WiredNode
 from support.told_alike import told_alike
 
@@ -27,13 +25,6 @@ def proven(
     node: WiredNode, cidrs: Sequence[str], *patterns: str, exits: Sequence[str] | None = ("e0",)
 ) -> OverlapReport:
     return prove_egress(NetlinkBackend(netns=node.name), cidrs, allowed_devs=patterns, expected_devs=exits)
-
-
-def has_its_routes(node: WiredNode) -> bool:
-    """Return True if the kernel has added the local route of each address, which it does a moment later."""
-    held = json.loads(node.ip("-6", "-j", "address", "show"))
-    local = {route["dst"] for route in json.loads(node.ip("-6", "-j", "route", "show", "table", "local"))}
-    return local.issuperset(one["local"] for link in held for one in link.get("addr_info", []) if one)
 
 
 def disagreements(node: WiredNode, world: IPv6World, report: OverlapReport) -> list[tuple[str, set[Way], bool]]:
@@ -60,7 +51,6 @@ def disagreements(node: WiredNode, world: IPv6World, report: OverlapReport) -> l
 def test_the_proof_agrees_with_the_kernel(world: IPv6World) -> None:
     """It finds a fault at each address that may leave by another device, and nowhere else; so does that of a model."""
     with arranged(world) as node:
-        wait_until(lambda: has_its_routes(node), "a local route for each address")
         report = proven(node, world.cidrs, *world.allowed)
         assert not disagreements(node, world, report), report
         backend = NetlinkBackend(netns=node.name)
@@ -77,7 +67,6 @@ def test_the_proof_agrees_with_the_kernel(world: IPv6World) -> None:
 def test_both_families_are_proven_as_each_alone(world: IPv6World) -> None:
     """A mixed proof has the findings of both, in its order, and IPv6 agrees with the kernel."""
     with arranged(world) as node:
-        wait_until(lambda: has_its_routes(node), "a local route for each address")
         report = proven(node, world.cidrs, *world.allowed)
         assert not disagreements(node, world, report), report
         assert [one.cidr for one in report.cidrs] == [str(ipaddress.ip_network(cidr)) for cidr in world.cidrs]

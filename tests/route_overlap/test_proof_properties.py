@@ -10,10 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import small_world
+from support.carriers import add_pod
 from support.egress_oracle import KernelOracle, MemoryOracle, Oracle, wrong_of
 from support.examples import FEW
 from support.kernel import needs_kernel
-from support.overlap_worlds import World, claimed, run_script, worlds
+from support.overlap_worlds import AMONG_DEBRIS, World, claimed, run_script, worlds
 from support.small_world import selecting_rules
 
 from hostrouting.fib import Fib
@@ -34,8 +35,9 @@ def check_against_every_address(backend: RouteBackend, oracle: Oracle, world: Wo
     expected = oracle.expected()
     assert report.expected_devs == expected
     matching = {dev for dev in small_world.DEVICES if any(fnmatchcase(dev, pattern) for pattern in world.allowed)}
+    dead_ends = oracle.without_carrier().intersection(expected)
     for cidr in report.cidrs:
-        wrong = wrong_of(oracle, cidr.cidr, frozenset(expected) | matching if expected else frozenset())
+        wrong = wrong_of(oracle, cidr.cidr, frozenset(expected) | matching if expected else frozenset(), dead_ends)
         said = claimed(report, cidr.cidr)
         if not expected:
             # Every address is a finding.
@@ -80,20 +82,24 @@ def test_suggested_routes_repair_the_findings(world: World) -> None:
 
 @needs_kernel
 @settings(max_examples=FEW, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(world=worlds())
-def test_in_the_kernel_proof_and_boot_script_equal_asking_about_every_address(world: World, tmp_path: Path) -> None:
+@given(world=worlds(rare=True), has_debris=st.booleans())
+def test_in_the_kernel_proof_and_boot_script_equal_asking_about_every_address(
+    world: World, has_debris: bool, tmp_path: Path
+) -> None:
     """The kernel, the proof over it and the boot script give one answer, finding by finding.
 
     The script waits only where each finding may heal.
     """
-    with KernelNode.made() as node:
+    with KernelNode.made() as node, KernelNode.made() as pods:
         world.arrange(node)
+        add_pod(node, pods)
         report = check_against_every_address(NetlinkBackend(netns=node.name), KernelOracle(node), world)
         folder = tmp_path / "markers"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         # Default patterns match none of e0 to e2.
-        ran = run_script(node, folder, world.cidrs, allowed=world.allowed, waits=1, second=0.01)
+        through = AMONG_DEBRIS if has_debris else ()
+        ran = run_script(node, folder, world.cidrs, allowed=world.allowed, waits=1, second=0.01, through=through)
     kinds = {finding.kind for _, finding in report.findings}
     has_waited = ran.markers.pop("waited", None) is not None
     assert has_waited == (not report.expected_devs or (not report.ok and kinds <= {"no-route", "dead-end"})), ran.output

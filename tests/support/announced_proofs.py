@@ -1,5 +1,6 @@
 """The judgements on a node with an announced fabric: against the kernel once it is connected, and the boot script."""
 
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -39,10 +40,12 @@ def check_nothing_is_missed(node: KernelNode, world: World, announced: Announced
             assert not too_much, [*map(format_ipv4, sorted(too_much))]
 
 
-def check_script_equals_proof(node: KernelNode, world: World, announced: Announced, folder: Path) -> None:
+def check_script_equals_proof(
+    node: KernelNode, world: World, announced: Announced, folder: Path, *, through: Sequence[str] = ()
+) -> None:
     """Assert that the boot script, which reads its files below `folder`, finds the same as the proof."""
     fabric = announced.as_fabric(NetlinkBackend(netns=node.name))
-    report, ran = both_answers(node, fabric, folder, world.cidrs, allowed=world.allowed)
+    report, ran = both_answers(node, fabric, folder, world.cidrs, allowed=world.allowed, through=through)
     assert ran.status == (0 if report.ok else 1), ran.output
     lines = ran.markers.get("route-overlap.detected", "").splitlines()
     by_script = [LINE.fullmatch(line) for line in lines]

@@ -145,8 +145,8 @@ def _equal_routes(draw: st.DrawFn) -> Route:
 
 
 @st.composite
-def announced_worlds(draw: st.DrawFn) -> World:
-    world = draw(worlds())
+def announced_worlds(draw: st.DrawFn, *, rare: bool = False) -> World:
+    world = draw(worlds(rare=rare))
     return world._replace(
         routes=[*world.routes, *draw(st.lists(_equal_routes(), max_size=3))],
         rules=[*world.rules, *draw(st.lists(_rules() | small_world.selecting_rules(), max_size=3))],
@@ -176,6 +176,7 @@ def both_answers(
     allowed: Sequence[str] = (),
     expected: Sequence[str] | None = None,
     routes: Sequence[dict[str, str]] = (),
+    through: Sequence[str] = (),
 ) -> tuple[OverlapReport, ScriptRun]:
     """Let the proof and the boot script answer under an announced fabric; the script reads its files below `folder`."""
     write_files(folder, fabric)
@@ -186,5 +187,7 @@ def both_answers(
         options["expectedDevs"] = list(expected)
     markers = folder / "markers"
     shutil.rmtree(markers, ignore_errors=True)
-    ran = run_script(node, markers, cidrs, allowed=allowed, routes=routes, files=folder, options=options)
+    ran = run_script(
+        node, markers, cidrs, allowed=allowed, routes=routes, files=folder, options=options, through=through
+    )
     return report, ran

@@ -16,6 +16,11 @@ def add_pair(node: KernelNode, dev: str, *, carrier: bool = True) -> None:
     node.set_up(dev)
 
 
+def add_pod(node: KernelNode, pods: KernelNode) -> None:
+    """Add a device whose other end is in another namespace, as that of a pod."""
+    node.ip("link", "add", "pod0", "type", "veth", "peer", "name", "eth0", "netns", pods.name)
+
+
 def unplug(node: KernelNode, dev: str) -> None:
     """Take the carrier from a device, and wait until the kernel has told its routes."""
     if isinstance(node, WiredNode):

@@ -27,6 +27,8 @@ class Answer(NamedTuple):
     kind: str
     devs: tuple[str, ...] = ()
     is_multipath: bool = False
+    #: Devices to which the kernel sends nothing now.
+    passed_over: frozenset[str] = frozenset()
 
 
 class Oracle(Protocol):
@@ -44,9 +46,18 @@ class Oracle(Protocol):
         """Every source that the kernel may send from, where a packet has none yet."""
         ...
 
+    def without_carrier(self) -> frozenset[str]:
+        """The devices that lead nowhere now."""
+        ...
 
-def wrong_of(oracle: Oracle, cidr: str, allowed: frozenset[str]) -> dict[int, set[tuple[str, tuple[str, ...]]]]:
-    """Return the fault of each address of a CIDR: kind and devices of each of its bad answers."""
+
+def wrong_of(
+    oracle: Oracle, cidr: str, allowed: frozenset[str], dead_ends: frozenset[str] = frozenset()
+) -> dict[int, set[tuple[str, tuple[str, ...]]]]:
+    """Return the fault of each address of a CIDR: kind and devices of each of its bad answers.
+
+    `dead_ends` are allowed devices by which nothing leaves.
+    """
     addresses = [int(address) for address in ipaddress.ip_network(cidr)]
     plain = oracle.decided([(address, None) for address in addresses])
     sources = oracle.sources(addresses, plain)
@@ -57,6 +68,8 @@ def wrong_of(oracle: Oracle, cidr: str, allowed: frozenset[str]) -> dict[int, se
             wrong.setdefault(address, set()).add((answer.kind, ()))
         elif not allowed.issuperset(answer.devs):
             wrong.setdefault(address, set()).add(("local" if answer.kind == "local" else "overlap", answer.devs))
+        elif answer.kind != "local" and dead_ends.intersection(answer.devs) - answer.passed_over:
+            wrong.setdefault(address, set()).add(("dead-end", answer.devs))
     return wrong
 
 
@@ -106,6 +119,10 @@ class KernelOracle:
         found = [{one["prefsrc"] for one in (next(told) for _ in some) if "prefsrc" in one} for some in ports]
         return [{int(ipaddress.ip_address(text)) for text in texts} for texts in found]
 
+    def without_carrier(self) -> frozenset[str]:
+        links = json.loads(self._node.ip("-j", "link", "show"))
+        return frozenset(link["ifname"] for link in links if "LOWER_UP" not in link["flags"])
+
     def _ask(self, questions: Sequence[str]) -> list[dict[str, Any]]:
         """One object for each question; a refusal has the kernel's words under `error`."""
         argv = ["nsenter", f"--net=/run/netns/{self._node.name}", "ip", "-4", "-j", "-force", "-batch", "-"]
@@ -130,7 +147,9 @@ def _answer(told: dict[str, Any]) -> Answer:
     if "error" in told:
         return Answer("no-route" if told["error"] == "Network is unreachable" else "blocked")
     legs = told.get("nexthops", [told])
-    return Answer(told.get("type", "unicast"), tuple(dict.fromkeys(leg["dev"] for leg in legs)), "nexthops" in told)
+    passed_over = frozenset(leg["dev"] for leg in legs if "dead" in leg["flags"])
+    devs = tuple(dict.fromkeys(leg["dev"] for leg in legs))
+    return Answer(told.get("type", "unicast"), devs, "nexthops" in told, passed_over)
 
 
 def _dotted(address: int) -> str:
@@ -157,7 +176,8 @@ class MemoryOracle:
             if answer.route is None:
                 answers.append(Answer("no-route" if answer.errno == errno.ENETUNREACH else "blocked"))
             else:
-                answers.append(Answer(answer.route.kind, answer.route.devs, bool(answer.route.nexthops)))
+                passed_over = frozenset(hop.dev for hop in answer.route.hops if hop.dead)
+                answers.append(Answer(answer.route.kind, answer.route.devs, bool(answer.route.nexthops), passed_over))
         return answers
 
     def sources(self, destinations: Sequence[int], answers: Sequence[Answer]) -> list[set[int]]:
@@ -167,6 +187,9 @@ class MemoryOracle:
             hops = [hop for hop in route.hops if not hop.dead] if route else []
             found.append({source for hop in hops if (source := self._source(destination, hop))})
         return found
+
+    def without_carrier(self) -> frozenset[str]:
+        return frozenset(link.name for link in self._node.links() if not (link.up and link.carrier))
 
     def _source(self, destination: int, hop: NextHop) -> int | None:
         route = self._node.fib.decide(Packet(destination)).route

@@ -6,6 +6,7 @@ Shares no code with what it judges: a world is made by `ip`, and what the kernel
 from __future__ import annotations
 
 import itertools
+import json
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,6 +14,8 @@ from typing import Final, NamedTuple
 
 from hypothesis import strategies as st
 from support import overlap_worlds
+from support.carriers import unplug
+from support.patience import wait_until
 from support.routers import PREFERENCES, ROUTER, SECOND_ROUTER, Prefix, RouteInformation, WiredNode
 
 #: The devices of both families: those of `small_world`.
@@ -89,6 +92,10 @@ class IPv6World(NamedTuple):
     down: str | None = None
     #: The same node by IPv4.
     ipv4: overlap_worlds.World | None = None
+    #: A device without carrier, and whether it has one until all else is done; else it loses it before the routes come.
+    unplugged: tuple[str, bool] | None = None
+    #: The kernel passes over next hops by a device without carrier.
+    ignores_unplugged: bool = False
 
     def arrange(self, node: WiredNode) -> list[str]:
         """Make it so; return the commands that the kernel refused, with its words."""
@@ -105,9 +112,16 @@ class IPv6World(NamedTuple):
         held = [command for command in self.commands if command.startswith("address ")]
         refused = _batch(node.name, held)
         node.wait_for_addresses()
+        if self.ignores_unplugged:
+            node.switch(all__ignore_routes_with_linkdown=1)
+        lost, is_lost_later = self.unplugged or ("", True)
+        if not is_lost_later:
+            unplug(node, lost)
         refused += _batch(node.name, self.commands[len(held) :])
         if self.ipv4 is not None:
             self.ipv4.arrange(_WithoutDevices(node.name))
+        if self.unplugged and is_lost_later:
+            unplug(node, lost)
         if self.down:
             node.set_up(self.down, up=False)
         return refused
@@ -125,7 +139,15 @@ def arranged(world: IPv6World) -> Iterator[WiredNode]:
     """Make a world in fresh namespaces."""
     with WiredNode.made() as node:
         world.arrange(node)
+        wait_until(lambda: _has_its_routes(node), "a local route for each address")
         yield node
+
+
+def _has_its_routes(node: WiredNode) -> bool:
+    """Return True if the kernel has added the local route of each address, which it does a moment later."""
+    held = json.loads(node.ip("-6", "-j", "address", "show"))
+    local = {route["dst"] for route in json.loads(node.ip("-6", "-j", "route", "show", "table", "local"))}
+    return local.issuperset(one["local"] for link in held for one in link.get("addr_info", []) if one)
 
 
 def _batch(namespace: str, commands: Sequence[str]) -> list[str]:
@@ -272,11 +294,13 @@ def _advertisements(draw: st.DrawFn) -> tuple[str, str, str, list[Prefix | Route
 
 
 @st.composite
-def ipv6_worlds(draw: st.DrawFn, *, from_rules: bool = True, silent: bool = False) -> IPv6World:
+def ipv6_worlds(
+    draw: st.DrawFn, *, from_rules: bool = True, silent: bool = False, unplugged: bool = False
+) -> IPv6World:
     """A node with the devices e0 to e2, and the CIDRs to be proven on it.
 
     Its tables alone decide: it forwards, or has an entry for each neighbour. With `silent`, a host may have gateways
-    that do not answer.
+    that do not answer; with `unplugged`, the node may have a device without carrier.
     """
     forwarding = draw(st.booleans())
     pairs = st.tuples(st.sampled_from(ADDRESSES), devices())
@@ -299,6 +323,8 @@ def ipv6_worlds(draw: st.DrawFn, *, from_rules: bool = True, silent: bool = Fals
         allowed=draw(st.sampled_from([(), (), ("e1",), ("e[12]",)])),
         forwarding=forwarding,
         down=draw(st.none() | st.none() | st.none() | devices()),
+        unplugged=draw(st.none() | st.tuples(devices(), st.booleans())) if unplugged else None,
+        ignores_unplugged=unplugged and draw(st.booleans()),
     )
 
 
@@ -314,9 +340,15 @@ def _neighbours(draw: st.DrawFn, *, silent: bool) -> list[str]:
 
 
 @st.composite
-def mixed_worlds(draw: st.DrawFn, *, from_rules: bool = True) -> IPv6World:
-    """The same, with the routes and rules of IPv4 on the same devices; its CIDRs are those of both families."""
-    world, ipv4 = draw(ipv6_worlds(from_rules=from_rules)), draw(overlap_worlds.worlds(from_rules=from_rules))
+def mixed_worlds(draw: st.DrawFn, *, from_rules: bool = True, rare: bool = False) -> IPv6World:
+    """The same, with the routes and rules of IPv4 on the same devices; its CIDRs are those of both families.
+
+    With `rare`, it may have all that the worlds of either family may have.
+    """
+    world = draw(ipv6_worlds(from_rules=from_rules, silent=rare, unplugged=rare))
+    ipv4 = draw(overlap_worlds.worlds(from_rules=from_rules, rare=rare))
     return world._replace(
-        ipv4=ipv4._replace(down=None), cidrs=draw(st.permutations([*world.cidrs, *ipv4.cidrs])), allowed=world.allowed
+        ipv4=ipv4._replace(down=None, unplugged=None),
+        cidrs=draw(st.permutations([*world.cidrs, *ipv4.cidrs])),
+        allowed=world.allowed,
     )

@@ -11,12 +11,13 @@ from typing import Final, NamedTuple
 import attrs
 from hypothesis import strategies as st
 from support import small_world
+from support.carriers import add_pair, unplug
 
 from hostrouting import HostRoutingConfig
 from hostrouting.exceptions import BackendError
 from hostrouting.host.ports import Routing
 from hostrouting.net.addresses import Address, netmask, parse_cidr, parse_ipv4
-from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, NextHop, Route
+from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, SCOPE_HOST, SCOPE_UNIVERSE, NextHop, Route
 from hostrouting.net.rules import Rule
 from hostrouting.route_overlap import OverlapReport, render_script
 from hostrouting.route_overlap.node import Node
@@ -25,6 +26,8 @@ from hostrouting.testing import KernelNode, MemoryBackend
 
 #: Small enough to ask about every address, in the places where the small world's routes, rules and addresses meet.
 CIDRS = ("10.1.0.0/24", "10.1.0.0/30", "10.1.0.8/29", "10.2.0.0/30", "10.3.0.0/29", "10.1.255.240/28", "192.168.7.0/25")
+#: As on the links of an unnumbered node.
+_UNNUMBERED = Address.parse("fe80::1")
 _INSIDE = ("10.1.0.0/24", "10.1.255.240/28", "192.168.7.0/25")
 
 
@@ -46,11 +49,21 @@ class World(NamedTuple):
     allowed: tuple[str, ...]
     #: A device that goes down when all else is done.
     down: str | None = None
+    #: A device without carrier, and whether it has one until all else is done (in a kernel only).
+    unplugged: tuple[str, bool] | None = None
+    #: The kernel passes over next hops by a device without carrier.
+    ignores_unplugged: bool = False
 
     def arrange(self, node: MemoryBackend | KernelNode) -> None:
         """Make it so."""
+        lost, is_lost_later = self.unplugged or ("", False)
         for dev in small_world.DEVICES:
-            node.add_link(dev)
+            if dev == lost and isinstance(node, KernelNode):
+                add_pair(node, dev, carrier=is_lost_later)
+            else:
+                node.add_link(dev)
+            if self.ignores_unplugged and isinstance(node, KernelNode):
+                node.run("sysctl", "-qw", f"net.ipv4.conf.{dev}.ignore_routes_with_linkdown=1")
         for dev, (address, peer) in self.addresses:
             with suppress(BackendError):
                 node.add_address(dev, address, peer=peer)
@@ -60,6 +73,8 @@ class World(NamedTuple):
         for rule in self.rules:
             with suppress(BackendError):
                 node.add_rule(rule)
+        if is_lost_later and isinstance(node, KernelNode):
+            unplug(node, lost)
         if self.down:
             node.set_up(self.down, up=False)
 
@@ -80,6 +95,25 @@ def _inner_routes(draw: st.DrawFn) -> Route:
         protocol=3,
         kind=kind,
     )
+
+
+@st.composite
+def _rare_routes(draw: st.DrawFn) -> Route:
+    """A route with an IPv6 gateway, which keeps no state of its link, or one of which a lookup says EINVAL."""
+    route = draw(_inner_routes().filter(lambda one: one.kind == "unicast"))
+    if draw(st.booleans()):
+        return attrs.evolve(route, gateway=_UNNUMBERED, scope=SCOPE_UNIVERSE)
+    return attrs.evolve(route, table=LOCAL_TABLE, scope=SCOPE_HOST)
+
+
+@st.composite
+def _rare_defaults(draw: st.DrawFn) -> list[Route]:
+    """Default routes with an IPv6 gateway, alone and beside another next hop."""
+    single = Route(network=0, prefix_length=0, gateway=_UNNUMBERED, dev="e0", protocol=16)
+    legs = (NextHop(_UNNUMBERED, "e0"), NextHop(draw(st.sampled_from([_UNNUMBERED, None])), "e1"))
+    several = Route(network=0, prefix_length=0, nexthops=legs, protocol=3)
+    behind = Route(network=0, prefix_length=0, dev="e1", metric=100, protocol=3)
+    return draw(st.sampled_from([[single], [several], [single, behind], [several, behind]]))
 
 
 @st.composite
@@ -112,19 +146,27 @@ def _is_asked_about(route: Route) -> bool:
 
 
 @st.composite
-def worlds(draw: st.DrawFn, *, from_rules: bool = True) -> World:
-    """A node with devices e0 to e2, and the CIDRs to be proven on it."""
+def worlds(draw: st.DrawFn, *, from_rules: bool = True, rare: bool = False) -> World:
+    """A node with devices e0 to e2, and the CIDRs to be proven on it.
+
+    With `rare`, it may have IPv6 gateways, devices without carrier, and routes with `scope host`: for a kernel, which
+    the node in memory does not follow in all of this.
+    """
     pairs = st.tuples(small_world.devices(), small_world.addresses())
     addresses = [("e0", ("10.1.0.1/16", None)), *draw(st.lists(pairs, max_size=4))]
     routes = draw(st.lists(small_world.routes(protocols=(3,)) | _inner_routes(), max_size=8))
     rules = draw(st.lists(small_world.rules(), max_size=3))
+    if rare:
+        routes = draw(st.permutations([*routes, *draw(st.lists(_rare_routes(), max_size=2))]))
     return World(
         addresses=addresses,
-        routes=[*draw(_defaults()), *filter(_is_asked_about, routes)],
+        routes=[*draw(_defaults() | _rare_defaults() if rare else _defaults()), *filter(_is_asked_about, routes)],
         rules=[rule for rule in rules if from_rules or not rule.source[1]],
         cidrs=draw(st.lists(st.sampled_from(CIDRS), min_size=1, max_size=3, unique=True)),
         allowed=draw(st.sampled_from([(), (), ("e1",), ("e[12]",)])),
         down=draw(st.none() | st.none() | st.none() | small_world.devices()),
+        unplugged=draw(st.none() | st.tuples(small_world.devices(), st.booleans())) if rare else None,
+        ignores_unplugged=rare and draw(st.booleans()),
     )
 
 
