@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Kind: TypeAlias = Literal["overlap", "no-route", "blocked", "local", "dead-end", "announced", "unknown-exit"]
 
 #: The first addresses of the ranges that the kernel treats specially (multicast, for example), and of the next ones.
-_SPECIAL_EDGES: Final = {
+SPECIAL_EDGES: Final = {
     IPV4: (1, 224 << 24, 240 << 24, 0xFFFFFFFF),
     IPV6: (1, 2, 0xFE80 << 112, 0xFEC0 << 112, 0xFF << 120),
 }
@@ -95,7 +95,7 @@ def cut(node: Node, cidrs: Sequence[str]) -> Iterator[tuple[list[int], int]]:
     sizes = [1 << bits - length for length in range(bits + 1)]
     masked = [Prefix.parse(cidr).masked for cidr in cidrs]
     ranges = [(prefix.network, prefix.network + sizes[prefix.length] - 1) for prefix in masked]
-    common = list(_SPECIAL_EDGES[family])
+    common = list(SPECIAL_EDGES[family])
     for network, length in [selector for rule in node.rules for selector in (rule.destination, rule.source)]:
         # Sources, too: the node sends from one of its addresses to the same address.
         first = network & mask_of(family, length)

@@ -9,6 +9,7 @@ from hostrouting.boot import RUNTIME_DIRECTORY, BootTemplate
 from hostrouting.boot.layout import read_asset
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits
+from hostrouting.route_overlap.parts import SPECIAL_EDGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,9 +33,14 @@ _MOST_ROOTS: Final = {IPV4: 8, IPV6: 2}
 def render_script(config: HostRoutingConfig) -> bytes:
     """Return the boot script; the same config gives the same bytes. Without expected CIDRs it does nothing."""
     overlap = config.route_overlap
+    prefixes = [Prefix.parse(cidr) for cidr in overlap.cidrs]
     patterns = dict.fromkeys((*DEFAULT_ALLOWED_DEVS, *overlap.allowed_devs))
     lists = {
         "CIDRS": overlap.cidrs,
+        "FIRSTS": [_word(prefix.family, prefix.network) for prefix in prefixes],
+        "NEXTS": [_word(prefix.family, prefix.last + 1) for prefix in prefixes],
+        "EDGES": [f"[{edge}]=1" for edge in _edges(prefixes, IPV4)],
+        "EDGES6": _edges(prefixes, IPV6),
         "ROOTS": _roots(overlap.cidrs, IPV4),
         "ROOTS6": _roots(overlap.cidrs, IPV6),
         # A pattern has no quotes: see hostrouting.config.rules.
@@ -58,6 +64,19 @@ def render_script(config: HostRoutingConfig) -> bytes:
 def boot_part(config: HostRoutingConfig) -> BootUnit | Departure:
     """Return the unit and the script to install for this config; their removal if it has no expected CIDRs."""
     return _TEMPLATE.fill(render_script(config)) if config.route_overlap.cidrs else DEPARTURE
+
+
+def _word(family: int, address: int) -> str:
+    """Return an address as the script has it: a number, or for IPv6 32 hexadecimal digits, and `g` after the last one."""
+    if family == IPV4:
+        return str(address)
+    return f"{address:032x}" if address < 1 << 128 else "g"
+
+
+def _edges(prefixes: Iterable[Prefix], family: int) -> list[str]:
+    """Return the addresses of a family where answers can change, whichever routes there are."""
+    bounds = (edge for one in prefixes if one.family == family for edge in (one.network, one.last + 1))
+    return [_word(family, edge) for edge in sorted({*SPECIAL_EDGES[family], *bounds})]
 
 
 def _merged(prefixes: Iterable[Prefix]) -> list[tuple[int, int]]:

@@ -12,6 +12,9 @@ export LC_ALL=C
 
 mode=@MODE@
 cidrs=(@CIDRS@)
+# Their first addresses, and those after their last ones; of IPv4 numbers.
+firsts=(@FIRSTS@)
+nexts=(@NEXTS@)
 # These contain all of them, those of IPv4.
 roots=(@ROOTS@)
 # @if ipv6@
@@ -47,10 +50,9 @@ told=$folder/route-overlap.told
 # high, because a subshell takes as long as all the rest.
 
 # The functions for addresses are those of IPv4, where an address is a number.
-# shellcheck disable=SC2329 # `speak` may call it.
 use_ipv4() {
-  # The kernel treats these ranges specially (multicast, for example).
-  family=4 special=(0.0.0.0 224.0.0.0/4 255.255.255.255)
+  # The edges of the CIDRs, and of ranges that the kernel treats specially (multicast, for example).
+  family=4 edges=(@EDGES@)
 
   # Address -> REPLY
   dotted() { printf -v REPLY '%d.%d.%d.%d' $(($1 >> 24)) $(($1 >> 16 & 255)) $(($1 >> 8 & 255)) $(($1 & 255)); }
@@ -84,9 +86,7 @@ hexadecimal=0123456789abcdef lowest=00000000000000000000000000000000 highest=${l
 # They are those of IPv6, where an address is a text of 32 hexadecimal digits, and `g` is after all of them.
 # shellcheck disable=SC2071,SC2086 # Texts are compared, and split into words.
 use_ipv6() {
-  family=6 special=(:: ::1 fe80::/10 ff00::/8)
-  # No others contain one of these.
-  [[ " ${roots6[*]} " == *@(' ':|/[0-9]' ')* ]] || special=()
+  family=6 edges=(@EDGES6@)
 
   dotted() { REPLY=${1:0:4}:${1:4:4}:${1:8:4}:${1:12:4}:${1:16:4}:${1:20:4}:${1:24:4}:${1:28:4}; }
 
@@ -115,9 +115,7 @@ use_ipv6() {
     edges+=("$low")
     # Without the digits that become 0.
     next=${high%"${high##*[!f]}"}
-    [[ $next ]] || { next=g && return; }
-    next=${next%?}${hexadecimal:16#${next: -1} + 1:1}$lowest
-    next=${next:0:32}
+    if [[ $next ]]; then next=${next%?}${hexadecimal:16#${next: -1} + 1:1}$lowest next=${next:0:32}; else next=g; fi
     edges+=("$next")
   }
 
@@ -128,23 +126,8 @@ use_ipv6() {
     REPLY=${REPLY:0:32}
   }
 
-  # By the last two digits, then by the 15 before them, then by the first 15: an index has 60 bits at most.
-  sort_edges() {
-    local word sorted=${edges[*]} place digits last=''
-    points=()
-    for place in 30 15 0; do
-      digits=()
-      for word in $sorted; do digits[16#${word:place:15}]+=" $word"; done
-      sorted=${digits[*]}
-    done
-    for word in $sorted; do
-      [[ $word == "$last" ]] || points+=("$word")
-      last=$word
-    done
-    points+=(g)
-  }
+  sort_edges() { split "$(printf '%s\n' "${edges[@]}" | sort -u)" && points=("${lines[@]}"); }
 }
-
 
 # Over a gateway that is FAILED a host passes. `failed` has these with their devices, `failing` the routes by them, and
 # `silent`, by the first address of a part, those to it.
@@ -162,11 +145,8 @@ read_ipv6() { # gateways that are FAILED, addresses of devices, rows of tables
   done
   split "$3"
   for line in "${lines[@]}"; do
-    word=${line%% *}
-    if [[ $word != *:* && $word != default ]]; then
-      [[ $word == @(blackhole|unreachable|prohibit) ]] && list=${line%% pref *} && blockers+=("${list%% error *}")
-      word=${line#* } word=${word%% *}
-    fi
+    destination_of "$line"
+    [[ $line == @(blackhole|unreachable|prohibit)' '* ]] && list=${line%% pref *} && blockers+=("${list%% error *}")
     # A row may be listed twice, and one that has expired decides nothing.
     [[ $'\n'${rows_of[$word]-} == *$'\n'"$line"$'\n'* || $line == *' expires -'* ]] && continue
     [[ $line == *' from '*([0-9a-f.]):* ]] && by_source=yes
@@ -186,8 +166,8 @@ stand_in() { # answers, to questions about the parts `asked`
     line=${answers[i]}
     # Every route of IPv6 has a preference.
     [[ $line == *' pref '@(low|medium|high)* ]] || continue
-    word=${line%% *} key=${silent[${starts[asked[i]]}]-}
-    [[ $word == *:* || $word == default ]] || word=${line#* } word=${word%% *}
+    destination_of "$line"
+    key=${silent[${starts[asked[i]]}]-}
     answers[i]=${rows_of[$word]-$line} answers[i]=${answers[i]%$'\n'}
     [[ $key || ${answers[i]} == *$'\n'* ]] || continue
     split "$key"
@@ -222,9 +202,7 @@ shorten() {
   local IFS=: n zeros=:0:0:0:0:0:0:0:0
   set -- $REPLY
   printf -v REPLY :%x "${@/#/0x}"
-  for ((n = 8; n > 1; n--)); do
-    [[ $REPLY: == *"${zeros:0:2*n}:"* ]] && REPLY=${REPLY/"${zeros:0:2*n}"/:} && break
-  done
+  for ((n = 8; n > 1; n--)); do [[ $REPLY: == *"${zeros:0:2*n}:"* ]] && REPLY=${REPLY/"${zeros:0:2*n}"/:} && break; done
   [[ $REPLY == *: ]] && REPLY+=:
   [[ $REPLY == ::* ]] || REPLY=${REPLY#:}
   [[ $n == 6 && $REPLY == ::* || $n == 5 && $REPLY == ::ffff:* ]] \
@@ -256,24 +234,22 @@ read_rules() { # rules
 }
 
 read_routes() { # rows of tables, of IPv4
-  local line kind
+  local line word
   split "$1"
   for line in "${lines[@]}"; do
-    if [[ $line != [0-9d]* ]]; then
-      [[ $line == @(blackhole|unreachable|prohibit)* ]] && blockers+=("$line")
-      kind=${line%% *} line=${line#* }
-      # @if auto list@
-      [[ $kind == @(local|broadcast) && $line == *' table local '* && $line != *' '@(metric|tos)' '* ]] && held[${line%% *}]=yes
-      # @end@
-    fi
-    edge "${line%% *}"
+    [[ $line == [0-9d]* ]] && edge "${line%% *}" && continue
+    destination_of "$line"
+    edge "$word"
+    [[ $line == @(blackhole|unreachable|prohibit)' '* ]] && blockers+=("$line")
+    # @if auto list@
+    [[ $line == @(local|broadcast)*' table local '* && $line != *' '@(metric|tos)' '* ]] && held[$word]=yes
+    # @end@
   done
 }
 
 read_tables() {
   local line list='' others=()
-  edges=() defaults=()
-  for line in "${special[@]}"; do edge "$line"; done
+  defaults=()
   ((family == 6 || ${#roots[@]} == 0)) || printf -v list 'route show table all root %s\n' "${roots[@]}"
   # @if ipv6@
   if ((family == 6)); then
@@ -297,19 +273,13 @@ read_tables() {
 
 # --- lookups
 
-lookup() { # questions, each with a line end -> answers
-  answers=()
-  [[ ! $1 ]] || { look "${1%$'\n'}" && read_answers; } || cannot_prove
-}
+# Questions, each with a line end -> answers
+lookup() { answers=() && [[ ! $1 ]] || { look "${1%$'\n'}" && read_answers; } || cannot_prove; }
 
-devices_of() { # a route as ip prints it -> devs, in order, each once; passed_over: those to which the kernel sends nothing
-  local i
-  devs=() passed_over=' '
-  parse_route "$1"
-  for i in "${!hop_dev[@]}"; do
-    [[ " ${devs[*]-} " == *" ${hop_dev[i]} "* ]] || devs+=("${hop_dev[i]}")
-    [[ ${hop_state[i]} == dead ]] && passed_over+="${hop_dev[i]} "
-  done
+devices_of() { # a route as ip prints it -> devs, in order, each once
+  local dev
+  devs=() && parse_route "$1"
+  for dev in "${hop_dev[@]}"; do [[ " ${devs[*]-} " == *" $dev "* ]] || devs+=("$dev"); done
 }
 
 # The verdicts on devices (`dead-end`: expected, and without carrier) and on answers, both of the family; and the devices by
@@ -328,21 +298,21 @@ is_allowed() {
 
 is_fine() { # an answer: are all its next hops allowed?
   # Without the destination, which does not matter here.
-  local dev key=${1#* }
+  local i dev key=${1#* }
   [[ $1 == '!'* ]] && return 1
   if [[ ! ${verdicts[$key]-} ]]; then
     verdicts[$key]=bad
-    devices_of "$1"
+    parse_route "$1"
     # @if auto list@
     places[$key]="${elsewhere#' table '} $metric"
     # @end@
-    ((${#devs[@]})) || return
-    for dev in "${devs[@]}"; do
+    ((${#hop_dev[@]})) || return
+    for i in "${!hop_dev[@]}"; do
+      dev=${hop_dev[i]}
       is_allowed "$dev" || return
-      [[ $passed_over == *" $dev "* ]] && continue
-      # The node reaches its own address without a carrier, too.
-      [[ ${permissions["/$dev"]} == yes || $kind == @(local|anycast) ]] || return
-      [[ ${permissions["/$dev"]} == yes ]] && carries["/$dev"]=yes
+      [[ ${permissions["/$dev"]} == yes ]] && carries["/$dev"]=yes && continue
+      # The kernel sends nothing to a next hop that is dead, and the node reaches its own address without a carrier.
+      [[ ${hop_state[i]} == dead || $kind == @(local|anycast) ]] || return
     done
     verdicts[$key]=fine
   fi
@@ -366,10 +336,8 @@ conclude_badly() { # lines for the marker, verdict
 
 cannot_prove() { conclude_badly "the check itself failed: $trouble" "cannot prove anything: $trouble"; }
 
-joined() { # words -> REPLY
-  printf -v REPLY ', %s' "$@"
-  REPLY=${REPLY#, }
-}
+# Words -> REPLY
+joined() { printf -v REPLY ', %s' "$@" && REPLY=${REPLY#, }; }
 
 # --- the fabric: the rule of hostrouting/route_overlap/announced.py
 
@@ -451,7 +419,7 @@ bring() { # an address that comes to table local
 # Succeed if an announced network may take an address from the answer of today. It does not if the route of the answer
 # precedes the new one in table main, or is one of table local, which precedes main.
 may_take() { # address, answer (after is_fine) -> network
-  local place route=$2 length
+  local place word length
   # A refusal is a finding already.
   [[ $2 != '!'* ]] || return
   network=${own_at[$1]-} place=${places[${2#* }]}
@@ -462,8 +430,8 @@ may_take() { # address, answer (after is_fine) -> network
   done
   [[ $network && ($place != 'local '* || ! $local_first) ]] || return
   [[ $place == ' '* ]] || return 0
-  [[ $2 == [0-9d]* ]] || route=${2#* }
-  bounds "${route%% *}"
+  destination_of "$2"
+  bounds "$word"
   ((length < ${network#*/} || (length == ${network#*/} && ${place#* })))
 }
 
@@ -486,16 +454,9 @@ find_taken() { # -> fates[part]: the network that may take it
 # Cut the CIDRs of the family: a part has its first address in starts, the one after its last in ends and the number of
 # its CIDR in cidr_of; addresses has the first for ip. A sparse array has its indexes sorted.
 cut_cidrs() {
-  local line points lows=() nexts=()
+  local line points
   local -A at=()
   local -i i j n=${#starts[@]}
-  for i in "${!cidrs[@]}"; do
-    # @if ipv6@
-    [[ $family${cidrs[i]} == @(4*:*|6+([!:])) ]] && continue
-    # @end@
-    edge "${cidrs[i]}"
-    lows[i]=$low nexts[i]=$next
-  done
   sort_edges
   for i in "${!points[@]}"; do at[${points[i]}]=$i; done
   # @if ipv6@
@@ -504,8 +465,11 @@ cut_cidrs() {
     for ((j = ${at[$low]}; j < ${at[$next]}; j++)); do silent[${points[j]}]+=$line$'\n'; done
   done
   # @end@
-  for i in "${!lows[@]}"; do
-    for ((j = ${at[${lows[i]}]}; j < ${at[${nexts[i]}]}; j++)); do
+  for i in "${!cidrs[@]}"; do
+    # @if ipv6@
+    [[ $family${cidrs[i]} == @(4*:*|6+([!:])) ]] && continue
+    # @end@
+    for ((j = ${at[${firsts[i]}]}; j < ${at[${nexts[i]}]}; j++)); do
       dotted "${points[j]}"
       cidr_of[n]=$i starts[n]=${points[j]} ends[n]=${points[j + 1]} addresses[n]=$REPLY n+=1
     done
@@ -563,10 +527,8 @@ prove() {
     [[ ${answers[i]} == *[\<,]LOWER_UP[,\>]* || ${answers[i]} == '!'* ]] || permissions["/${expected[i]}"]=dead-end
   done
   answers=("${answers[@]:${#expected[@]}}")
-  if ((${#answers[@]} != ${#starts[@]})); then
-    trouble="ip gave ${#answers[@]} answers to ${#starts[@]} questions; the last is: ${answers[*]: -1}"
-    cannot_prove
-  fi
+  trouble="ip gave ${#answers[@]} answers to ${#starts[@]} questions; the last is: ${answers[*]: -1}"
+  ((${#answers[@]} == ${#starts[@]})) || cannot_prove
   # @if ipv6@
   asked=("${!starts[@]}")
   ((family == 4)) || stand_in
@@ -705,17 +667,14 @@ report() { # number of the cidr, first address, the one after the last, answer: 
       ((${#expected[@]})) || kind=unknown-exit
       [[ $4 == 'local '* ]] && kind='local'
       # @if ipv6@
-      for dev in ' pref '[a-z]+ ' expires '[0-9]+sec; do
-        [[ $family == 6 && $route =~ $dev ]] && route=${route/"${BASH_REMATCH[0]}"/}
-      done
+      [[ $family == 6 ]] && route=${route/ pref +([a-z])/} route=${route/ expires +([0-9])sec/}
       # Before a list ip leaves no space.
       [[ $route == *[!\ ]\\$'\t'* ]] && route=${route/\\$'\t'/ }
       # @end@
       # A backslash and a tab precede each next hop; its state is not shown, as in the proof.
       route=${route//\\$'\t'/} route=${route% }
       if [[ $4 == *\\$'\t'* ]]; then
-        route+=' nexthop' route=${route// linkdown nexthop/ nexthop}
-        route=${route// dead nexthop/ nexthop} route=${route% nexthop}
+        route+=' nexthop' route=${route//+( dead| linkdown) nexthop/ nexthop} route=${route% nexthop}
       fi
       ;;
   esac

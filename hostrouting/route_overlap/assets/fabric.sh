@@ -21,10 +21,7 @@ read_fabric() {
 
 # A function that fails has set `reason`.
 
-refuse() { # reason
-  reason=$1
-  return 1
-}
+refuse() { reason=$1 && return 1; }
 
 is_readable() { # path
   [[ -f $1 ]] || refuse "$1 is no regular file" || return

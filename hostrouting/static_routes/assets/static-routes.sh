@@ -76,10 +76,7 @@ why_open() { # a route that no default route completes -> reason
 }
 
 # Set `place` to the identity of a route in table main: its destination and metric.
-place_of() { # route
-  place=${1%% *}
-  [[ $1 != *' metric '* ]] || place+=" ${1##*' metric '}"
-}
+place_of() { place=${1%% *} && [[ $1 != *' metric '* ]] || place+=" ${1##*' metric '}"; } # route
 
 # Run commands, and note each refusal in `why`, for the route or the deletion; then read table main, and complete `wanted`.
 carry_out() { # further groups of commands: those to be run are in `batch`
@@ -101,7 +98,7 @@ carry_out() { # further groups of commands: those to be run are in `batch`
 # Run commands; succeed if then table main has every wanted route, as the first of its place, and no table another route of
 # hostrouting. Table main and the wanted routes have one order.
 is_right() { # commands
-  local line n=0 batch=("$@") others=()
+  local line word n=0 batch=("$@") others=()
   # After the first verdict of a boot only an apply, which removes them, could leave routes in other tables.
   [[ -e $told ]] || others=("route show table all proto $protocol")
   carry_out "${others[@]}"
@@ -110,8 +107,8 @@ is_right() { # commands
       [[ $line == "${wanted[n]-} proto $protocol " || ${line/" proto $protocol "/ } == "${wanted[n]-} " ]] || return
       n=$((n + 1))
     else
-      line=${line#@(blackhole|unreachable|prohibit|throw) }
-      [[ ${wanted[n]-} != "${line%% *} "* ]] || return
+      destination_of "$line"
+      [[ ${wanted[n]-} != "$word "* ]] || return
     fi
   done
   [[ ${parts[3]-} != *' table '* ]] && ((n == ${#wanted[@]} && ${#why[@]} == 0))
