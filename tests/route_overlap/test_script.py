@@ -56,11 +56,11 @@ class TestFiles:
             *("-allowed=(@ALLOWED@)", "+allowed=("),
             *(f"+  '{pattern}'" for pattern in (*DEFAULT_ALLOWED_DEVS, "mesh*", "veth[0-9]?")),
             *("+)", "-given=(@EXPECTED@)", "+given=()", "-declare -A names=(@NAMES@)", "+declare -A names=()"),
-            *("-fabric_networks=(@NETWORKS@)", "+fabric_networks=()", "-fabric_source=routeOverlap.fabric"),
+            *("-fabric_networks=(@NETWORKS@)", "+fabric_networks=()"),
             *("-  family=4 edges=(@EDGES@)", "+  family=4 edges=("),
             *(f"+  [{edge}]=1" for edge in (1, 167772160, 167772416, 184549376, 2852039166, 2852039167)),
             *(f"+  [{edge}]=1" for edge in (2886729728, 2886795264, 224 << 24, 240 << 24, (1 << 32) - 1)),
-            "+)",
+            *("+)", "-fabric_source=routeOverlap.fabric"),
         ]
         assert render_script(CONFIG) == render_script(CONFIG)
 

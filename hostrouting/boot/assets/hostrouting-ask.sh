@@ -13,9 +13,7 @@ set -fu
 umask 022
 export LC_ALL=C PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
-folder=/etc/aks-flex-node
-run=/run/aks-flex-node
-systemd=/etc/systemd/system
+folder=/etc/aks-flex-node run=/run/aks-flex-node systemd=/etc/systemd/system
 # It changes together with the scripts. What is not in it is not asked, and all that is in it must be there.
 list=$folder/hostrouting.units
 status=75 unit='' units=() reason="another hostrouting-ask.sh has held $run/hostrouting.answer for 10 s"

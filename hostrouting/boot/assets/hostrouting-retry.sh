@@ -14,10 +14,9 @@ export LC_ALL=C
 # enabled[GATE]: it was enabled once
 # noted[GATE]: it was held in this boot, also by a run that was killed, and its dependents were not looked at since
 declare -A is held tries enabled noted
-run=/run/aks-flex-node
-# An apply makes it, to have routing looked at within a second.
-wake=$run/hostrouting.wake
-pause=2 quiet=60 # seconds to the next question, and since the last message
+# An apply makes `wake`, to have routing looked at within a second. `pause` are the seconds to the next question, and `quiet`
+# those since the last message.
+run=/run/aks-flex-node wake=$run/hostrouting.wake pause=2 quiet=60
 
 # Fill `is` and `all` for units, or for those that match a pattern.
 look_at() {

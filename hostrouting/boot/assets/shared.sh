@@ -5,11 +5,10 @@ shopt -s extglob
 # The kinds of routes whose rows begin with a word for it.
 kinds_of_rows='@(local|broadcast|anycast|multicast|blackhole|unreachable|prohibit|throw|nat|xresolve)'
 folder=/run/aks-flex-node
-protocol=142 # Marks the routes of hostrouting.
-family=4     # The address family of the commands; empty: that of their addresses, or IPv4.
-waited=$folder/waited # The seconds that a boot has waited.
-waits=30 # Seconds that it waits, in all, for DHCP, a driver or the network's configuration.
-seconds=${1-}
+# The protocol that marks the routes of hostrouting, and the address family of the commands.
+protocol=142 family=4
+# The seconds that a boot waits, in all, for DHCP, a driver or the network's configuration; and those that it has waited.
+waits=30 waited=$folder/waited seconds=${1-}
 # `now`: look once; the verdict is the same.
 [[ $seconds == now ]] && waits=0 seconds=''
 givers=([4]='the log of its DHCP client' [6]='the advertisements of its router') # of a default route
@@ -85,11 +84,11 @@ wait_a_second() { # reason
   seconds=$((seconds + 1))
   { printf '%s\n' "$seconds" >"$waited" || { IFS=. read -r up _ </proc/uptime && ((${up:-300} < 300)); }; } 2>/dev/null || return
   [[ $begun ]] || tell 4 "waiting up to $((waits - seconds + 1)) s: $1"
-  # Read from an empty pipe, to sleep without another program.
-  [[ ${never-} ]] || exec {never}<> <(:)
-  read -rt 1 -u "$never"
-  return 0
+  pause_for 1
 }
+
+# Seconds. Read from an empty pipe, to sleep without another program.
+pause_for() { [[ ${never-} ]] || exec {never}<> <(:) && ! read -rt "$1" -u "$never"; }
 
 tell() { # priority, lines: with a priority each for the journal, plain for a terminal
   [[ ${JOURNAL_STREAM-} ]] && printf '%s\n' "<$1>${2//$'\n'/$'\n'<$1>}" && return
@@ -143,8 +142,7 @@ parse_route() {
       linkdown | offload | rt_offload | offload_failed | trap | rt_trap | unresolved) continue ;;
       nexthop)
         [[ $dev ]] && hop_dev+=("$dev") hop_gateway+=("$gateway") hop_onlink+=("$onlink") hop_state+=("$state")
-        dev='' gateway='' onlink='' state=''
-        ;;
+        dev='' gateway='' onlink='' state='' ;;
       onlink) onlink=' onlink' ;;
       # Words with a value after them: a device may have any name, even `linkdown`.
       # @if ipv6@
@@ -158,8 +156,7 @@ parse_route() {
         gateway=${words[++i]}
         # An IPv4 route may have an IPv6 gateway.
         [[ $gateway == inet6 ]] && gateway="inet6 ${words[++i]}"
-        word+=" $gateway"
-        ;;
+        word+=" $gateway" ;;
       table | tos | from) word+=" ${words[++i]}" elsewhere+=" $word" ;;
     esac
     rest+=" $word"
@@ -180,8 +177,7 @@ sort_routes() {
   local line length rank ranks=()
   local -A order=([high]=0 [medium]=1 [low]=2)
   for line in "$@"; do
-    parse_route "$line"
-    length=128
+    parse_route "$line" && length=128
     [[ $destination == */* ]] && length=${destination#*/}
     [[ $destination == default ]] && length=0
     rank=$((128 - length << 34 | metric << 2 | ${order[$preference]}))

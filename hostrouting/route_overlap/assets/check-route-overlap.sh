@@ -40,9 +40,7 @@ fabric_networks=(@NETWORKS@)
 # @AGENT@
 # @end@
 
-detected=$folder/route-overlap.detected
-ok=$folder/route-overlap.ok
-told=$folder/route-overlap.told
+detected=$folder/route-overlap.detected ok=$folder/route-overlap.ok told=$folder/route-overlap.told
 # Later starts in this boot do not wait.
 [[ -e $ok || -e $detected ]] && waits=0
 
@@ -92,8 +90,7 @@ use_ipv6() {
 
   bounds() {
     local IFS=: text=${1%/*} digit digits free zeros=0:0:0:0:0:0:0:
-    length=128
-    [[ $1 == */* ]] && length=${1#*/}
+    [[ $1 == */* ]] && length=${1#*/} || length=128
     [[ $1 == default ]] && text=:: length=0
     if [[ $text == *.* ]]; then
       set -- "${text##*:}" && set -- ${1//./:}
@@ -166,23 +163,16 @@ stand_in() { # answers, to questions about the parts `asked`
     line=${answers[i]}
     # Every route of IPv6 has a preference.
     [[ $line == *' pref '@(low|medium|high)* ]] || continue
-    destination_of "$line"
-    key=${silent[${starts[asked[i]]}]-}
+    destination_of "$line" && key=${silent[${starts[asked[i]]}]-}
     answers[i]=${rows_of[$word]-$line} answers[i]=${answers[i]%$'\n'}
     [[ $key || ${answers[i]} == *$'\n'* ]] || continue
-    split "$key"
-    key+=$line
+    split "$key" && key+=$line
     if [[ ! ${known[$key]-} ]]; then
       sort_routes "$line" "${lines[@]}"
-      parse_route "$line"
-      place=$elsewhere
-      for way in "${lines[@]}"; do
-        parse_route "$way"
-        [[ $elsewhere == "$place" ]] && break
-      done
+      parse_route "$line" && place=$elsewhere
+      for way in "${lines[@]}"; do parse_route "$way" && [[ $elsewhere == "$place" ]] && break; done
       for way in "$line" "$way"; do
-        parse_route "$way"
-        place="$kind$elsewhere $metric $preference"
+        parse_route "$way" && place="$kind$elsewhere $metric $preference"
         split "${rows_of[$destination]-$way}"
         for word in "${lines[@]}"; do
           parse_route "$word"
@@ -214,15 +204,13 @@ shorten() {
 prefix='([0-9a-f.:/]*[0-9:][0-9a-f.:/]*)' # An expression; `all` does not match it.
 read_rules() { # rules
   local line
-  split "$1"
+  split "${1//$'\t'/ }"
   # @if auto list@
   [[ $family == 4 && ${lines[0]-} == 0:*' lookup local'* ]] && local_first=yes
   # @end@
   for line in "${lines[@]}"; do
-    line=${line/$'\t'/ }
     if [[ $line =~ ' from '$prefix ]]; then
-      edge "${BASH_REMATCH[1]}"
-      by_source=yes
+      edge "${BASH_REMATCH[1]}" && by_source=yes
       # @if auto list@
       [[ $line == *' not '* ]] && low=0 high=$((0xffffffff))
       sources+=("$low $high")
@@ -398,10 +386,8 @@ announce_fabric() {
 # Note a network that will be connected; fail if the kernel connects none like it.
 announce() { # CIDR -> network
   local pair
-  bounds "$1"
-  ((low >> 24)) || return
-  dotted "$low"
-  network=$REPLY/$length
+  bounds "$1" && ((low >> 24)) || return
+  dotted "$low" && network=$REPLY/$length
   edges[low]=1 edges[high + 1]=1
   ((length < 31)) && bring "$high" && [[ $with_first ]] && bring "$low"
   [[ ${connected[${network%/32}]-} ]] && return
@@ -411,8 +397,7 @@ announce() { # CIDR -> network
 }
 
 bring() { # an address that comes to table local
-  dotted "$1"
-  edges[$1]=1 edges[$1 + 1]=1
+  dotted "$1" && edges[$1]=1 edges[$1 + 1]=1
   [[ ${held[$REPLY]-} ]] || own_at[$1]=${own_at[$1]-$network}
 }
 
@@ -425,8 +410,7 @@ may_take() { # address, answer (after is_fine) -> network
   network=${own_at[$1]-} place=${places[${2#* }]}
   [[ $network ]] && return
   for length in "${lengths[@]}"; do
-    network=${announced["$(($1 & 0xffffffff << 32 - length & 0xffffffff))/$length"]-}
-    [[ $network ]] && break
+    network=${announced["$(($1 & 0xffffffff << 32 - length & 0xffffffff))/$length"]-} && [[ $network ]] && break
   done
   [[ $network && ($place != 'local '* || ! $local_first) ]] || return
   [[ $place == ' '* ]] || return 0
@@ -470,22 +454,20 @@ cut_cidrs() {
     [[ $family${cidrs[i]} == @(4*:*|6+([!:])) ]] && continue
     # @end@
     for ((j = ${at[${firsts[i]}]}; j < ${at[${nexts[i]}]}; j++)); do
-      dotted "${points[j]}"
-      cidr_of[n]=$i starts[n]=${points[j]} ends[n]=${points[j + 1]} addresses[n]=$REPLY n+=1
+      dotted "${points[j]}" && cidr_of[n]=$i starts[n]=${points[j]} ends[n]=${points[j + 1]} addresses[n]=$REPLY n+=1
     done
   done
 }
 
-# -> expected, the devices by which packets must leave; default: the route that leads out there; way: its first such hop
+# -> expected, the devices by which packets must leave; way: the first hop that leads out there
 find_exit() {
   local line i
-  expected=("${given[@]}") default='' way='' permissions=() verdicts=()
+  expected=("${given[@]}") way='' permissions=() verdicts=()
   # @if ipv6@
   # shellcheck disable=SC2034 # find_exit_of_ipv6 uses it by its name.
   ((family == 4)) && ipv4_defaults=("${defaults[@]}")
   if ((family == 6)); then
-    sort_routes "${defaults[@]}"
-    defaults=("${lines[@]}")
+    sort_routes "${defaults[@]}" && defaults=("${lines[@]}")
     ((${#given[@]})) || find_exit_of_ipv6 || defaults=()
   fi
   # @end@
@@ -493,12 +475,11 @@ find_exit() {
     own_default "$line" || continue
     for i in "${!hop_dev[@]}"; do
       # One that is dead is passed over by the kernel.
-      [[ ${hop_state[i]} != dead && (${#expected[@]} == 0 || " ${expected[*]} " == *" ${hop_dev[i]} "*) ]] || continue
-      default=$line way="dev ${hop_dev[i]}${hop_gateway[i]:+ via ${hop_gateway[i]}}"
-      break 2
+      [[ ${hop_state[i]} != dead && (${#expected[@]} == 0 || " ${expected[*]} " == *" ${hop_dev[i]} "*) ]] \
+        && way="dev ${hop_dev[i]}${hop_gateway[i]:+ via ${hop_gateway[i]}}" && break 2
     done
   done
-  [[ $default && ${#expected[@]} == 0 ]] && { devices_of "$default"; expected=("${devs[@]}"); }
+  [[ $way && ${#expected[@]} == 0 ]] && devices_of "$line" && expected=("${devs[@]}")
   for i in "${expected[@]}"; do permissions["/$i"]=yes; done
 }
 
@@ -530,13 +511,10 @@ prove() {
   trouble="ip gave ${#answers[@]} answers to ${#starts[@]} questions; the last is: ${answers[*]: -1}"
   ((${#answers[@]} == ${#starts[@]})) || cannot_prove
   # @if ipv6@
-  asked=("${!starts[@]}")
-  ((family == 4)) || stand_in
+  ((family == 4)) || { asked=("${!starts[@]}") && stand_in; }
   # @end@
   plain=("${answers[@]}")
-  for i in "${!plain[@]}"; do
-    [[ ${verdicts[${plain[i]#* }]-} == fine ]] || is_fine "${plain[i]}" || all_fine=''
-  done
+  for i in "${!plain[@]}"; do [[ ${verdicts[${plain[i]#* }]-} == fine ]] || is_fine "${plain[i]}" || all_fine=''; done
   # @if auto list@
   ((family == 6)) || find_taken
   ((${#fates[@]} == 0)) || all_fine=''
@@ -548,7 +526,7 @@ prove() {
 look_again() { exec "$BASH" -p "$0" "$seconds" {never}<&-; }
 
 pass() {
-  local dev carriers=() others=() verb=leave
+  local dev carriers=() verb=leave
   # @if auto@
   # While addresses may come into the pool, no routes are a proof. Only the files are read meanwhile: large tables take
   # long, and systemd ends a check that takes too long.
@@ -559,10 +537,9 @@ pass() {
   done
   # @end@
   # The devices that carry: the expected ones first, then the others by name.
-  for dev in "${all_expected[@]}"; do [[ ! ${carries["/$dev"]-} || " ${carriers[*]} " == *" $dev "* ]] || carriers+=("$dev"); done
-  for dev in "${!carries[@]}"; do [[ " ${carriers[*]} " == *" ${dev#/} "* ]] || others+=("${dev#/}"); done
-  ((${#others[@]} > 1)) && split "$(printf '%s\n' "${others[@]}" | sort)" && others=("${lines[@]}")
-  carriers+=("${others[@]}")
+  for dev in "${all_expected[@]}"; do [[ ${carries["/$dev"]-} ]] && carriers+=("$dev") && unset -v 'carries[/$dev]'; done
+  lines=("${!carries[@]}") && ((${#lines[@]} > 1)) && split "$(printf '%s\n' "${lines[@]}" | sort)"
+  carriers+=("${lines[@]#/}")
   ((${#carriers[@]})) || carriers=("${all_expected[@]}")
   joined "${carriers[@]}"
   ((${#cidrs[@]} == 1)) && verb=leaves
@@ -597,10 +574,7 @@ ask_by_source() {
     devs=('')
     # A hash of the flow selects the next hop and so the source.
     [[ ${plain[part]} == *\\$'\t'* && ${plain[part]} != *' src '* ]] && devices_of "${plain[part]}"
-    for dev in "${devs[@]}"; do
-      parts_asked+=("$part")
-      questions+="route get ${addresses[part]}${dev:+ oif $dev} uid 0"$'\n'
-    done
+    for dev in "${devs[@]}"; do parts_asked+=("$part") questions+="route get ${addresses[part]}${dev:+ oif $dev} uid 0"$'\n'; done
   done
   lookup "$questions"
   questions=''
@@ -616,8 +590,7 @@ ask_by_source() {
     # @end@
     for source in $sources; do
       [[ ${seen[$part $source]-} ]] && continue
-      seen[$part $source]=yes asked+=("$part")
-      questions+="route get fibmatch ${addresses[part]} from $source uid 0"$'\n'
+      seen[$part $source]=yes asked+=("$part") questions+="route get fibmatch ${addresses[part]} from $source uid 0"$'\n'
     done
   done
   lookup "$questions"
@@ -642,8 +615,7 @@ blocker_of() { # address, the kernel's message -> REPLY
     word=${line#* }
     [[ $line == [0-9]*:* ]] && word=default
     [[ $line == [0-9]*:*' to '* ]] && word=${line##*' to '}
-    bounds "${word%% *}"
-    holds "$1" && ((length > longest)) && found=$line longest=$length
+    bounds "${word%% *}" && holds "$1" && ((length > longest)) && found=$line longest=$length
   done
   REPLY=${found%"${found##*[! ]}"}
 }
@@ -714,8 +686,7 @@ may_heal() { # -> REPLY: the finding, or its cause, that may go by itself
   REPLY="table main has no IPv$family default route"
   ((${#expected[@]})) || return 0
   [[ ${kinds[local]-}${kinds[blocked]-}${kinds[announced]-} ]] && return 1
-  REPLY="there is no network device ${absent-}"
-  [[ ${absent-} ]] && return
+  [[ ${absent-} ]] && REPLY="there is no network device $absent" && return
   REPLY=${findings[*]:0:1}
   [[ ! ${kinds[overlap]-} ]]
 }

@@ -58,8 +58,7 @@ read_pool() { # -> fabric_macs, fabric_addresses
     content=$(head -c "$((fabric_most + 1))" "$fabric_pool" 2>/dev/null | tr '\0\1\n' '\1  ')
     ((i == 3 || ${#content} > fabric_most || (${#content} && ${#content} % 2560 == 0))) && break
     # The daemon may be writing, and empties the pool before.
-    [[ ${never-} ]] || exec {never}<> <(:)
-    read -rt "$fabric_pause" -u "$never"
+    pause_for "$fabric_pause"
   done
   ((${#content} <= fabric_most)) || refuse "$fabric_pool is larger than 256 KiB" || return
   for ((i = 0; i + 2560 <= ${#content}; i += 2560)); do
@@ -100,8 +99,7 @@ parse_pairs() { # value of IPoIB_Data, its name -> fabric_macs, fabric_addresses
 date_fabric_source() {
   local written
   [[ $fabric_source == "$fabric_pool" ]] && written=$(stat -Lc %Y "$fabric_pool" 2>/dev/null) || return 0
-  TZ=UTC printf -v REPLY ', written %(%Y-%m-%d %H:%M UTC)T' "$written"
-  fabric_source+=$REPLY
+  TZ=UTC printf -v REPLY ', written %(%Y-%m-%d %H:%M UTC)T' "$written" && fabric_source+=$REPLY
 }
 
 # Set REPLY to the hardware address of a device in the form of the pool; fail if the agent takes no such device.

@@ -22,10 +22,9 @@ routes_of[6]='
 
 # @SHARED@
 
-told=$folder/static-routes.told
+told=$folder/static-routes.told total=0 verdict='' repaired=()
 # Later starts in this boot do not wait.
 [[ -e $told ]] && waits=0
-total=0 verdict='' repaired=()
 
 cannot() { finish 1 3 "cannot see or change routes: $trouble"; }
 
@@ -34,8 +33,7 @@ resolve() { # default routes
   local -A by_dev=()
   # shellcheck disable=SC2034 # Of IPv6, find_exit_of_ipv6 uses them by their names.
   local line i dev first_dev='' link=' scope link' expected=() defaults=()
-  wanted=("${routes[@]}")
-  split "$1"
+  split "$1" && wanted=("${routes[@]}")
   # @if ipv6@
   # shellcheck disable=SC2034
   [[ $family == 4 ]] && ipv4_defaults=("${lines[@]}")
@@ -85,8 +83,7 @@ carry_out() { # further groups of commands: those to be run are in `batch`
   look "$text" 'route show table main exact default' 'route show table main' "$@" || cannot
   read_answers
   for n in "${!failed[@]}"; do
-    line=${batch[n - 1]#route add } line=${line#route prepend }
-    why["${line%" proto $protocol"}"]=${failed[n]}
+    line=${batch[n - 1]#route @(add|prepend) } && why["${line%" proto $protocol"}"]=${failed[n]}
   done
   resolve "${parts[1]}"
   # @if ipv6@
@@ -187,18 +184,15 @@ judge_row() { # row
       || refusal["$place"]="'$1' has this destination and metric, and is never overwritten; configure narrower destinations"
     return
   fi
-  bare "${want["$place"]/' via ?'/'*'}"
-  pattern=${REPLY/' dev ?'/' dev *'}
+  bare "${want["$place"]/' via ?'/'*'}" && pattern=${REPLY/' dev ?'/' dev *'}
   bare "$text"
   # shellcheck disable=SC2053 # A pattern.
   if [[ $kind == unicast && ${#hop_dev[@]} == 1 && $REPLY == $pattern ]]; then
     # A deletion takes no notice of `onlink`, so of two routes that differ in it alone both go.
-    deletion
-    alike["$place"]+=$REPLY$'\n'
+    deletion && alike["$place"]+=$REPLY$'\n'
     [[ $text == "${want["$place"]}" || ${want["$place"]} == *\?* ]] && first["$place"]=${first["$place"]-wanted}
   else
-    deletion
-    earlier["$place"]+=$REPLY$'\n'
+    deletion && earlier["$place"]+=$REPLY$'\n'
   fi
 }
 
@@ -260,8 +254,7 @@ for family in "${!routes_of[@]}"; do
   # and deletions; and what to do about them.
   declare -A hidden=() why=() steps=()
   absent=() todo=() surplus=()
-  split "${routes_of[$family]}"
-  routes=("${lines[@]}") total=$((total + ${#lines[@]}))
+  split "${routes_of[$family]}" && routes=("${lines[@]}") total=$((total + ${#lines[@]}))
   settle
   judge
 done
