@@ -71,8 +71,9 @@ class Steps:
     """Compares a `FileStore` with the wanted files; changes nothing before a step is taken.
 
     A machine may lose its power between any two steps, and must boot all the same. So new scripts are written before
-    the units that run them, units before the link that exchanges all scripts at once, then what the gates ask, and
-    gates last: they never wait for a file that is not there yet. A removal begins with the intent, so that nothing
+    the units that run them, units before the link that exchanges all scripts at once, then what the gates ask, and then
+    the gates: they never wait for a file that is not there yet. Last of all go the units that left the config, and the
+    links of upstream, whose check binds a machine by them. A removal begins with the intent, so that nothing
     repairs the rest, then come the gates, and then the links by which units start: none fails for lack of another.
     """
 
@@ -105,10 +106,10 @@ class Steps:
             *(self._install(ready_unit()) if units else ()),
             *self._remove(drop_in_of(gate) for gate in self._disk.gates() if gate not in self._gates),
             *(() if units else switched),
+            *(step for gate in (self._gates if units else ()) for step in self._put_file(gate_drop_in(gate))),
             *self._remove(
                 path for name, paths in gone for path in (*self._disk.links_to(name), unit_path(name), *paths)
             ),
-            *(step for gate in (self._gates if units else ()) for step in self._put_file(gate_drop_in(gate))),
             *self._remove(self._disk.foreign_links(*units)),
             *self._discard_folders(keep=generation, plain=plain),
         ]

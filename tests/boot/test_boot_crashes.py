@@ -9,7 +9,9 @@ import pytest
 from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, install_upstream, stand_in
 from support.boots import pids_of_machines
 
-from hostrouting.boot import Boot
+from hostrouting.boot import Boot, layout
+from hostrouting.boot.generation import GENERATION_LINK, SCRIPT_PATHS, Generation
+from hostrouting.boot.layout import ASKED_PATH, read_asset
 from hostrouting.testing import FakeHost, MemoryFiles, MemoryServices
 from phases import Context
 
@@ -21,6 +23,7 @@ pytestmark = pytest.mark.slow
 UNITS = "/etc/systemd/system"
 MACHINE = b"[Service]\nExecStart=/bin/sleep infinity\n"
 KUBE = "systemd-nspawn@kube1.service"
+ASK = "/etc/aks-flex-node/hostrouting-ask.sh"
 
 
 class KilledError(BaseException):
@@ -134,6 +137,50 @@ def test_no_boot_mixes_two_configs(first: tuple[str, ...] | None, second: tuple[
     assert number > 3
 
 
+@pytest.mark.parametrize("names", [(STATIC, CHECK), (STATIC,), (CHECK,), ("probe-snat",)])
+@pytest.mark.parametrize("before", ["upstream's", "a version without a list"])
+def test_an_upgrade_that_is_cut_leaves_a_gate(before: str, names: tuple[str, ...]) -> None:
+    """Upstream's links bind the machine until our drop-in stands, and that finds a script to ask, and all it asks.
+
+    So does the script of a version that had no list of the units to ask: it is replaced after the list is in force.
+    """
+    ctx = Context()
+    number = 0
+    is_cut = True
+    while is_cut:
+        number += 1
+        host = machine(nothing, ctx)
+        install_upstream(host.files)
+        if before != "upstream's":
+            bring(host, ctx, B, (STATIC, CHECK))
+            take_list(host)
+        is_cut = cut(host, ctx, number, names)
+        tree = host.files.tree
+        bound = tree.names(f"{UNITS}/{NSPAWN}.requires")
+        if not tree.exists(f"{UNITS}/{NSPAWN}.d/10-hostrouting.conf"):
+            assert before == "upstream's"
+            assert bound == [f"{CHECK}.service", f"{STATIC}.service"]
+        elif (tree.read(ASK) or b"") != b"an earlier one":
+            asked = (tree.read(ASKED_PATH) or b"").decode().split()
+            assert asked
+            for name in asked:
+                assert f"{UNITS}/{name}.service" in tree.snapshot()
+                assert tree.read(f"/etc/aks-flex-node/{name}.sh")
+    assert (tree.read(ASK), bound, asked) == (read_asset(layout.__file__, "hostrouting-ask.sh"), [], list(names))
+    assert number > 10
+
+
+def take_list(host: FakeHost) -> None:
+    """Make the files of an install those of a version whose gates asked whatever had a link."""
+    contents = {path: host.files.read(path) or b"" for path in SCRIPT_PATHS}
+    earlier = Generation(contents)
+    for file in earlier.files:
+        host.files.write(file.path, file.content, mode=file.mode)
+    host.files.link(GENERATION_LINK, earlier.name)
+    host.files.remove(ASKED_PATH)
+    host.files.write(ASK, b"an earlier one", mode=0o755)
+
+
 @pytest.mark.parametrize("others", [(), ("probe-snat",)])
 def test_a_reset_that_is_cut_leaves_no_failing_unit(others: tuple[str, ...]) -> None:
     """The gates go first, then the check, which would fail without the routes; other units may remain."""
@@ -172,7 +219,7 @@ def bring(host: FakeHost, ctx: Context, programs: dict[str, str], names: tuple[s
     gone = [departure_of(stand_in(name)) for name in (STATIC, CHECK)]
     Boot(host, gates=[NSPAWN]).install(
         ctx,
-        *(stand_in(name, programs[name]) for name in names),
+        *(stand_in(name, programs.get(name, "exit 0\n")) for name in names),
         *(departure for departure in gone if departure.name.removesuffix(".service") not in names),
     )
 
