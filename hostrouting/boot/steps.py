@@ -110,7 +110,8 @@ class Steps:
             *self._remove(
                 path for name, paths in gone for path in (*self._disk.links_to(name), unit_path(name), *paths)
             ),
-            *self._remove(self._disk.foreign_links(*units)),
+            # Without gates of its own, a sibling that leaves the config does not take upstream's from the others.
+            *(self._remove(self._disk.foreign_links(*units)) if units or self._disk.gates() else ()),
             *self._discard_folders(keep=generation, plain=plain),
         ]
 

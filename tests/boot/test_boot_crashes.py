@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,8 +13,12 @@ from support.boots import pids_of_machines
 from hostrouting.boot import Boot, layout
 from hostrouting.boot.generation import GENERATION_LINK, SCRIPT_PATHS, Generation
 from hostrouting.boot.layout import ASKED_PATH, read_asset
+from hostrouting.config import HostRoutingConfig
+from hostrouting.configure import Configure
+from hostrouting.exceptions import UnitError
 from hostrouting.testing import FakeHost, MemoryFiles, MemoryServices
-from phases import Context
+from phases import Context, TaskFailedError
+from phases.testing import ManualClock
 
 if TYPE_CHECKING:
     Story = Callable[[FakeHost, Context], object]
@@ -168,6 +173,25 @@ def test_an_upgrade_that_is_cut_leaves_a_gate(before: str, names: tuple[str, ...
                 assert tree.read(f"/etc/aks-flex-node/{name}.sh")
     assert (tree.read(ASK), bound, asked) == (read_asset(layout.__file__, "hostrouting-ask.sh"), [], list(names))
     assert number > 10
+
+
+def test_a_failed_run_leaves_a_gate() -> None:
+    """Whenever systemd falls silent in an apply over upstream's files, its links stay, or our drop-in stands.
+
+    The siblings go on after the boot files have failed, and theirs are departures.
+    """
+    sections = {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}, "gates": [NSPAWN]}
+    gated, number = False, 0
+    while not gated:
+        number += 1
+        host = machine(upstream, Context())
+        for silent in range(number, number + 200):
+            host.services.fail_at(silent)
+        with suppress(TaskFailedError, UnitError):
+            Configure(HostRoutingConfig.from_mapping(sections), host=host).do(Context(clock=ManualClock(auto=True)))
+        gated = host.files.exists(f"{UNITS}/{NSPAWN}.d/10-hostrouting.conf")
+        assert gated or host.files.names(f"{UNITS}/{NSPAWN}.requires") == [f"{CHECK}.service", f"{STATIC}.service"]
+    assert number > 3
 
 
 def take_list(host: FakeHost) -> None:
