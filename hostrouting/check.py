@@ -50,6 +50,8 @@ class NodeReport:
     #: The command that findings name for most of them.
     step: str | None = None
     not_asked: tuple[str, ...] = ()
+    #: Those of them for which no time was left, by their names here.
+    unread: tuple[str, ...] = ()
     #: The objects that a sweep would leave alone: object, address, kind and reason of each.
     spared: tuple[dict[str, object], ...] = ()
 
@@ -154,6 +156,7 @@ def check_node(
         findings=findings,
         step=step,
         not_asked=tuple(dict.fromkeys(look.not_asked)),
+        unread=tuple(look.unread),
         spared=tuple(look.spared),
     )
 
@@ -171,6 +174,7 @@ class _Look:
     asks: bool
     is_applied: bool
     not_asked: list[str] = attrs.field(factory=list)
+    unread: list[str] = attrs.field(factory=list)
     spared: list[dict[str, object]] = attrs.field(factory=list)
 
     def findings(self) -> Iterator[NodeFinding]:
@@ -186,7 +190,7 @@ class _Look:
         if not waiting:
             yield from self._ask(self._files)
         if has_traces:
-            yield from self._ask(self.boot.findings, *[self._held, self.boot.down, self._units] * is_live)
+            yield from self._ask(self._gates, *[self._held, self.boot.down, self._units] * is_live)
         siblings = [*self._ask(self._watch)]
         siblings += self._ask_sibling(self._probes, config.probe_snat, "probe-snat", "IPv6 probes")
         yield from _lasting(siblings, waiting)
@@ -240,9 +244,13 @@ class _Look:
                     is_weighed = trouble and (found.kind, found.severity) == (trouble.kind, "error")
                     yield attrs.evolve(found, severity=trouble.severity) if trouble and is_weighed else found
             except (HostRoutingError, DeadlineExceededError) as error:
-                self.ctx.check()
+                if self.ctx.cancelled:
+                    self.ctx.check()
                 reason = str(error).partition("\n")[0]
-                if trouble is None or isinstance(error, PermissionDeniedError):
+                if self.ctx.over:
+                    self.unread.append(look.__name__.strip("_"))
+                    self.not_asked.append(f"{self.unread[-1]}: {reason}")
+                elif trouble is None or isinstance(error, PermissionDeniedError):
                     self.not_asked.append(reason)
                 else:
                     yield attrs.evolve(trouble, reason=reason)
@@ -271,6 +279,9 @@ class _Look:
             yield NodeFinding("exposed", "hostRouting", reasons)
 
     # --- the gates
+
+    def _gates(self, ctx: Context) -> Iterable[NodeFinding]:
+        return self.boot.findings(ctx)
 
     def _held(self, ctx: Context) -> Iterator[NodeFinding]:
         for gate in held_gates(ctx, self.host.services):

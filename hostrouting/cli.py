@@ -387,7 +387,9 @@ def _check(arguments: argparse.Namespace) -> int:
                     raise HostFileError(f"{path} is no file to be replaced; give the path of one")
                 host.files.write(path, text.encode(), mode=0o644)
     _answer(arguments, report.to_mapping(), lines)
-    return FINE if report.severities.isdisjoint({"error", arguments.fail_on}) else BAD
+    if not report.severities.isdisjoint({"error", arguments.fail_on}):
+        return BAD
+    return FAILED if report.unread else FINE
 
 
 def _record(arguments: argparse.Namespace) -> int:
@@ -436,7 +438,7 @@ def _status(arguments: argparse.Namespace) -> int:
     with _context(arguments.timeout) as ctx:
         found = node_status(ctx, _host(arguments))
     _answer(arguments, found.to_mapping(), found.lines())
-    return FINE if found.report.ok else BAD
+    return (FAILED if found.report.unread else FINE) if found.report.ok else BAD
 
 
 def _sweep(arguments: argparse.Namespace) -> int:

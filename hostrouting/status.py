@@ -16,7 +16,7 @@ from hostrouting.commands import CHECK, FIX, SHOW_HISTORY
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import ConfigMistake, HostRoutingError, InvalidConfigError
 from hostrouting.net.routes import OUR_PROTOCOL
-from phases.exceptions import CONTEXT_OVER
+from phases.exceptions import CONTEXT_OVER, DeadlineExceededError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -76,7 +76,7 @@ class NodeStatus:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the status for JSON."""
-        told = {"ok": self.report.ok, "verdict": self.sentence, "next": self.next}
+        told = {"ok": self.report.ok and not self.report.unread, "verdict": self.sentence, "next": self.next}
         return {**told, **self.facts, **self.live, "units": self.gates}
 
     def lines(self) -> list[str]:
@@ -98,9 +98,12 @@ def node_status(ctx: Context, host: Host, config: HostRoutingConfig | None = Non
     def state(unit: str) -> str:
         try:
             found = host.services.state(ctx, unit)
-        except HostRoutingError:
+        except (HostRoutingError, DeadlineExceededError):
             return "unknown"
         return found.active_state if found.exists else "no such unit"
+
+    def known(look: str, text: str) -> str:
+        return f"unknown: no time was left to look at {look}" if look in report.unread else text
 
     is_applied = config is not None
     if config is None:
@@ -119,14 +122,16 @@ def node_status(ctx: Context, host: Host, config: HostRoutingConfig | None = Non
         "config": INTENT_PATH,
         "checksum": installed_checksum(host.files),
         "last_change": f"{f'{timedelta(seconds=int(age))} ago' if age >= 0 else _AHEAD}; for all: {SHOW_HISTORY}",
-        "boot_files": f"{wrong} differ" if wrong else "right",
+        "boot_files": known("files", f"{wrong} differ" if wrong else "right"),
         "break_glass": broken or "not set",
         "watch": f"{unit} ({state(unit)})" if config.watch.enabled else "not enabled",
     }
     live = {
-        "routes": f"{routes - lost} of {routes} routes are in force" if routes else "no route is wanted",
+        "routes": known(
+            "routes", f"{routes - lost} of {routes} routes are in force" if routes else "no route is wanted"
+        ),
         "proof": report.overlap.verdict.partition("\n")[0].removesuffix(":") or "no CIDR is expected",
-        "gates": _first(held) if held else broken or "no gate is held",
+        "gates": _first(held) if held else broken or known("held", "no gate is held"),
     }
     return NodeStatus(report, live if host.is_live else {}, facts, gates)
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from hostrouting.net.default_route import default_routes
 from hostrouting.route_overlap.fabric import Fabric, FabricAddress
 from hostrouting.route_overlap.task import prove_config
 from hostrouting.static_routes import ConfigureStaticRoutes
-from hostrouting.status import node_status
+from hostrouting.status import NodeStatus, node_status
 from hostrouting.testing import FakeHost
 from phases import Context, TaskFailedError, execute
 from phases.testing import ManualClock
@@ -485,6 +486,47 @@ def test_a_machine_whose_systemd_does_not_answer(host: FakeHost) -> None:
     report = check(host, config)
     assert told(report) == [("error", "lost-route", "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142")]
     assert report.not_asked == ("Failed to connect to bus: Connection refused",)
+
+
+def test_a_status_that_has_no_time_left(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has what was read before the deadline, and names the rest; it ends with 3, and with 1 for an error."""
+    applied(host, **ROUTES, **OVERLAP)
+    calls, begin = host.services.operations.calls, host.services._begin
+    clock, last = ManualClock(), 0
+
+    def late(ctx: Context, *call: str) -> None:
+        if len(calls) >= last:
+            clock.advance(1)
+        begin(ctx, *call)
+
+    def in_a_second(answers: int) -> NodeStatus:
+        nonlocal last
+        last = len(calls) + answers
+        return node_status(Context(timeout=1, clock=clock), host)
+
+    monkeypatch.setattr(host.services, "_begin", late)
+    for answers in range(100):
+        found = in_a_second(answers)
+        assert found.live["routes"] == "1 of 1 routes are in force"
+        assert found.live["proof"] == "172.16.8.0/22 leaves by eth0"
+        is_known = "held" not in found.report.unread
+        assert found.live["gates"] == ("no gate is held" if is_known else "unknown: no time was left to look at held")
+        for look in found.report.unread:
+            assert f"{look}: deadline exceeded: not done within 1 s" in found.report.not_asked
+        if not found.report.unread:
+            break
+    assert 3 < answers < 99
+    monkeypatch.setattr("hostrouting.cli._context", lambda _: nullcontext(Context(timeout=0, clock=clock)))
+    monkeypatch.setattr("hostrouting.cli.log_to_stderr", lambda **_: None)
+    monkeypatch.setattr(Host, "live", lambda: host)
+    assert main(["status", "--json"]) == 3
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["ok"], answer["boot_files"]) == (False, "unknown: no time was left to look at files")
+    assert "not looked at: routes: deadline exceeded: not done within 0 s" in answer["verdict"]
+    host.routes.add_route("172.16.8.0/24", dev="ib0")
+    assert main(["status"]) == 1
 
 
 def test_boot_files_are_looked_at_without_systemd(host: FakeHost) -> None:
