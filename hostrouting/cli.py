@@ -272,7 +272,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
     from hostrouting.boot.gates import broken_glass
     from hostrouting.configure import Configure
-    from hostrouting.findings import is_refused
+    from hostrouting.findings import OPTIONAL, is_refused
     from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl, is_there
     from phases import plan
 
@@ -293,7 +293,9 @@ def _plan(arguments: argparse.Namespace) -> int:
     _answer(arguments, {"changes": [each.to_mapping() for each in changes], **more}, lines)
     if found.fails(config) or any(is_refused(change.detail) for change in changes):
         return BAD
-    return DIFFERS if arguments.exit_code and changes else FINE
+    # An apply leaves an optional part that it cannot do, and would for ever.
+    is_more = any(OPTIONAL not in (change.detail or "") for change in changes)
+    return DIFFERS if arguments.exit_code and is_more else FINE
 
 
 def _diffs(changes: Iterable[Change], config: HostRoutingConfig, host: Host) -> Iterator[str]:

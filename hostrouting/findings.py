@@ -72,14 +72,16 @@ def is_refused(detail: str | None) -> bool:
 def of_optional(changes: Iterable[Change], paths: Container[str]) -> list[Change]:
     """Return the planned changes of an optional task, whose refusal at its own `paths` refuses no plan as a whole.
 
+    It is all that there is then: the task changes nothing.
+
     >>> from phases import Change
     >>> [told] = of_optional([Change("~", "/etc/a.service", refused("it is masked"))], ["/etc/a.service"])
     >>> str(told), is_refused(told.detail)
     ('~ /etc/a.service (it is masked: will be refused: it is optional, and the rest goes on)', False)
     """
+    planned = list(changes)
     return [
         change._replace(detail=f"{(change.detail or '').removeprefix(_REFUSED)}: {refused(OPTIONAL)}")
+        for change in planned
         if change.subject in paths and is_refused(change.detail)
-        else change
-        for change in changes
-    ]
+    ] or planned

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import SCRIPT_DIRECTORY, Intent, NodeTask, RecordedFiles, program_path
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
-from hostrouting.findings import APPLY, NodeFinding, of_optional, refused
+from hostrouting.findings import APPLY, OPTIONAL, NodeFinding, of_optional, refused
 from hostrouting.probe_snat.detect import (
     NotWanted,
     Obstacle,
@@ -108,7 +108,7 @@ class ConfigureProbeSNAT(NodeTask):
         files = self._boot.plan_install(ctx, unit, intent)
         if not self._config.probe_snat.required:
             files = of_optional(files, unit.paths)
-        if not self._host.is_live:
+        if not self._host.is_live or any(OPTIONAL in (change.detail or "") for change in files):
             return files
         self._warn_of_cilium(outcome)
         return [*self._plan_table(ctx, outcome), *files]

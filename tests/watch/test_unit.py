@@ -272,7 +272,10 @@ class TestApply:
     def test_plan_and_apply_of_a_masked_optional_unit(
         self, unit: str, sections: dict[str, Any], tmp_path: Path
     ) -> None:
-        """The unit is optional: both say with the same words that it is refused, and neither fails."""
+        """The unit is optional: both say with the same words that it is refused, and neither fails.
+
+        A plan after the apply says so, too, and that nothing is to be changed: another apply would do no more.
+        """
         document = tmp_path / "config.json"
         document.write_text(json.dumps({"hostRouting": config(**ROUTES, **sections).to_mapping()}))
         mask = tmp_path / UNITS[1:] / unit
@@ -290,6 +293,8 @@ class TestApply:
         assert told.endswith(": will be refused: it is optional, and the rest goes on)")
         assert "an administrator has masked it" in applied.stderr
         assert (tmp_path / f"{UNITS[1:]}/static-routes.service").exists()
+        again = run_here("plan", "--exit-code", document, "--root", tmp_path)
+        assert (again.returncode, "masked" in again.stdout) == (0, True)
 
     def test_a_disabled_unit_that_runs(self) -> None:
         """The link is missing; that it does not run would be wrong."""
