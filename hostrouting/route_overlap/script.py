@@ -67,7 +67,7 @@ def boot_part(config: HostRoutingConfig) -> BootUnit | Departure:
 
 
 def _word(family: int, address: int) -> str:
-    """Return an address as the script has it: a number, or for IPv6 32 hexadecimal digits, and `g` after the last one."""
+    """Return an address as the script has it: a number, or of IPv6 32 hexadecimal digits; `g` is after the last one."""
     if family == IPV4:
         return str(address)
     return f"{address:032x}" if address < 1 << 128 else "g"
