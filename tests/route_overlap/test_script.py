@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from support.boot_units import assert_systemd_accepts
+from support.counted_ip import counted_ip, take_counts
 from support.examples import FEW
 from support.filled import asset, changes, without
 from support.kernel import needs_kernel
@@ -175,6 +176,21 @@ class TestRunning:
         assert ran.output.startswith("10000 of 10000 expected CIDRs would not leave by eth0 as a whole:")
         assert ran.output.count(": overlap ") == 10
         assert f"\n  and 9990 more in {tmp_path}/route-overlap.detected\n" in ran.output
+
+    @pytest.mark.slow
+    def test_what_grows_with_the_cidrs(self, node: KernelNode, tmp_path: Path) -> None:
+        """The script reads a row of each route in a CIDR, asks about each part once, and starts no further process."""
+        counts = []
+        for size in (1_000, 10_000):
+            cidrs = [f"11.{n >> 14}.{n >> 6 & 255}.{(n & 63) << 2}/30" for n in range(size)]
+            lines = "".join(f"route add {cidr} via 10.224.0.1 dev eth0\n" for cidr in cidrs)
+            argv = ["nsenter", f"--net=/run/netns/{node.name}", "ip", "-force", "-batch", "-"]
+            subprocess.run(argv, input=lines, text=True, capture_output=True, check=False)
+            options = {"expectedDevs": ["eth0"]}
+            assert run_script(node, tmp_path, cidrs, options=options, environment=counted_ip(tmp_path)).status == 0
+            counts.append(take_counts(tmp_path))
+        few, many = counts
+        assert many == (few.processes, few.commands + 9_000, few.lines + 18_000)
 
     @pytest.mark.parametrize(("mode", "status"), [("WARN", 0), ("STRICT", 1)])
     def test_no_default_route(self, node: KernelNode, tmp_path: Path, mode: str, status: int) -> None:

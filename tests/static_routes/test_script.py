@@ -12,6 +12,7 @@ import attrs
 import pytest
 from hypothesis import given, settings
 from support.boot_units import assert_systemd_accepts
+from support.counted_ip import counted_ip, take_counts
 from support.examples import FEW
 from support.filled import asset, changes, without
 from support.kernel import needs_kernel
@@ -443,6 +444,29 @@ class TestRunning:
         )
         assert run(node, *many("10.224.0.2")) == (0, ["routes in force: 1000", told])
         assert len(ours(node)) == 1000
+
+    @pytest.mark.slow
+    def test_what_grows_with_the_routes(self, node: KernelNode, tmp_path: Path) -> None:
+        """A boot sends a command and reads a row for each, a later start only the row; the processes stay as many."""
+        counts = []
+        for size in (1_000, 10_000):
+            destinations = [f"11.{n >> 16}.{n >> 8 & 255}.{n & 255}/32" for n in range(size)]
+            routes = [StaticRoute(destination=each, gateway="10.224.0.1", dev="eth0") for each in destinations]
+            (tmp_path / "static-routes.told").unlink(missing_ok=True)
+            argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash"]
+            script = impatient(config_of(routes), folder=str(tmp_path))
+            for _ in ("a boot", "a later start"):
+                subprocess.run(
+                    argv, input=script, env=os.environ | counted_ip(tmp_path), capture_output=True, check=True
+                )
+                counts.append(take_counts(tmp_path))
+                (tmp_path / "static-routes.told").touch()
+            node.ip("route", "flush", "root", "11.0.0.0/8")
+        cold, warm, cold_of_more, warm_of_more = counts
+        assert cold_of_more == (cold.processes, cold.commands + 9_000, cold.lines + 9_000 * (cold.lines // 1_000))
+        assert cold.lines < 3_000
+        assert warm_of_more == (warm.processes, warm.commands, warm.lines + 9_000)
+        assert warm.lines < 2_000
 
     @pytest.mark.parametrize(
         "program",

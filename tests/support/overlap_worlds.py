@@ -214,8 +214,9 @@ def run_script(
     document = {"routeOverlap": section, "staticRoutes": {"enabled": bool(routes), "routes": list(routes)}}
     text = render_script(HostRoutingConfig.from_mapping(document)).decode()
     assert "waits=30 " in text
+    assert "  pause_for 1\n" in text
     text = text.replace("/run/aks-flex-node", str(folder)).replace("waits=30 ", f"waits={waits} ")
-    text = text.replace("read -rt 1 ", f"read -rt {second} ")
+    text = text.replace("  pause_for 1\n", f"  pause_for {second}\n")
     for path in ("/etc/waagent.conf", "/var/lib/hyperv/"):
         text = text.replace(path, f"{files}{path}") if files else text
     # Found by the PATH of the tests, which may have another bash, and not by that of the script; that one may need its

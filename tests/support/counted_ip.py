@@ -1,0 +1,35 @@
+"""A stand-in for ip that runs it, and counts what a script sends to it and reads from it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Counts(NamedTuple):
+    """The processes, the lines of their batches, and those of their answers."""
+
+    processes: int
+    commands: int
+    lines: int
+
+
+def counted_ip(folder: Path) -> dict[str, str]:
+    """Put the stand-in into a folder; return the environment in which a script finds it."""
+    program = f'tee "{folder}/in.$$" | {shutil.which("ip")} "$@" 2>&1 | tee "{folder}/out.$$"'
+    (folder / "ip").write_text(f"#!/bin/bash\n{program}\n", encoding="utf-8")
+    (folder / "ip").chmod(0o755)
+    return {"PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+def take_counts(folder: Path) -> Counts:
+    """Return the counts since the last call."""
+    sizes: dict[str, list[int]] = {"in": [], "out": []}
+    for path in [*folder.glob("in.*"), *folder.glob("out.*")]:
+        sizes[path.stem].append(path.read_text(encoding="utf-8").count("\n"))
+        path.unlink()
+    return Counts(len(sizes["in"]), sum(sizes["in"]), sum(sizes["out"]))
