@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import RUNTIME_DIRECTORY, WAITED, BootTemplate
 from hostrouting.net.addresses import IPV4, IPV6
+from hostrouting.net.roots import roots_of
 
 if TYPE_CHECKING:
     from hostrouting.boot import BootUnit, Departure
@@ -22,8 +23,11 @@ def render_script(config: HostRoutingConfig) -> bytes:
     """Return the boot script; the same config gives the same bytes. Without routes it removes those of hostrouting."""
     routes = sorted(config.static_routes.routes, key=_kernels_order)
     ipv4, ipv6 = ("".join([_line(route) for route in routes if route.family == family]) for family in (IPV4, IPV6))
-    text = _TEMPLATE.read_script("ipv6" if ipv6 else "")
-    return text.replace("@ROUTES@", ipv4).replace("@ROUTES6@", ipv6).encode()
+    text = _TEMPLATE.read_script("ipv6" if ipv6 else "").replace("@ROUTES@", ipv4).replace("@ROUTES6@", ipv6)
+    for place, family in (("@TABLE@", IPV4), ("@TABLE6@", IPV6)):
+        roots = roots_of((route.prefix for route in routes), family)
+        text = text.replace(place, "\n".join(f"route show table main root {root}" for root in roots))
+    return text.encode()
 
 
 def boot_part(config: HostRoutingConfig) -> BootUnit | Departure:

@@ -15,9 +15,12 @@ export LC_ALL=C
 # As ip prints them, in its order; a ? is looked up in the default routes.
 routes_of=([4]='
 @ROUTES@')
+# The commands that list their places in the order of the kernel: a node may have a million other routes.
+tables=([4]='@TABLE@')
 # @if ipv6@
 routes_of[6]='
 @ROUTES6@'
+tables[6]='@TABLE6@'
 # @end@
 
 # @SHARED@
@@ -76,11 +79,12 @@ why_open() { # a route that no default route completes -> reason
 # Set `place` to the identity of a route in table main: its destination and metric.
 place_of() { place=${1%% *} && [[ $1 != *' metric '* ]] || place+=" ${1##*' metric '}"; } # route
 
-# Run commands, and note each refusal in `why`, for the route or the deletion; then read table main, and complete `wanted`.
-carry_out() { # further groups of commands: those to be run are in `batch`
+# Run the commands in `batch`, and note each refusal in `why`, for the route or the deletion; then read the places, as `lines`,
+# and all routes of hostrouting, as parts[3], and complete `wanted`.
+carry_out() {
   local line n text=''
   ((${#batch[@]})) && why=() && printf -v text '%s\n' "${batch[@]}"
-  look "$text" 'route show table main exact default' 'route show table main' "$@" || cannot
+  look "$text" 'route show table main exact default' "${tables[$family]}" "route show table all proto $protocol" || cannot
   read_answers
   for n in "${!failed[@]}"; do
     line=${batch[n - 1]#route @(add|prepend) } && why["${line%" proto $protocol"}"]=${failed[n]}
@@ -95,10 +99,8 @@ carry_out() { # further groups of commands: those to be run are in `batch`
 # Run commands; succeed if then table main has every wanted route, as the first of its place, and no table another route of
 # hostrouting. Table main and the wanted routes have one order.
 is_right() { # commands
-  local line word n=0 batch=("$@") others=()
-  # After the first verdict of a boot only an apply, which removes them, could leave routes in other tables.
-  [[ -e $told ]] || others=("route show table all proto $protocol")
-  carry_out "${others[@]}"
+  local line word n=0 batch=("$@")
+  carry_out
   for line in "${lines[@]}"; do
     if [[ $line == *" proto $protocol "* ]]; then
       [[ $line == "${wanted[n]-} proto $protocol " || ${line/" proto $protocol "/ } == "${wanted[n]-} " ]] || return
@@ -108,7 +110,8 @@ is_right() { # commands
       [[ ${wanted[n]-} != "$word "* ]] || return
     fi
   done
-  [[ ${parts[3]-} != *' table '* ]] && ((n == ${#wanted[@]} && ${#why[@]} == 0))
+  split "${parts[3]}"
+  ((n == ${#wanted[@]} && n == ${#lines[@]} && ${#why[@]} == 0))
 }
 
 # Compare the wanted routes with those in their places, and with those of hostrouting in all tables; succeed if all is right.
@@ -123,7 +126,7 @@ compare() {
   local -A near=()
   local line place reason text verb batch=()
   todo=() surplus=() commands=()
-  carry_out "route show table all proto $protocol"
+  carry_out
   for line in "${wanted[@]}"; do place_of "$line" && want["$place"]=$line near["${line%% *}"]=yes; done
   for line in "${lines[@]}"; do
     # Of a full table few matter. Blackholes and their like begin with a letter.
@@ -224,7 +227,7 @@ settle() {
       is_right "${commands[@]}" && todo=() surplus=() && return
     done
     for line in "${todo[@]}"; do
-      [[ $line == *\?* ]] && reason=${reason:-${why["$line"]}}
+      [[ ${steps["$line"]-} ]] && reason=${reason:-${why["$line"]}}
       [[ ${why["$line"]-} == *@('Network is '|'No route to host'|'No such device'|'Cannot find device'|'is not up'|'invalid gateway')* ]] \
         && reason=${reason:-"$line: ${why["$line"]}"}
     done
@@ -242,9 +245,7 @@ judge() {
   for line in "${surplus[@]}"; do verdict+="cannot be removed: $line: ${why["$line"]-it is still there}"$'\n'; done
   [[ -e $told || ${#hidden[@]} -gt 0 ]] || return 0
   for line in "${absent[@]}"; do
-    [[ ${why["$line"]-} ]] && continue
-    repaired+=("$line")
-    [[ ${hidden["$line"]-} ]] \
+    [[ ! ${why["$line"]-} ]] && repaired+=("$line") && [[ ${hidden["$line"]-} ]] \
       && tell 4 "foreign route '${hidden["$line"]}' is hidden by '$line'; it decides again when ours is removed"
   done
 }
