@@ -82,9 +82,11 @@ place_of() { place=${1%% *} && [[ $1 != *' metric '* ]] || place+=" ${1##*' metr
 # Run the commands in `batch`, and note each refusal in `why`, for the route or the deletion; then read the places, as `lines`,
 # and all routes of hostrouting, as parts[3], and complete `wanted`.
 carry_out() {
-  local line n text=''
+  local line n text='' default=''
+  # ip finds the default routes only by a dump of the whole table.
+  [[ ${routes_of[*]} == *\?* ]] && default='route show table main exact default'
   ((${#batch[@]})) && why=() && printf -v text '%s\n' "${batch[@]}"
-  look "$text" 'route show table main exact default' "${tables[$family]}" "route show table all proto $protocol" || cannot
+  look "$text" "$default" "${tables[$family]}" "route show table all proto $protocol" || cannot
   read_answers
   for n in "${!failed[@]}"; do
     line=${batch[n - 1]#route @(add|prepend) } && why["${line%" proto $protocol"}"]=${failed[n]}
