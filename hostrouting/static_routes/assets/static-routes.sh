@@ -25,9 +25,9 @@ tables[6]='@TABLE6@'
 
 # @SHARED@
 
-told=$folder/static-routes.told total=0 verdict='' repaired=()
+told=$folder/static-routes.told total=0 verdict='' repaired=() boots=yes
 # Later starts in this boot do not wait.
-[[ -e $told ]] && waits=0
+[[ -e $told || ${1-} == now ]] && waits=0 boots=''
 
 cannot() { finish 1 3 "cannot see or change routes: $trouble"; }
 
@@ -217,8 +217,8 @@ deletion() {
 settle() {
   local last line reason adds=()
   # At a boot the places are empty. An addition changes no route, and of IPv6 a hidden one would remain.
-  [[ -e $told || $family == 6 || ${routes[*]} == *\?* ]] || adds=("${routes[@]/#/route add }")
-  [[ -e $told || ${adds-} ]] && is_right "${adds[@]/%/ proto $protocol}" && return
+  [[ ! $boots || $family == 6 || ${routes[*]} == *\?* ]] || adds=("${routes[@]/#/route add }")
+  [[ ! $boots || ${adds-} ]] && is_right "${adds[@]/%/ proto $protocol}" && return
   while :; do
     last=none reason=''
     for _ in 1 2 3 4 5; do
