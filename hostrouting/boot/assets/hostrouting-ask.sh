@@ -18,18 +18,18 @@ folder=/etc/aks-flex-node run=/run/aks-flex-node systemd=/etc/systemd/system
 list=$folder/hostrouting.units
 status=75 unit='' units=() reason="another hostrouting-ask.sh has held $run/hostrouting.answer for 10 s"
 
-# Run the scripts; set `status`, and the `unit` that does not succeed, with its reason.
+# Run the scripts; set `status`, the `unit` that does not succeed, its reason, and `ran` if its script ran.
 look() {
     local file command
-    status=1 unit='' reason="$list is lost; run: @hostrouting apply@"
+    status=1 unit='' ran='' reason="$list is lost; run: @hostrouting apply@"
     [[ -s $list ]] || return
     read -rd '' -a units < "$list"
     for unit in "${units[@]}"; do
-        file=$folder/$unit.sh command=("$file" now)
+        file=$folder/$unit.sh command=("$file" now) ran=''
         [[ $unit != probe-snat ]] || file=$folder/probe-snat.nft command=(nft -f "$file")
         reason='its unit file or script is lost or masked; run: @hostrouting apply@'
         # A mask is no regular file, and an empty script would succeed.
-        [[ -f $systemd/$unit.service && -s $file ]] && reason=$(exec timeout 15 "${command[@]}" 2>&1) || return
+        [[ -f $systemd/$unit.service && -s $file ]] && ran=yes && reason=$(exec timeout 15 "${command[@]}" 2>&1) || return
         [[ ! $reason ]] || echo "$reason" >&2
     done
     status=0
@@ -61,8 +61,8 @@ ask() {
     elif systemctl is-failed --quiet "$unit"; then
         [[ $reason != 'as before, since '* && -s $run/${unit#check-}.told ]] || return
     fi
-    # A unit without its script would tell nothing.
-    [[ $reason == *' is lost'* ]] || systemctl start --no-block hostrouting-ready.service 2> /dev/null
+    # A unit without its script has no message.
+    [[ ! $ran ]] || systemctl start --no-block hostrouting-ready.service 2> /dev/null
 }
 
 # No gate waits for optional rules, and each start loads them anew.

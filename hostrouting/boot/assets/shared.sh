@@ -40,7 +40,7 @@ look() { # groups
       type -P ip >/dev/null || trouble="there is no program 'ip' in $PATH; install iproute2"
       return 1
     fi
-    [[ $text == *"$debris"* ]] && parts=("${parts[@]//"$debris"$'\n'/}")
+    [[ $text =~ $debris ]] && parts=("${parts[@]//"$debris"$'\n'/}")
     text=''
     for ((i = 0; i < $#; i++)); do
       # A complaint has two lines: Object "X" is unknown, try "ip help".\nCommand failed -:N
@@ -61,10 +61,9 @@ look() { # groups
 # `failed` to the messages, by the number of the command.
 read_answers() {
   local line message=''
-  failed=()
-  split "${parts[0]}" && answers=("${lines[@]}")
-  [[ ${parts[0]} == *'Command failed -:'* ]] || return 0
-  answers=()
+  failed=() answers=()
+  split "${parts[0]}"
+  [[ ${parts[0]} == *'Command failed -:'* ]] || { answers=("${lines[@]}") && return; }
   for line in "${lines[@]}"; do
     case $line in
       'Command failed -:'*) failed[${line##*:}]=$message answers+=("!$message") ;;

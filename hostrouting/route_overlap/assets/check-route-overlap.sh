@@ -376,7 +376,7 @@ announce_fabric() {
     seen+="$REPLY "
     is_allowed "${device%@*}" || uncovered=yes
   done
-  for i in "${fabric_macs[@]}"; do [[ $i && $seen == *" $i "* ]] || uncovered=yes; done
+  for i in "${fabric_macs[@]}"; do [[ $seen == *" $i "* ]] || uncovered=yes; done
   # @end@
   # @if auto list@
   # Devices that may carry all take nothing.
@@ -508,8 +508,8 @@ prove() {
     [[ ${answers[i]} == *[\<,]LOWER_UP[,\>]* || ${answers[i]} == '!'* ]] || permissions["/${expected[i]}"]=dead-end
   done
   answers=("${answers[@]:${#expected[@]}}")
-  trouble="ip gave ${#answers[@]} answers to ${#starts[@]} questions; the last is: ${answers[*]: -1}"
-  ((${#answers[@]} == ${#starts[@]})) || cannot_prove
+  ((${#answers[@]} == ${#starts[@]})) \
+    || { trouble="ip gave ${#answers[@]} answers to ${#starts[@]} questions; the last is: ${answers[*]: -1}" && cannot_prove; }
   # @if ipv6@
   ((family == 4)) || { asked=("${!starts[@]}") && stand_in; }
   # @end@
@@ -517,9 +517,8 @@ prove() {
   for i in "${!plain[@]}"; do [[ ${verdicts[${plain[i]#* }]-} == fine ]] || is_fine "${plain[i]}" || all_fine=''; done
   # @if auto list@
   ((family == 6)) || find_taken
-  ((${#fates[@]} == 0)) || all_fine=''
   # @end@
-  [[ $all_fine && ! $by_source ]]
+  [[ $all_fine && ! $by_source && ${#fates[@]} == 0 ]]
 }
 
 # At all, after a wait.

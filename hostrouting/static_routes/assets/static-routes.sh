@@ -25,11 +25,10 @@ tables[6]='@TABLE6@'
 
 # @SHARED@
 
-told=$folder/static-routes.told total=0 verdict='' repaired=() boots=yes
+told=$folder/static-routes.told total=0 verdict='' repaired=() boots=yes open=''
+[[ ${routes_of[*]} =~ \? ]] && open=yes
 # Later starts in this boot do not wait.
 [[ -e $told || ${1-} == now ]] && waits=0 boots=''
-
-cannot() { finish 1 3 "cannot see or change routes: $trouble"; }
 
 # Set `wanted` to the routes, with the unknown parts taken from the default routes, lowest metric first.
 resolve() { # default routes
@@ -43,7 +42,7 @@ resolve() { # default routes
   # shellcheck disable=SC2034
   [[ $family == 6 ]] && link='' && sort_routes "${lines[@]}" && defaults=("${lines[@]}")
   # @end@
-  [[ ${routes[*]} == *\?* ]] || return 0
+  [[ $open ]] || return 0
   for line in "${lines[@]}"; do
     own_default "$line" || continue
     for i in "${!hop_dev[@]}"; do
@@ -82,11 +81,11 @@ place_of() { place=${1%% *} && [[ $1 != *' metric '* ]] || place+=" ${1##*' metr
 # Run the commands in `batch`, and note each refusal in `why`, for the route or the deletion; then read the places, as `lines`,
 # and all routes of hostrouting, as parts[3], and complete `wanted`.
 carry_out() {
-  local line n text='' default=''
-  # ip finds the default routes only by a dump of the whole table.
-  [[ ${routes_of[*]} == *\?* ]] && default='route show table main exact default'
+  local line n text=''
   ((${#batch[@]})) && why=() && printf -v text '%s\n' "${batch[@]}"
-  look "$text" "$default" "${tables[$family]}" "route show table all proto $protocol" || cannot
+  # ip finds the default routes only by a dump of the whole table.
+  look "$text" "${open:+route show table main exact default}" "${tables[$family]}" "route show table all proto $protocol" \
+    || finish 1 3 "cannot see or change routes: $trouble"
   read_answers
   for n in "${!failed[@]}"; do
     line=${batch[n - 1]#route @(add|prepend) } && why["${line%" proto $protocol"}"]=${failed[n]}
@@ -101,11 +100,14 @@ carry_out() {
 # Run commands; succeed if then table main has every wanted route, as the first of its place, and no table another route of
 # hostrouting. Table main and the wanted routes have one order.
 is_right() { # commands
-  local line word n=0 batch=("$@")
+  local line word text n=0 batch=("$@")
   carry_out
+  # Mostly only they have these destinations.
+  printf -v text "%s proto $protocol \n" "${wanted[@]}"
+  [[ $text == "${parts[2]}" ]] && n=${#wanted[@]} lines=()
   for line in "${lines[@]}"; do
     if [[ $line == *" proto $protocol "* ]]; then
-      [[ $line == "${wanted[n]-} proto $protocol " || ${line/" proto $protocol "/ } == "${wanted[n]-} " ]] || return
+      [[ ${line/" proto $protocol "/ } == "${wanted[n]-} " ]] || return
       n=$((n + 1))
     else
       destination_of "$line"
@@ -217,7 +219,7 @@ deletion() {
 settle() {
   local last line reason adds=()
   # At a boot the places are empty. An addition changes no route, and of IPv6 a hidden one would remain.
-  [[ ! $boots || $family == 6 || ${routes[*]} == *\?* ]] || adds=("${routes[@]/#/route add }")
+  [[ ! $boots || $family == 6 || $open ]] || adds=("${routes[@]/#/route add }")
   [[ ! $boots || ${adds-} ]] && is_right "${adds[@]/%/ proto $protocol}" && return
   while :; do
     last=none reason=''
