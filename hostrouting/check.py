@@ -14,7 +14,7 @@ from hostrouting.boot_files import PROBE_UNIT, boot_parts, installs_units, missi
 from hostrouting.commands import command_line
 from hostrouting.config import OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
-from hostrouting.findings import APPLY, STATES, NodeFinding, is_refused
+from hostrouting.findings import APPLY, REFUSED, STATES, NodeFinding
 from hostrouting.host.units import template_of
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import KERNEL_PROTOCOL, OUR_PROTOCOL
@@ -100,13 +100,14 @@ class NodeReport:
         return gates | {gate: (rest, "") for gate in config.gates if gate not in named}
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the report for `check --json`; `findings`, `not_asked` and `spared` are left out if empty."""
+        """Return the report for `check --json`; empty lists of `findings` and the like are left out."""
         more = {
             "findings": [finding.to_mapping() for finding in self.findings],
             "not_asked": list(self.not_asked),
+            "unread": list(self.unread),
             "spared": list(self.spared),
         }
-        answer = {**self.overlap.to_mapping(mode=self.mode), "ok": self.ok}
+        answer = {**self.overlap.to_mapping(mode=self.mode), "ok": self.ok and not self.unread}
         return answer | {name: found for name, found in more.items() if found}
 
     def lines(self, *, verbose: bool = False) -> list[str]:
@@ -186,15 +187,16 @@ class _Look:
             yield NodeFinding("not-applied", "hostRouting", reason, "warning" if is_live else "error")
         # Of IPv4 only the own routes of the kernel stand in the way: the apply tells of them.
         if is_live and (not waiting or IPV6 in config.families):
-            yield from _lasting(self._ask(self._routes), waiting)
+            yield from _lasting(self._ask(routes=self._routes), waiting)
         if not waiting:
-            yield from self._ask(self._files)
+            yield from self._ask(files=self._files)
         if has_traces:
-            yield from self._ask(self._gates, *[self._held, self.boot.down, self._units] * is_live)
-        siblings = [*self._ask(self._watch)]
+            live = {"held": self._held, "down": self.boot.down, "units": self._units} if is_live else {}
+            yield from self._ask(gates=self.boot.findings, **live)
+        siblings = [*self._ask(watch=self._watch)]
         siblings += self._ask_sibling(self._probes, config.probe_snat, "probe-snat", "IPv6 probes")
         yield from _lasting(siblings, waiting)
-        yield from self._ask(self._exposed)
+        yield from self._ask(exposed=self._exposed)
         if not is_live:
             yield from missing_tools(config, self.host.files)
             if config.route_overlap.cidrs or config.static_routes.routes:
@@ -202,9 +204,9 @@ class _Look:
                 self.not_asked.append(f"an image has no routes to be asked; on a node made of it, run: {step}")
             return
         if config.static_routes.routes:
-            yield from self._ask(self._networkd)
+            yield from self._ask(networkd=self._networkd)
         if config.route_overlap.cidrs:
-            yield from self._ask(self._routers)
+            yield from self._ask(routers=self._routers)
         elif config.route_overlap != RouteOverlapConfig():
             reason = "it names no addresses, so nothing is proven, now or at a boot; give expectedCidrs or expected"
             yield NodeFinding("nothing-proven", "routeOverlap", reason, "warning")
@@ -228,16 +230,15 @@ class _Look:
         self, look: _Looker, section: ProbeSNATConfig | StaleCNIConfig, kind: str, subject: str
     ) -> Iterator[NodeFinding]:
         if section.enabled:
-            yield from self._ask(
-                look, trouble=NodeFinding(kind, subject, "", "error" if section.required else "warning")
-            )
+            severity: Severity = "error" if section.required else "warning"
+            yield from self._ask(NodeFinding(kind, subject, "", severity), **{kind: look})
 
-    def _ask(self, *looks: _Looker, trouble: NodeFinding | None = None) -> Iterator[NodeFinding]:
+    def _ask(self, trouble: NodeFinding | None = None, /, **looks: _Looker) -> Iterator[NodeFinding]:
         """Yield the findings of each look; for one that fails, add a note or yield `trouble`.
 
         Errors of its kind are as severe as the trouble itself: those of an optional sibling are warnings.
         """
-        for look in looks:
+        for name, look in looks.items():
             try:
                 # One by one: findings before a failure count.
                 for found in look(self.ctx):
@@ -248,8 +249,8 @@ class _Look:
                     self.ctx.check()
                 reason = str(error).partition("\n")[0]
                 if self.ctx.over:
-                    self.unread.append(look.__name__.strip("_"))
-                    self.not_asked.append(f"{self.unread[-1]}: {reason}")
+                    self.unread.append(name)
+                    self.not_asked.append(f"{name}: {reason}")
                 elif trouble is None or isinstance(error, PermissionDeniedError):
                     self.not_asked.append(reason)
                 else:
@@ -279,9 +280,6 @@ class _Look:
             yield NodeFinding("exposed", "hostRouting", reasons)
 
     # --- the gates
-
-    def _gates(self, ctx: Context) -> Iterable[NodeFinding]:
-        return self.boot.findings(ctx)
 
     def _held(self, ctx: Context) -> Iterator[NodeFinding]:
         for gate in held_gates(ctx, self.host.services):
@@ -340,5 +338,5 @@ def _lasting(found: Iterable[NodeFinding], waiting: bool) -> Iterator[NodeFindin
 
 
 def _boot_file(change: Change) -> NodeFinding:
-    told = change.detail or STATES[change.action]
-    return NodeFinding("boot-file", change.subject, told if is_refused(told) else f"{told}; {APPLY}")
+    state = change.detail or STATES[change.action]
+    return NodeFinding("boot-file", change.subject, state if change.kind == REFUSED else f"{state}; {APPLY}")

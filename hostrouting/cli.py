@@ -272,7 +272,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
     from hostrouting.boot.gates import broken_glass
     from hostrouting.configure import Configure
-    from hostrouting.findings import OPTIONAL, is_refused
+    from hostrouting.findings import LEFT, REFUSED
     from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl, is_there
     from phases import plan
 
@@ -291,11 +291,9 @@ def _plan(arguments: argparse.Namespace) -> int:
     lines = [*map(str, changes), *diffs, *found.lines(config, broken)]
     more = ({"notices": notices} if notices else {}) | found.to_mapping(config, broken)
     _answer(arguments, {"changes": [each.to_mapping() for each in changes], **more}, lines)
-    if found.fails(config) or any(is_refused(change.detail) for change in changes):
+    if found.fails(config) or any(change.kind == REFUSED for change in changes):
         return BAD
-    # An apply leaves an optional part that it cannot do, and would for ever.
-    is_more = any(OPTIONAL not in (change.detail or "") for change in changes)
-    return DIFFERS if arguments.exit_code and is_more else FINE
+    return DIFFERS if arguments.exit_code and any(change.kind != LEFT for change in changes) else FINE
 
 
 def _diffs(changes: Iterable[Change], config: HostRoutingConfig, host: Host) -> Iterator[str]:
@@ -667,7 +665,7 @@ def _run(
     with _context(_SECONDS_TO_LOOK) as ctx:
         verdict, spared = verdict_now(ctx, host, installs if report.ok else None)
         held = [] if report.ok else Boot(host, gates=()).held(ctx)
-    released = [change.subject for change in changes if change.detail == RELEASED]
+    released = [change.subject for change in changes if change.kind == RELEASED]
     account = {"overlap": next(overlaps, None), "held": held, "released": released, "spared": spared}
     more = {name: value for name, value in account.items() if value}
     # Its 10,000 changes take a while.

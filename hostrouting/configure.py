@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 #: A sibling of the routing pair may take this long, and never more than half of the time that is left.
 _SIBLING_SECONDS: Final = 60.0
 #: The change of a unit that its gate held before the run.
-RELEASED: Final = "was held, and starts within seconds"
+#: The kind of the change of a unit that was held.
+RELEASED: Final = "released"
 _WORSE: Final = "refused, since these addresses leave right without this config, and would not with it:"
 _FORCE: Final = "correct the config, or use --force if this is meant"
 #: The tasks that install a unit, each with the section of the config that it is made of.
@@ -107,7 +108,7 @@ class _Pipeline(NamedTask, ABC):
                 run.ledger.commit()
             still, released = self._boot.release(held, before, is_right=not run.failures)
             for unit in released:
-                held.record(Change("~", unit, RELEASED))
+                held.record(Change("~", unit, "was held, and starts within seconds", RELEASED))
             if still:
                 told = ", ".join(still)
                 self._log.warning("these are held until routing is right: %s", told, extra={"held": still})

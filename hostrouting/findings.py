@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 Severity = Literal["error", "warning", "note"]
 
-_REFUSED: Final = "will be refused: "
+_WILL_BE: Final = "will be refused: "
+#: The kinds of planned changes: an apply fails; it leaves an optional part that cannot be done; it waits for a lease.
+REFUSED, LEFT, AWAITED = "refused", "left", "awaited"
 #: The step that ends many findings. `check`, which knows the path of the config, names the command line in its place.
 APPLY: Final = "apply the config"
 #: Why the refusal of an optional task fails nothing.
@@ -58,15 +60,10 @@ class NodeFinding:
 def refused(reason: str) -> str:
     """Return the detail of a planned change that will be refused.
 
-    >>> is_refused(refused("the kernel's own route is never overwritten"))
-    True
+    >>> refused("the kernel's own route is never overwritten")
+    "will be refused: the kernel's own route is never overwritten"
     """
-    return f"{_REFUSED}{reason}"
-
-
-def is_refused(detail: str | None) -> bool:
-    """Return True if the detail of a planned change says that it will be refused."""
-    return detail is not None and detail.startswith(_REFUSED)
+    return f"{_WILL_BE}{reason}"
 
 
 def of_optional(changes: Iterable[Change], paths: Container[str]) -> list[Change]:
@@ -75,13 +72,13 @@ def of_optional(changes: Iterable[Change], paths: Container[str]) -> list[Change
     It is all that there is then: the task changes nothing.
 
     >>> from phases import Change
-    >>> [told] = of_optional([Change("~", "/etc/a.service", refused("it is masked"))], ["/etc/a.service"])
-    >>> str(told), is_refused(told.detail)
-    ('~ /etc/a.service (it is masked: will be refused: it is optional, and the rest goes on)', False)
+    >>> [change] = of_optional([Change("~", "/etc/a.service", refused("it is masked"), REFUSED)], ["/etc/a.service"])
+    >>> print(change, change.kind)
+    ~ /etc/a.service (it is masked: will be refused: it is optional, and the rest goes on) left
     """
     planned = list(changes)
     return [
-        change._replace(detail=f"{(change.detail or '').removeprefix(_REFUSED)}: {refused(OPTIONAL)}")
+        change._replace(detail=f"{(change.detail or '').removeprefix(_WILL_BE)}: {refused(OPTIONAL)}", kind=LEFT)
         for change in planned
-        if change.subject in paths and is_refused(change.detail)
+        if change.subject in paths and change.kind == REFUSED
     ] or planned

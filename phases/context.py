@@ -23,8 +23,12 @@ if TYPE_CHECKING:
 _ENDLESS: Final = (math.inf, math.inf)
 
 
-class Change(NamedTuple("_Change", [("action", Literal["+", "-", "~"]), ("subject", str), ("detail", str | None)])):
+class Change(
+    NamedTuple("_Change", [("action", Literal["+", "-", "~"]), ("subject", str), ("detail", str | None), ("kind", str)])
+):
     """One line of a plan or a report: `+` is added, `-` is removed, `~` is changed.
+
+    The detail is for people. A program reads the kind: a word of the task, such as "refused", or "".
 
     >>> print(Change("~", "/etc/hosts", "2 lines"))
     ~ /etc/hosts (2 lines)
@@ -35,11 +39,11 @@ class Change(NamedTuple("_Change", [("action", Literal["+", "-", "~"]), ("subjec
 
     __slots__ = ()
 
-    def __new__(cls, action: Literal["+", "-", "~"], subject: str, detail: str | None = None) -> Change:
+    def __new__(cls, action: Literal["+", "-", "~"], subject: str, detail: str | None = None, kind: str = "") -> Change:
         """Refuse an unknown action."""
         if action not in ("+", "-", "~"):
             raise ValueError(f"the action of a change is '+', '-' or '~', not {action!r}")
-        return tuple.__new__(cls, (action, subject, detail))
+        return tuple.__new__(cls, (action, subject, detail, kind))
 
     def __str__(self) -> str:
         return f"{self.action} {self.subject}" + (f" ({self.detail})" if self.detail else "")
@@ -48,7 +52,7 @@ class Change(NamedTuple("_Change", [("action", Literal["+", "-", "~"]), ("subjec
         """Return the change for JSON.
 
         >>> Change("+", "/etc/hosts").to_mapping()
-        {'action': '+', 'subject': '/etc/hosts', 'detail': None}
+        {'action': '+', 'subject': '/etc/hosts', 'detail': None, 'kind': ''}
         """
         return self._asdict()
 
@@ -169,7 +173,7 @@ class Context:
         >>> from phases import Change, run, task
         >>> hosts = task("hosts")(lambda ctx: ctx.record(Change("+", "/etc/hosts")))
         >>> run(hosts).changes
-        (Change(action='+', subject='/etc/hosts', detail=None),)
+        (Change(action='+', subject='/etc/hosts', detail=None, kind=''),)
         """
         if not isinstance(change, Change):
             raise TypeError(f"{change!r} is not a Change: write ctx.record(Change('+', subject), undo=...)")

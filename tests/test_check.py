@@ -525,6 +525,9 @@ def test_a_status_that_has_no_time_left(
     answer = json.loads(capsys.readouterr().out)
     assert (answer["ok"], answer["boot_files"]) == (False, "unknown: no time was left to look at files")
     assert "not looked at: routes: deadline exceeded: not done within 0 s" in answer["verdict"]
+    assert main(["check", "--json"]) == 3
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["ok"], answer["unread"][:2]) == (False, ["routes", "files"])
     host.routes.add_route("172.16.8.0/24", dev="ib0")
     assert main(["status"]) == 1
 

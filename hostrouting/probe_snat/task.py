@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from hostrouting.boot import SCRIPT_DIRECTORY, Intent, NodeTask, RecordedFiles, program_path
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
-from hostrouting.findings import APPLY, OPTIONAL, NodeFinding, of_optional, refused
+from hostrouting.findings import APPLY, LEFT, REFUSED, NodeFinding, of_optional, refused
 from hostrouting.probe_snat.detect import (
     NotWanted,
     Obstacle,
@@ -103,23 +103,25 @@ class ConfigureProbeSNAT(NodeTask):
             return self._plan_removal(ctx)
         if isinstance(outcome, Obstacle):
             missing = [Change("+", path) for path in DEPARTURE.paths if not self._host.files.exists(path)]
-            return [Change("~" if is_installed(self._host.files) else "+", TABLE, self._foreseen(outcome)), *missing]
+            action: Literal["~", "+"] = "~" if is_installed(self._host.files) else "+"
+            return [Change(action, TABLE, *self._foreseen(outcome)), *missing]
         unit, intent = self._parts(outcome)
         files = self._boot.plan_install(ctx, unit, intent)
         if not self._config.probe_snat.required:
             files = of_optional(files, unit.paths)
-        if not self._host.is_live or any(OPTIONAL in (change.detail or "") for change in files):
+        if not self._host.is_live or any(change.kind == LEFT for change in files):
             return files
         self._warn_of_cilium(outcome)
         return [*self._plan_table(ctx, outcome), *files]
 
-    def _foreseen(self, obstacle: Obstacle) -> str:
+    def _foreseen(self, obstacle: Obstacle) -> tuple[str, str]:
+        """Return the detail and the kind of the planned change."""
         if obstacle.may_change:
-            return f"{obstacle.reason}: follows once that is right"
+            return f"{obstacle.reason}: follows once that is right", ""
         # An optional task fails nothing if it is refused, so the plan as a whole is not refused.
         if self._config.probe_snat.required:
-            return refused(f"{obstacle.reason}; {obstacle.step}")
-        return f"{obstacle.reason}: {refused(obstacle.step)}"
+            return refused(f"{obstacle.reason}; {obstacle.step}"), REFUSED
+        return f"{obstacle.reason}: {refused(obstacle.step)}", LEFT
 
     def undo(self, ctx: Context) -> None:
         """Remove the unit, then the table if hostrouting owns it, and last its file, which proves that."""

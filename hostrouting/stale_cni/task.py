@@ -12,7 +12,7 @@ import attrs
 
 from hostrouting.boot import NodeTask
 from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError, StaleCNIError
-from hostrouting.findings import APPLY, NodeFinding, refused
+from hostrouting.findings import APPLY, LEFT, REFUSED, NodeFinding, refused
 from hostrouting.journal import Sweeps, set_aside
 from hostrouting.stale_cni import azure_vnet
 from hostrouting.stale_cni.leftovers import compare, identity
@@ -115,15 +115,18 @@ class CleanStaleCNI(NodeTask):
             return []
         obstacle = self.obstacle()
         return [
-            Change("-", str(verdict.object), self._foreseen(verdict.reason, obstacle))
+            Change("-", str(verdict.object), *self._foreseen(verdict.reason, obstacle))
             for verdict in self._observer.read(ctx, self._host, may_guess=True).stale
         ]
 
-    def _foreseen(self, reason: str, obstacle: str | None) -> str:
+    def _foreseen(self, reason: str, obstacle: str | None) -> tuple[str, str]:
+        """Return the detail and the kind of a planned change."""
         if obstacle is None:
-            return reason
+            return reason, ""
         # An optional sweep fails nothing, so its refusal does not make the whole plan one that is refused.
-        return refused(f"{obstacle}; {reason}") if self._section.required else f"{reason}; {refused(obstacle)}"
+        if self._section.required:
+            return refused(f"{obstacle}; {reason}"), REFUSED
+        return f"{reason}; {refused(obstacle)}", LEFT
 
     def undo(self, ctx: Context) -> None:
         """Restore the objects that were swept since the machine was started; those that are there are left alone.

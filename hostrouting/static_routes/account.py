@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from hostrouting.exceptions import LinkNotFoundError, Refusal
-from hostrouting.findings import APPLY, NodeFinding, is_refused, refused
+from hostrouting.findings import APPLY, AWAITED, REFUSED, NodeFinding, refused
 from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address, Prefix
 from hostrouting.net.changes import RouteChange, is_merged, may_merge
 from hostrouting.net.routes import OUR_PROTOCOL, PROTOCOL_NAMES, SCOPE_LINK, place, signature
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 #: The refusals that a lease, an address or a carrier may mend.
 _MAY_HEAL: Final = frozenset({errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.ENODEV})
 #: The beginnings of the details of changes that cannot be made before something else has come.
-_AWAITED: Final = ("looked up when a default route is there: ", "waits up to 30 s, since ")
 
 
 def read(routing: RouteBackend, wanted: Iterable[StaticRoute | Route | ObservedRoute]) -> Routes:
@@ -142,17 +141,17 @@ def forecast(
 ) -> list[Change]:
     """Return the changes of a reconciliation, with the refusals that are certain, and those of missing routes."""
     devices = {link.name: link for link in links}
-    details = _foreseen(outcome.changes, devices, observed)
-    details |= {change: refused(reason) for change, reason in all_in_the_way(outcome).items()}
+    foreseen = _foreseen(outcome.changes, devices, observed)
+    foreseen |= {change: (refused(reason), REFUSED) for change, reason in all_in_the_way(outcome).items()}
     unresolved = [
-        Change(
-            "+", str(route), f"{_AWAITED[0]}{reason}" if route.dev in {None, *devices} else refused(_no_device(route))
-        )
+        Change("+", str(route), f"looked up when a default route is there: {reason}", AWAITED)
+        if route.dev in {None, *devices}
+        else Change("+", str(route), refused(_no_device(route)), REFUSED)
         for route, reason in missing
     ]
-    merged = [Change("-", str(route), refused(why_merged(route))) for route in outcome.merged]
-    told = ((change, _told(change, outcome.hidden)) for change in outcome.changes)
-    return unresolved + merged + [shown._replace(detail=details.get(change, shown.detail)) for change, shown in told]
+    merged = [Change("-", str(route), refused(why_merged(route)), REFUSED) for route in outcome.merged]
+    planned = ((_told(change, outcome.hidden), foreseen.get(change)) for change in outcome.changes)
+    return unresolved + merged + [Change(*shown[:2], *(fate or shown[2:])) for shown, fate in planned]
 
 
 def findings_of(changes: Iterable[Change], connected: Mapping[Route, ObservedRoute]) -> Iterator[NodeFinding]:
@@ -160,8 +159,8 @@ def findings_of(changes: Iterable[Change], connected: Mapping[Route, ObservedRou
     state = {"+": "is not in force", "-": "is ours, but not of this config", "~": "is another one now"}
     for change in changes:
         told = f"{state[change.action]} ({change.detail})" if change.detail else state[change.action]
-        first = "when that is there, " if change.detail and change.detail.startswith(_AWAITED) else ""
-        step = "" if is_refused(change.detail) else f"; {first}{APPLY}"
+        first = "when that is there, " if change.kind == AWAITED else ""
+        step = "" if change.kind == REFUSED else f"; {first}{APPLY}"
         yield NodeFinding("lost-route", change.subject, f"{told}{step}")
     for route, own in connected.items():
         reason = (
@@ -173,17 +172,17 @@ def findings_of(changes: Iterable[Change], connected: Mapping[Route, ObservedRou
 
 def _foreseen(
     changes: Iterable[RouteChange], devices: Mapping[str, Device], observed: Routes
-) -> dict[RouteChange, str]:
-    """Return the foreseen refusals: the device of a route, or the gateway on it, is missing."""
-    foreseen = {change: refused(reason) for change, reason in _without_gateway(changes, observed).items()}
+) -> dict[RouteChange, tuple[str, str]]:
+    """Return the details and kinds of changes whose device, or the gateway on it, is missing."""
+    foreseen = {change: (refused(reason), REFUSED) for change, reason in _without_gateway(changes, observed).items()}
     for change in changes:
         if change.after is None or change.after.dev is None:
             continue
         device = devices.get(change.after.dev)
         if device is None:
-            foreseen[change] = refused(_no_device(change.after))
+            foreseen[change] = refused(_no_device(change.after)), REFUSED
         elif lack := _lack(device, change.after):
-            foreseen[change] = f"{_AWAITED[1]}{device.name} {lack}"
+            foreseen[change] = f"waits up to 30 s, since {device.name} {lack}", AWAITED
     return foreseen
 
 

@@ -17,7 +17,7 @@ from hostrouting.exceptions import (
     PermissionDeniedError,
     RouteRejectedError,
 )
-from hostrouting.findings import is_refused
+from hostrouting.findings import REFUSED
 from hostrouting.net.addresses import GIVERS, Address
 from hostrouting.net.routes import place
 from hostrouting.static_routes.account import findings_of, forecast, read, with_routes
@@ -115,7 +115,7 @@ class ConfigureStaticRoutes(PairTask):
         """Return the route changes of `act`, and those that are refused, or lack values that only a lease brings."""
         resolution, changes, outcome = self._foreseen()
         lost = {str(route) for route, _ in resolution.missing}
-        return outcome.changes, [each for each in changes if is_refused(each.detail) or each.subject in lost]
+        return outcome.changes, [each for each in changes if each.kind == REFUSED or each.subject in lost]
 
     def accepted(self) -> StaticRoutesConfig:
         """Return the routes of the config, but for those that the kernel would refuse for the routes of others."""

@@ -21,7 +21,7 @@ from hostrouting.boot import (
 from hostrouting.config import WatchConfig
 from hostrouting.config.rules import write_duration
 from hostrouting.exceptions import UnitError
-from hostrouting.findings import APPLY, OPTIONAL, STATES, NodeFinding, is_refused, of_optional, refused
+from hostrouting.findings import APPLY, LEFT, OPTIONAL, REFUSED, STATES, NodeFinding, of_optional, refused
 from hostrouting.watch.networkd import DROP_IN_PATH, drop_in
 from phases import Change
 
@@ -181,12 +181,12 @@ class ConfigureWatch(NodeTask):
         parts, unit = self._parts()
         obstacle = self._obstacle()
         if unit is not None and obstacle:
-            return [Change("~", unit.name, f"{obstacle}: {refused(OPTIONAL)}")]
+            return [Change("~", unit.name, f"{obstacle}: {refused(OPTIONAL)}", LEFT)]
         planned = self._boot.plan_install(ctx, *parts)
         if unit is None:
             return planned
         # A masked unit is not installed, so it is not started either.
-        if any(is_refused(change.detail) for change in planned):
+        if any(change.kind == REFUSED for change in planned):
             return of_optional(planned, unit.paths)
         return [*planned, *self._plan_start(ctx, unit.name, is_outdated=bool(planned))]
 
@@ -201,7 +201,7 @@ class ConfigureWatch(NodeTask):
             NodeFinding("watch", change.subject, self._told(ctx, change), "warning")
             for change in self.plan(ctx)
             # A unit is restarted because of its files, of which others tell.
-            if any(name in change.subject for name in (*UNIT_OF.values(), DROP_IN_PATH)) and change.detail != _RESTARTED
+            if any(name in change.subject for name in (*UNIT_OF.values(), DROP_IN_PATH)) and change.kind != _RESTARTED
         ]
         section, sweep = self._config.watch, self._config.stale_cni
         has_timer = section.enabled and section.mode == "timer"
@@ -214,7 +214,7 @@ class ConfigureWatch(NodeTask):
         return found
 
     def _told(self, ctx: Context, change: Change) -> str:
-        if change.detail == _STARTED:
+        if change.kind == _STARTED:
             result = self._host.services.state(ctx, change.subject).result
             if result == "success":
                 return f"does not run; {APPLY}"
@@ -247,7 +247,8 @@ class ConfigureWatch(NodeTask):
         runs = state.is_running or (state.active_state == "activating" and state.sub_state != "auto-restart")
         if not self._host.is_live or (runs and not is_outdated):
             return []
-        return [Change("~", unit, _RESTARTED if runs else _STARTED)]
+        kind = _RESTARTED if runs else _STARTED
+        return [Change("~", unit, kind, kind)]
 
     def _run(self, ctx: Context, unit: str, *, is_outdated: bool) -> None:
         services = self._host.services

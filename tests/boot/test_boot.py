@@ -10,7 +10,7 @@ from support.needs import require
 
 from hostrouting.boot import Boot
 from hostrouting.exceptions import UnitError
-from hostrouting.findings import is_refused
+from hostrouting.findings import REFUSED
 from hostrouting.host import Host
 from hostrouting.host.offline import offline_routes
 from hostrouting.testing import FakeHost, MemoryServices
@@ -186,7 +186,7 @@ class TestMasks:
                 "that needs it"
             )
         [planned] = [change for change in boot(host).plan_install(ctx, stand_in(STATIC)) if change.subject == path]
-        assert is_refused(planned.detail)
+        assert planned.kind == REFUSED
         assert host.files.tree.snapshot() == before
 
     def test_a_removal_leaves_them(self, host: FakeHost, ctx: Context) -> None:

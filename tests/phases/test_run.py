@@ -53,7 +53,7 @@ def test_report_of_a_run() -> None:
     )
     begin, end = (f"2026-01-01T00:00:0{second}.000000Z" for second in (0, 1))
     nap_, fail, never = report.children
-    rest = [{"action": "+", "subject": "rest", "detail": "1 s"}]
+    rest = [{"action": "+", "subject": "rest", "detail": "1 s", "kind": ""}]
     assert nap_.to_mapping() == _entry("nap", "ok", begin, 1.0, changes=rest)
     assert fail.to_mapping() == _entry("fail", "failed", end, 0.0, error="fail: x")
     assert never.to_mapping() == _entry("never", "skipped", None, None)
@@ -95,7 +95,7 @@ def test_the_changes_of_a_run_are_those_of_all_its_tasks() -> None:
     mapping = report.to_mapping()
     assert (mapping["changes"], mapping["children"][0]["changes"]) == (
         [],
-        [{"action": "+", "subject": "a", "detail": None}],
+        [{"action": "+", "subject": "a", "detail": None, "kind": ""}],
     )
 
 

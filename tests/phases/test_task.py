@@ -31,7 +31,7 @@ def test_change_is_a_value() -> None:
     """Changes are compared by their fields, and are immutable."""
     change = Change("~", "/etc/x", detail="2 lines")
     assert change == Change("~", "/etc/x", "2 lines")
-    assert change.to_mapping() == {"action": "~", "subject": "/etc/x", "detail": "2 lines"}
+    assert change.to_mapping() == {"action": "~", "subject": "/etc/x", "detail": "2 lines", "kind": ""}
     with pytest.raises(AttributeError):
         change.subject = "/etc/y"  # type: ignore[misc]  # that is the point
 

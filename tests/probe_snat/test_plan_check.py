@@ -26,7 +26,7 @@ from hostrouting.boot import INTENT_PATH
 from hostrouting.boot.layout import ASKED_PATH
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import BackendError, PermissionDeniedError
-from hostrouting.findings import is_refused
+from hostrouting.findings import LEFT, REFUSED
 from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.probe_snat.ruleset import AGAIN_PATH, DEPARTURE, RULESET_PATH, ProbeRules, render
 from hostrouting.testing import FakeHost
@@ -117,9 +117,9 @@ class TestPlan:
             f"+ {TABLE} (IPv6 default routes leave by eth0, eth1: will be refused: "
             "choose the device that probes come in by with hostRouting.probeSnat.dev)"
         )
-        assert not is_refused(first.detail)
+        assert first.kind == LEFT
         required = HostRoutingConfig(probe_snat=attrs.evolve(CONFIG.probe_snat, required=True))
-        assert is_refused(ConfigureProbeSNAT(required, host=host).plan(ctx)[0].detail)
+        assert ConfigureProbeSNAT(required, host=host).plan(ctx)[0].kind == REFUSED
 
 
 class TestCheck:
