@@ -521,6 +521,22 @@ class TestRunning:
         )
         assert ours(node) == [ours_of(whole)]
 
+    def test_an_open_route_whose_place_is_taken_meanwhile(self, node: KernelNode, tmp_path: Path) -> None:
+        """The refusal is for the place alone, and says nothing of the default route that was waited for."""
+        config = config_of([StaticRoute(destination="172.20.0.0/16")])
+        script = impatient(config, waits=30, folder=str(tmp_path)).decode()
+        argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-c", script]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as waiting:
+            assert waiting.stderr is not None
+            assert waiting.stderr.readline() == "waiting up to 30 s: table main has no IPv4 default route\n"
+            node.add_address("ib0", "172.20.1.4/16")
+            _, said = waiting.communicate(timeout=300)
+        assert said == (
+            "refused: 172.20.0.0/16 via ? dev ?: '172.20.0.0/16 dev ib0 proto kernel scope link src 172.20.1.4' has "
+            "this destination and metric, and is never overwritten; configure narrower destinations\n"
+        )
+        assert int((tmp_path / "waited").read_text()) < 30
+
     @pytest.mark.parametrize("gateway", [None, "10.224.0.1"])
     def test_a_device_that_does_not_exist_is_said_at_once(self, node: KernelNode, gateway: str | None) -> None:
         """Before the wait, since a driver may be late, and after it; no word of DHCP."""

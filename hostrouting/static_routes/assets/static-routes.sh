@@ -151,7 +151,7 @@ compare() {
     # The earlier ones go once the wanted one decides, because that may be refused.
     [[ ${first["$place"]-} == wanted && ! $reason && ${alike["$place"]} != *$'\n'*$'\n' ]] \
       && split "${earlier["$place"]-}" && surplus+=("${lines[@]}") && continue
-    todo+=("$line")
+    todo+=("$line") steps["$line"]=''
     [[ $line == *\?* && ! $reason ]] && why_open "$line"
     [[ $reason ]] && why["$line"]=$reason && continue
     # The kernel moves no route to the front; and only an empty place takes one of IPv6.
