@@ -72,10 +72,8 @@ def test_the_script_agrees_with_the_kernel(world: IPv6World) -> None:
         check(node, world)
 
 
-def told(lines: Iterable[str], *, by_kind: bool) -> list[tuple[object, ...]]:
+def told(lines: Iterable[str]) -> list[tuple[object, ...]]:
     """Return findings as CIDR, kind, devices, first and last address; touching ones that are alike are one.
-
-    Without `by_kind` all of a CIDR are alike.
 
     Of next hops the kernel may name another one first for each packet.
     """
@@ -83,7 +81,7 @@ def told(lines: Iterable[str], *, by_kind: bool) -> list[tuple[object, ...]]:
     for line in lines:
         match = _FINDING.fullmatch(line)
         assert match, line
-        one = (match[1], by_kind and match[2], by_kind and frozenset((match[5] or "").split(",")))
+        one = (match[1], match[2], frozenset((match[5] or "").split(",")))
         first, last = (int(ipaddress.ip_address(text)) for text in match.group(3, 4))
         if whole and whole[-1][:3] == one and whole[-1][4] == first - 1:
             first = whole.pop()[3]  # type: ignore[assignment]
@@ -102,11 +100,8 @@ def check_script_equals_proof(world: IPv6World, expected: Sequence[str], *, has_
             NetlinkBackend(netns=node.name), world.cidrs, allowed_devs=world.allowed, expected_devs=expected or None
         )
     assert ran.status == (0 if report.ok else 1), ran.output
-    # A node that sends from several addresses may have several faults at one place. The script tells the one for the
-    # kernel's choice, for which the proof asks only where it matters.
-    is_by_source = any(" from " in command for command in world.commands)
     lines = ran.markers.get("route-overlap.detected", "").splitlines()
-    assert told(lines, by_kind=not is_by_source) == told(report.lines(), by_kind=not is_by_source), ran.output
+    assert told(lines) == told(report.lines()), ran.output
     assert "line " not in ran.output, ran.output
 
 
@@ -223,6 +218,21 @@ class TestDevices:
         node.switch(all__disable_ipv6=1)
         ran = run(node, ["fd09::/64", "10.96.0.0/16"])
         assert ran.markers == {"route-overlap.detected": "fd09::/64: no-route fd09::-fd09::ffff:ffff:ffff:ffff\n"}
+
+
+def test_sources_that_are_wrong_in_different_ways() -> None:
+    """Where a rule refuses each address of a device in its own way, the script tells of the same one as the proof."""
+    with WiredNode.made() as node:
+        node.add_links("e0")
+        rules = {"2001:db8:1::2": "unreachable", "2001:db8:2::2": "blackhole", "2001:db8:3::2": "prohibit"}
+        for source, action in rules.items():
+            node.hold("e0", f"{source}/64")
+            node.ip("-6", "rule", "add", "from", source, action)
+        node.ip("-6", "route", "add", "default", "via", ROUTER, "dev", "e0")
+        cidrs = [f"2001:db8:{network}:9::/64" for network in range(1, 4)]
+        lines = run(node, cidrs, expectedDevs=["e0"]).markers["route-overlap.detected"].splitlines()
+        report = prove_egress(NetlinkBackend(netns=node.name), cidrs, expected_devs=["e0"])
+    assert told(lines) == told(report.lines())
 
 
 @pytest.mark.parametrize(
