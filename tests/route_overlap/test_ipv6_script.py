@@ -235,6 +235,21 @@ def test_sources_that_are_wrong_in_different_ways() -> None:
     assert told(lines) == told(report.lines())
 
 
+def test_a_nexthop_object_is_not_named() -> None:
+    """A finding has the route as the proof prints it, of both families."""
+    with WiredNode.made() as node:
+        node.add_links("e0", "e1")
+        node.ip("address", "add", "10.1.0.1/16", "dev", "e1")
+        node.ip("nexthop", "add", "id", "7", "via", "10.1.0.2", "dev", "e1")
+        node.ip("-6", "nexthop", "add", "id", "8", "via", ROUTER, "dev", "e1")
+        node.ip("route", "add", "10.9.0.0/24", "nhid", "7")
+        node.ip("-6", "route", "add", "fd09::/64", "nhid", "8")
+        cidrs = ["10.9.0.0/24", "fd09::/64"]
+        ran = run(node, cidrs, expectedDevs=["e0"])
+        report = prove_egress(NetlinkBackend(netns=node.name), cidrs, expected_devs=["e0"])
+    assert ran.markers["route-overlap.detected"].splitlines() == report.lines()
+
+
 @pytest.mark.parametrize(
     ("cidr", "shown"),
     [

@@ -651,7 +651,7 @@ report() { # number of the cidr, first address, the one after the last, answer: 
       ;;
   esac
   # The kernel names it only once a rule of the node was changed.
-  route=${route//' table local'/}
+  route=${route//' table local'/} route=${route/ nhid +([0-9])/}
   before "$3"
   for dev in "$2" "$REPLY"; do
     dotted "$dev"
