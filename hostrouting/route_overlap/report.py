@@ -363,7 +363,8 @@ def _other_steps(report: OverlapReport) -> Iterator[str]:
     unknown = {*report.lacks_default, *report.without_exit}
     unmended = [cidr.cidr for cidr in report.cidrs if cidr.needs_another_route and cidr.family not in unknown]
     if unmended and not report.dead_ends:
-        yield f"No route in the main table would fix {', '.join(unmended)}: change the routes or rules named above."
+        what = "rules (ip rule), or narrow expectedCidrs" if "announced" in kinds else "routes or rules named above"
+        yield f"No route in the main table would fix {', '.join(unmended)}: change the {what}."
     dead = dict.fromkeys(finding.dev for _, finding in report.findings if finding.kind == "dead-end" and finding.dev)
     dead |= dict.fromkeys(report.dead_ends)
     if dead:

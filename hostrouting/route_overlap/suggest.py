@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import attrs
 
 from hostrouting.config.rules import destination
+from hostrouting.fib import UnknownDecisionError
 from hostrouting.fib.model import Fib, source_by
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits
 from hostrouting.net.routes import KERNEL_PROTOCOL, MAIN_TABLE, OUR_PROTOCOL, ObservedRoute, signature
@@ -122,8 +123,24 @@ class _Mender:
             answers = self._node.lookup([one.part.first for one in bad], sources=[source] * len(bad))
             for found, answer in zip(new, answers, strict=True):
                 found.append((answer, source))
+        taken = self._taken([one.part.first for one in bad])
         for one, found in zip(bad, new, strict=True):
-            yield self._offender(one, found)
+            yield None if one.part.first in taken else self._offender(one, found)
+
+    def _taken(self, addresses: Sequence[int]) -> Container[int]:
+        """Return the addresses that an announced network may take also from a route to each of them: by a rule."""
+        announced = self._node.announced
+        if announced is None:
+            return ()
+        way = self._way
+        new = (ObservedRoute(each, 32, way.gateway, way.dev) for each in addresses)
+        now = (route for route in self._node.routes if route.dev is None or is_present(route.dev))
+        model = Fib.of(self._links, [*now, *new], self._node.rules)
+        sources = (None, *(way.sources if self._node.by_source else ()))
+        with suppress(UnknownDecisionError):
+            answers = [model.lookup(addresses, sources=[source] * len(addresses)) for source in sources]
+            return {one.destination for one, *others in zip(*answers, strict=True) if announced.taker(one, others)}
+        return ()
 
     def _offender(self, one: DecidedPart, new: Sequence[Answer]) -> ObservedRoute | None:
         # A rule decides before any table.

@@ -15,13 +15,15 @@ from support.announced_worlds import LINE, Announced, both_answers, write_files
 from support.kernel import needs_kernel
 from support.overlap_worlds import World, run_script
 
+from hostrouting.config import HostRoutingConfig
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import Address, parse_cidr, parse_ipv4
 from hostrouting.net.routes import NextHop, Route
 from hostrouting.net.rules import Rule
-from hostrouting.route_overlap import prove_egress
+from hostrouting.route_overlap import check_now, prove_egress
 from hostrouting.route_overlap.fabric import POOL, Fabric, FabricAddress
-from hostrouting.testing import KernelNode
+from hostrouting.testing import FakeHost, KernelNode
+from phases import Context
 
 pytestmark = needs_kernel
 
@@ -194,6 +196,44 @@ DEVICES: dict[str, tuple[Sequence[tuple[str, str]], Sequence[tuple[str, str]], S
     "one that is not there": ([("1D", "10.3.0.4"), ("1E", "10.3.0.5")], [("f1", "1d")], ["*"], True),
     "one that no device can have": ([("x", "10.3.0.4")], [("f1", "1d")], ["*"], True),
 }
+
+
+@pytest.mark.parametrize("case", [name for name, (_, found) in ROUTES.items() if found])
+def test_the_advice_can_be_followed(case: str) -> None:
+    """A route is advised if it makes the proof right, before and after the fabric comes, and only then."""
+    announced = Announced(_PAIRS)
+    with KernelNode.made() as node:
+        _PLAIN.arrange(node)
+        node.ip("route", "replace", "default", "via", "10.1.0.8", "dev", "e0")
+        for command in ROUTES[case][0]:
+            node.ip(*command.split())
+        kernel = NetlinkBackend(netns=node.name)
+        fabric = announced.as_fabric(kernel)
+        report = prove_egress(kernel, ["10.3.8.0/22"], fabric=fabric)
+        assert not report.ok
+        advised = [route.destination for route in report.suggested_routes]
+        assert bool(advised) != ("No route in the main table would fix 10.3.8.0/22: " in report.advice)
+        for destination in advised or ["10.3.8.0/22"]:
+            node.ip("route", "prepend", destination, "via", "10.1.0.8", "dev", "e0", "proto", "142")
+        assert prove_egress(kernel, ["10.3.8.0/22"], fabric=fabric).ok == bool(advised)
+        announced.connect(node)
+        assert prove_egress(kernel, ["10.3.8.0/22"]).ok or not advised
+
+
+def test_off_announces_nothing(tmp_path: Path) -> None:
+    """With `"fabric": "off"` neither the proof nor the boot script reads the files of the agent."""
+    with KernelNode.made() as node:
+        _PLAIN.arrange(node)
+        write_files(tmp_path, Announced(_PAIRS).as_fabric(NetlinkBackend(netns=node.name)))
+        host = FakeHost(NetlinkBackend(netns=node.name))
+        for path in ("/etc/waagent.conf", POOL):
+            host.files.write(path, (tmp_path / path[1:]).read_bytes(), mode=0o644)
+        for setting, is_right in ("auto", False), ("off", True):
+            section = {"expectedCidrs": ["10.3.8.0/22"], "fabric": setting}
+            config = HostRoutingConfig.from_mapping({"routeOverlap": section})
+            assert check_now(Context(), config, host).ok == is_right
+            ran = run_script(node, tmp_path / setting, ["10.3.8.0/22"], files=tmp_path, options={"fabric": setting})
+            assert list(ran.markers) == [f"route-overlap.{'ok' if is_right else 'detected'}"], ran.output
 
 
 @pytest.mark.parametrize("case", DEVICES)
