@@ -218,7 +218,7 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     added.add_argument("asked", nargs="+", metavar="ADDRESS|CIDR", help="one or more, of either family")
     added = command("render", _render, "show the files that apply would install", config="")
     added.add_argument("name", nargs="?", metavar="NAME", help="only this file, by its path or last part")
-    added.add_argument("--out", type=_folder, metavar="DIR", help="write them below DIR, which is made if need be")
+    added.add_argument("--out", type=_folder, metavar="DIR", help="write them and the links of the units below DIR")
     text = "remove everything that hostrouting installed, and restore swept objects"
     of_any = "any config; only the records of a sweep with a backupDir need one"
     command("reset", _reset, text, config=of_any, has_root=True)
