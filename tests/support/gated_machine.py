@@ -51,13 +51,14 @@ RestartSec=100ms
 """
 
 
-def refusal(unit: str = KUBE) -> re.Pattern[str]:
-    """Match the message of the gate for a unit that it refuses because of an overlap.
+def refusal(unit: str = KUBE, cause: str = "check-route-overlap: stand-in: an overlap") -> re.Pattern[str]:
+    """Match the message of the gate for a unit that it refuses, by default because of an overlap.
 
     Of the gates that share an answer all but the first say since when.
     """
-    begin = re.escape(f"hostrouting: {unit} is refused: check-route-overlap: ")
-    return re.compile(begin + "(?:as before, since [0-9]{2}:[0-9]{2}: )?stand-in: an overlap")
+    asked, _, fact = cause.partition(" ")
+    begin = re.escape(f"hostrouting: {unit} is refused: {asked} ")
+    return re.compile(begin + "(?:as before, since [0-9]{2}:[0-9]{2}: )?" + re.escape(fact))
 
 
 #: A boot is over when systemd has nothing to do, which units that restart again and again can put off for long: with

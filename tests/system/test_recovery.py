@@ -147,7 +147,7 @@ class TestItComesUp:
             "ln -s ../dhcp.service /etc/systemd/system/multi-user.target.wants/\n"
         )
         with GatedMachine(tmp_path, units=(LEASED, STAND_INS[1]), prepare=late) as machine:
-            machine.wait_for(f"hostrouting: {KUBE} is refused: static-routes: stand-in: no lease", unit=KUBE)
+            machine.wait_for(refusal(cause="static-routes: stand-in: no lease"), unit=KUBE)
             machine.wait_until_up()
 
     def test_dependents(self, tmp_path: Path) -> None:
