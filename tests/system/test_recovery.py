@@ -319,6 +319,26 @@ class TestItStaysDown:
             assert held(machine) == [KUBELET]
             assert machine.payloads() == ["kube1"]
 
+    @pytest.mark.parametrize("is_another_held", [True, False])
+    def test_dependents_of_a_gate_that_left_the_config(self, tmp_path: Path, is_another_held: bool) -> None:
+        """Units that require it start as long as another one is held, and stay down after a reset."""
+        needs = f"[Unit]\nRequires={KUBE}\nAfter={KUBE}\n[Service]\nExecStart=/bin/sh -c 'echo up; sleep 999'\n"
+        prepare = f'printf "{needs}[Install]\\nWantedBy=multi-user.target\\n" > {UNIT_DIRECTORY}/needs.service\n'
+        prepare += "systemctl enable --quiet needs.service\n"
+        with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
+            # The retry has seen both.
+            machine.wait_for(STILL_WAITING, unit=RETRY)
+            if is_another_held:
+                assert Boot(machine.host, gates=[KUBELET]).install(machine.ctx, STAND_INS[0])
+                machine.wait_until_up("needs.service")
+                assert held(machine) == [KUBELET]
+            else:
+                for one in STAND_INS:
+                    machine.boot.install(machine.ctx, departure_of(one))
+                machine.wait_until_up(KUBE)
+                machine.wait_for_retry()
+                assert machine.state("needs.service").active_state == "inactive"
+
     def test_a_gate_that_left_the_config_while_it_asked(self, tmp_path: Path) -> None:
         """A unit that is refused just now passes instead, if it is no gate any more."""
         with GatedMachine(tmp_path, overlap=True) as machine:
