@@ -22,6 +22,8 @@ from phases import Context
 
 CHECK_UNIT = f"{CHECK}.service"
 APPLY = f"run: hostrouting apply {INTENT_PATH}"
+#: A shell takes a file of NULs for a script without commands. A power cut may leave one.
+NULS = "head -c 4096 /dev/zero"
 PASSED = "hostrouting: routing is not checked: /etc/aks-flex-node/hostrouting.disabled exists"
 
 
@@ -121,14 +123,14 @@ def test_the_break_glass_lets_machines_start(tmp_path: Path) -> None:
         assert machine.state(KUBE).is_running
 
 
-@pytest.mark.parametrize("lose", ["rm", "truncate -s 0"])
-def test_a_lost_script_holds_the_gate(machine: GatedMachine, lose: str) -> None:
-    """Without the script of the gates, or with an empty one, a unit is refused and held; an apply starts it."""
+@pytest.mark.parametrize(("lose", "status"), [("rm", 127), ("truncate -s 0", 127), (f"{NULS} >", 126)])
+def test_a_lost_script_holds_the_gate(machine: GatedMachine, lose: str, status: int) -> None:
+    """Without the script of the gates, or with an empty one or NULs, a unit is refused and held; an apply starts it."""
     pids = machine.pids()
     machine.run("sh", "-c", f"{lose} /etc/aks-flex-node/hostrouting-ask.sh")
     late = "systemd-nspawn@late.service"
     assert machine.systemctl("start", late) == 1
-    said = f"hostrouting-ask.sh is lost, or ended with 127; {APPLY}"
+    said = f"hostrouting-ask.sh is lost, or ended with {status}; {APPLY}"
     assert f"hostrouting: {late} is refused: {said}" in machine.journal(f"--unit={late}")
     assert machine.boot.install(machine.ctx, STAND_INS[0])
     machine.wait_until_up(late)
@@ -157,6 +159,16 @@ def test_a_missing_file_holds_the_gate(machine: GatedMachine, lose: str) -> None
     assert [line for line in machine.journal(f"--after-cursor={cursor}") if CHECK in line] == []
 
 
+def test_a_script_of_nuls_holds_the_gate(machine: GatedMachine) -> None:
+    """A script of NULs alone, as a power cut may leave it, refuses; an apply writes it again."""
+    machine.run("sh", "-c", f"{NULS} > /etc/aks-flex-node/check-route-overlap.sh")
+    late = "systemd-nspawn@late.service"
+    assert machine.systemctl("start", late) == 1
+    assert any("cannot execute binary file" in line for line in machine.journal(f"--unit={late}"))
+    assert machine.boot.install(machine.ctx, *STAND_INS)
+    machine.wait_until_up(late)
+
+
 def test_a_lost_link_opens_no_gate(machine: GatedMachine) -> None:
     """What is asked follows from the list of the installed scripts; a link is only for the boot; an apply makes it."""
     link = f"{UNIT_DIRECTORY}/hostrouting-ready.service.requires/{CHECK_UNIT}"
@@ -171,9 +183,9 @@ def test_a_lost_link_opens_no_gate(machine: GatedMachine) -> None:
     assert machine.files.exists(link)
 
 
-@pytest.mark.parametrize("lose", ["rm", "truncate -s 0"])
+@pytest.mark.parametrize("lose", ["rm", "truncate -s 0", f"{NULS} >"])
 def test_a_lost_list_holds_the_gate(machine: GatedMachine, lose: str) -> None:
-    """Without the list of what is to be asked, or with an empty one, a unit is refused; an apply starts it."""
+    """Without the list of what is to be asked, or with an empty one or NULs, a unit is refused; an apply starts it."""
     machine.run("sh", "-c", f"{lose} /etc/aks-flex-node/hostrouting.units")
     late = "systemd-nspawn@late.service"
     assert machine.systemctl("start", late) == 1

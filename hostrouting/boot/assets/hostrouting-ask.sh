@@ -22,13 +22,13 @@ status=75 unit='' units=() reason="another hostrouting-ask.sh has held $run/host
 look() {
     local file command
     status=1 unit='' ran='' reason="$list is lost; run: @hostrouting apply@"
-    [[ -s $list ]] || return
-    read -rd '' -a units < "$list"
+    # `read` succeeds at a NUL, which a power cut may have left.
+    [[ -f $list && -s $list ]] && ! read -rd '' -a units < "$list" || return
     for unit in "${units[@]}"; do
-        file=$folder/$unit.sh command=("$file" now) ran=''
+        file=$folder/$unit.sh command=("$BASH" -p "$file" now) ran=''
         [[ $unit != probe-snat ]] || file=$folder/probe-snat.nft command=(nft -f "$file")
         reason='its unit file or script is lost or masked; run: @hostrouting apply@'
-        # A mask is no regular file, and an empty script would succeed.
+        # A mask is no regular file. An empty script would succeed, and so would NULs, if not in bash itself.
         [[ -f $systemd/$unit.service && -s $file ]] && ran=yes && reason=$(exec timeout 15 "${command[@]}" 2>&1) || return
         [[ ! $reason ]] || echo "$reason" >&2
     done
