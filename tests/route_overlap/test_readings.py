@@ -59,6 +59,19 @@ def test_debris_in_run_netns_changes_nothing(
     assert ran("debris", *AMONG_DEBRIS) == plain._replace(output=plain.output.replace("/plain/", "/debris/"))
 
 
+@pytest.mark.parametrize("has_overlap", [False, True])
+def test_a_library_that_has_gone_changes_nothing(node: WiredNode, tmp_path: Path, has_overlap: bool) -> None:
+    """For each line of /etc/ld.so.preload whose file has gone, every program complains on stderr before it begins."""
+    if has_overlap:
+        node.ip("address", "add", "172.16.0.4/16", "dev", "e1")
+    gone = "/no/such/first.so /no/such/second.so"
+    plain = run_script(node, tmp_path / "plain", CIDRS, files=tmp_path)
+    ran = run_script(node, tmp_path / "gone", CIDRS, files=tmp_path, through=("env", f"LD_PRELOAD={gone}"))
+    assert "ERROR: ld.so: object '/no/such/second.so'" in ran.output
+    assert plain.status == has_overlap
+    assert (ran.status, ran.markers) == (plain.status, plain.markers)
+
+
 @pytest.mark.parametrize(
     "message",
     ["Dump was interrupted and may be inconsistent.", "Error: Something that no ip says today.", "Dump terminated"],

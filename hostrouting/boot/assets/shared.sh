@@ -33,6 +33,8 @@ look() { # groups
     else
       text=$(exec ip ${family:+"-$family"} -o -force -batch - 2>&1 < <(printf %s "$text" 2>/dev/null))
     fi
+    # Of a library in /etc/ld.so.preload that has gone, each program complains before its own output.
+    while [[ $text == 'ERROR: ld.so: '*$'\n'* ]]; do text=${text#*$'\n'}; done
     # shellcheck disable=SC2206 # Split at the complaints: thirty times as fast as %% and #.
     parts=($text)
     if ((${#parts[@]} != $# + 1)); then
