@@ -13,6 +13,7 @@ from hostrouting.boot.gates import (
     held_gates,
     is_starting,
     is_unsuitable,
+    mark_bound,
     refuse_early_gates,
     refuse_faulty_gates,
     release,
@@ -181,6 +182,8 @@ class Boot:
         if units and not removes:
             steps = [step for step in steps if None not in step.after.values()]
         with self._noted(changes_files=bool(steps)):
+            if self._host.is_live and self._disk.foreign_links():
+                mark_bound(ctx, self._host.services, self._gates)
             self._take(steps, files or self.recorded(ctx))
             if not self._host.is_live:
                 return bool(steps)

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot.layout import DROP_IN_NAME, HELD_TEMPLATE, READY_UNIT, RETRY_UNIT, SCRIPT_DIRECTORY, WAKE
+from hostrouting.config import OWN_UNITS
 from hostrouting.exceptions import HostFileError, UnitError
 from hostrouting.findings import NodeFinding
 from hostrouting.host.units import instance_of, seconds, template_of
@@ -23,6 +24,8 @@ HELD_PREFIX: Final = HELD_TEMPLATE.partition(".")[0]
 #: that exceeds TimeoutStartSec=.
 LONGEST_ASK: Final = 33.0
 _JOB: Final = "Job"
+#: The time of its first start in this boot.
+_BEGAN: Final = "InactiveExitTimestampMonotonic"
 #: The time when the marker became active, in microseconds of the monotonic clock.
 _SINCE: Final = "ActiveEnterTimestampMonotonic"
 #: How often systemd has restarted a unit since somebody started it.
@@ -67,6 +70,18 @@ def release(ctx: Context, host: Host) -> list[str]:
         # It runs already, unless it has just been killed.
         host.services.start(ctx, RETRY_UNIT)
     return held
+
+
+def mark_bound(ctx: Context, services: ServiceManager, gates: Sequence[str]) -> None:
+    """Mark as held the units that a failed unit of hostrouting has kept down: their gate never asked.
+
+    A loss of power before upstream's links are removed leaves such units: these links require what the gate waits for.
+    """
+    for found in gates_down(ctx, services, gates):
+        state = services.state(ctx, found.subject)
+        is_bound = is_gated(state) and not OWN_UNITS.isdisjoint(state.requires)
+        if is_bound and services.settings(ctx, state.name, _BEGAN)[_BEGAN] in {"", "0"}:
+            services.start(ctx, instance_of(HELD_TEMPLATE, state.name))
 
 
 def release_ungated(ctx: Context, services: ServiceManager) -> None:

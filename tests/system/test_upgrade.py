@@ -1,19 +1,22 @@
 """A node moves from upstream's installation to ours while its machines run."""
 
 from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from support.boot_units import CHECK, NSPAWN, STATIC, UPSTREAM_LINKS, departure_of, install_upstream
 from support.gated_machine import KUBE, STAND_INS, GatedMachine, require_nspawn
+from support.hurried import hurried
 from support.program import require_program
 from system.matrix import Node, parsed
 from system.troubles import EARLIER, LINKS
 
+from hostrouting.boot import UNIT_DIRECTORY
 from hostrouting.boot.layout import drop_in_of
 from hostrouting.configure import Configure
 from hostrouting.host import Host
-from phases import plan
+from phases import Context, TaskFailedError, plan
 
 UNITS = (f"{STATIC}.service", f"{CHECK}.service")
 
@@ -88,3 +91,24 @@ def test_a_loss_of_power_leaves_a_gate(tmp_path: Path) -> None:
                 outcomes.append((rebooted.files.exists(drop_in_of(NSPAWN)), rebooted.state(KUBE).is_running))
                 assert outcomes[-1][0] or bound == [True] * 3
     assert set(outcomes) == {(True, False), (False, True)}
+
+
+def test_a_machine_that_a_cut_upgrade_left_down(tmp_path: Path) -> None:
+    """Beside our drop-in, upstream's links keep a machine down without a question; the next apply has it started."""
+    require_nspawn()
+    require_program()
+    wrong = {"routeOverlap": EARLIER["routeOverlap"]}
+
+    def cut(image: Host) -> None:
+        Configure(parsed(wrong, "STRICT"), host=image).do(Context(timeout=60))
+        image.files.link(UPSTREAM_LINKS[1], f"{UNIT_DIRECTORY}/{CHECK}.service")
+
+    with GatedMachine(tmp_path, units=(), arrange=cut, prepare=LINKS) as machine:
+        assert machine.state(KUBE).active_state == "inactive"
+        assert KUBE not in machine.boot.held(machine.ctx)
+        with hurried(), suppress(TaskFailedError):
+            Configure(parsed(wrong, "STRICT"), host=machine.host).do(machine.ctx)
+        assert KUBE in machine.boot.held(machine.ctx)
+        machine.run("bash", "-ec", "ip route add 172.16.8.0/22 via 10.224.0.1 dev eth0")
+        machine.wait_until_up()
+        assert machine.payloads().count("kube1") == 1
