@@ -73,7 +73,7 @@ class Steps:
     A machine may lose its power between any two steps, and must boot all the same. So new scripts are written before
     the units that run them, units before the link that exchanges all scripts at once, then what the gates ask, and then
     the gates: they never wait for a file that is not there yet. Last of all go the units that left the config, and the
-    links of upstream, whose check binds a machine by them. A removal begins with the intent, so that nothing
+    links of upstream, by which a machine requires its check. A removal begins with the intent, so that nothing
     repairs the rest, then come the gates, and then the links by which units start: none fails for lack of another.
     """
 

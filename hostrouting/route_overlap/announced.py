@@ -96,10 +96,10 @@ class Announced:
         is_carried = all(names and all(map(may_carry, names)) for names in named.values())
         if is_carried and not fabric.networks and not self._by_source:
             new, self._own = {}, {}
-        self.routes: list[ObservedRoute] = [
-            *(_route(network) for network in new),
-            *(_route((address, 32), kind="local", table=LOCAL_TABLE, scope=SCOPE_HOST) for address in self._own),
-        ]
+        route = ObservedRoute(0, 0, dev=FABRIC, protocol=KERNEL_PROTOCOL, scope=SCOPE_LINK)
+        own = route._replace(prefix_length=32, kind="local", table=LOCAL_TABLE, scope=SCOPE_HOST)
+        self.routes = [route._replace(network=first, prefix_length=length) for first, length in new]
+        self.routes += [own._replace(network=address) for address in self._own]
         self._by_prefix = {(route.table, *route[:2]): route for route in self.routes}
         self._lengths = sorted({length for _, length in new}, reverse=True)
 
@@ -138,10 +138,11 @@ def _coming(devices: Iterable[Device], fabric: Fabric) -> Iterator[tuple[_Networ
     """Yield the networks that the kernel will connect, each with the address that comes with it."""
     named = [(parse_cidr(cidr), ()) for cidr in fabric.networks]
     # The agent sets devices up, and the kernel connects the networks of their other addresses, too.
-    down = [own for device in devices if fabric.addresses and not device.up for own in device.addresses]
     others = [
         ((own.peer & netmask(own.prefix_length), own.prefix_length), ())
-        for own in down
+        for device in devices
+        if fabric.addresses and not device.up
+        for own in device.addresses
         if own.family == IPV4 and (own.prefix_length < 32 or own.peer != own.local)
     ]
     # The agent adds no address that is there.
@@ -168,9 +169,3 @@ def _may_select(rule: Rule, network: _Network) -> bool:
     """Return True if a rule may select packets by an address in a network as their source."""
     length = min(rule.source[1], network[1])
     return bool(rule.source[1]) and (rule.inverted or not (rule.source[0] ^ network[0]) & netmask(length))
-
-
-def _route(
-    network: _Network, *, kind: str = "unicast", table: int = MAIN_TABLE, scope: int = SCOPE_LINK
-) -> ObservedRoute:
-    return ObservedRoute(*network, dev=FABRIC, protocol=KERNEL_PROTOCOL, kind=kind, table=table, scope=scope)

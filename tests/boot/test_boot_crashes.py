@@ -145,7 +145,7 @@ def test_no_boot_mixes_two_configs(first: tuple[str, ...] | None, second: tuple[
 @pytest.mark.parametrize("names", [(STATIC, CHECK), (STATIC,), (CHECK,), ("probe-snat",)])
 @pytest.mark.parametrize("before", ["upstream's", "a version without a list"])
 def test_an_upgrade_that_is_cut_leaves_a_gate(before: str, names: tuple[str, ...]) -> None:
-    """Upstream's links bind the machine until our drop-in stands, and that finds a script to ask, and all it asks.
+    """Upstream's links require its check until our drop-in stands, and that finds a script to ask, and all it asks.
 
     So does the script of a version that had no list of the units to ask: it is replaced after the list is in force.
     """
