@@ -105,6 +105,20 @@ class TestInstall:
         assert host.files.read("/etc/aks-flex-node/static-routes.sh") == stand_in(STATIC).files[0].content
         assert boot(host).plan_install(ctx, stand_in(STATIC)) == []
 
+    @pytest.mark.parametrize("damage", [b"", bytes(30), b"\xff\xfe"], ids=["empty", "zeroed", "no text"])
+    def test_a_damaged_list_forgets_no_unit(self, host: FakeHost, ctx: Context, damage: bytes) -> None:
+        """If one task runs alone after the list was damaged, the gates go on to ask the other's unit."""
+        boot(host).install(ctx, stand_in(STATIC), stand_in(CHECK))
+        host.files.write("/etc/aks-flex-node/hostrouting/hostrouting.units", damage, mode=0o644)
+        boot(host).install(ctx, stand_in(STATIC))
+        assert host.files.read("/etc/aks-flex-node/hostrouting.units") == b"static-routes\ncheck-route-overlap\n"
+
+    def test_a_link_to_a_unit_of_others_is_no_reason_to_ask_it(self, host: FakeHost, ctx: Context) -> None:
+        """An operator may bind a unit to hostrouting-ready.service; it has no script that a gate could ask."""
+        host.files.link(f"{UNITS}/hostrouting-ready.service.requires/other.service", f"{UNITS}/other.service")
+        boot(host).install(ctx, stand_in(STATIC))
+        assert host.files.read("/etc/aks-flex-node/hostrouting.units") == b"static-routes\n"
+
     def test_no_lost_script_becomes_one_that_succeeds(self, host: FakeHost, ctx: Context, tmp_path: Path) -> None:
         """If one task runs alone after all scripts were lost, the other script refuses until its task runs."""
         boot(host).install(ctx, stand_in(STATIC))
