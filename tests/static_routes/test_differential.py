@@ -27,9 +27,9 @@ from phases import Context
 from phases.testing import ManualClock
 
 
-def run_script(node: KernelNode, config: HostRoutingConfig) -> tuple[int, list[str]]:
+def run_script(node: KernelNode, config: HostRoutingConfig, *arguments: str) -> tuple[int, list[str]]:
     """Run the boot script without its waits; return its exit status and the lines for the systemd journal."""
-    argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash"]
+    argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-s", *arguments]
     done = subprocess.run(argv, input=impatient(config), capture_output=True, check=False)
     return done.returncode, done.stderr.decode().splitlines()
 
@@ -76,7 +76,16 @@ def names_of_task(error: RouteRejectedError) -> set[tuple[str, str]]:
     return {(match[1], match[2] or "0") for match in found if match}
 
 
-def check_both(made: Callable[[], AbstractContextManager[KernelNode]], world: World, config: HostRoutingConfig) -> None:
+#: A boot, which begins with additions, and the question of a gate, which looks first.
+STARTS = st.sampled_from([(), ("now",)])
+
+
+def check_both(
+    made: Callable[[], AbstractContextManager[KernelNode]],
+    world: World,
+    config: HostRoutingConfig,
+    start: tuple[str, ...],
+) -> None:
     """Run both on one node each; assert that routes and refusals are the same."""
     with ExitStack() as stack:
         booted, configured = (stack.enter_context(made()) for _ in range(2))
@@ -85,13 +94,14 @@ def check_both(made: Callable[[], AbstractContextManager[KernelNode]], world: Wo
         before = fib(configured)
         assert fib(booted) == before
         error = run_task(configured, config)
-        status, said = run_script(booted, config)
+        status, said = run_script(booted, config, *start)
         after = fib(booted)
         check_others(before, after)
         if error is None:
             assert (status, [line for line in said if not is_told(line)]) == (0, [])
             assert after == fib(configured)
-            assert run_script(booted, config) == (0, [])
+            for again in (), ("now",):
+                assert run_script(booted, config, *again) == (0, [])
             assert fib(booted) == after
             return
         assert status == 1, error
@@ -118,18 +128,20 @@ def check_both(made: Callable[[], AbstractContextManager[KernelNode]], world: Wo
 class TestScriptAndTask:
     @needs_kernel
     @settings(max_examples=FEW)
-    @given(worlds(), configs())
-    def test_they_end_in_the_same_routes(self, world: World, config: HostRoutingConfig) -> None:
+    @given(worlds(), configs(), STARTS)
+    def test_they_end_in_the_same_routes(self, world: World, config: HostRoutingConfig, start: tuple[str, ...]) -> None:
         """If the kernel accepts the whole config, both give the same table and order; else the same refusals."""
-        check_both(KernelNode.made, world, config)
+        check_both(KernelNode.made, world, config, start)
 
     @needs("kernel", "vrf")
     @pytest.mark.other_kernel
     @settings(max_examples=FEW)
-    @given(worlds(), configs(), st.sets(small_world.devices(), min_size=1))
-    def test_so_they_do_beside_a_vrf(self, world: World, config: HostRoutingConfig, in_vrf: set[str]) -> None:
+    @given(worlds(), configs(), STARTS, st.sets(small_world.devices(), min_size=1))
+    def test_so_they_do_beside_a_vrf(
+        self, world: World, config: HostRoutingConfig, start: tuple[str, ...], in_vrf: set[str]
+    ) -> None:
         """A device in a VRF is a device as any other: the kernel takes a route of main by it, or refuses it."""
-        check_both(partial(node_with_vrf, in_vrf), world, config)
+        check_both(partial(node_with_vrf, in_vrf), world, config, start)
 
 
 #: What stands on the node of IPv6: defaults, and foreign routes and ours of earlier configs in the same few places.
@@ -164,8 +176,8 @@ def both_families(node: KernelNode) -> list[ObservedRoute]:
 
 @needs_kernel
 @settings(max_examples=FEW)
-@given(st.lists(_IPV6_ROUTES, max_size=8), _IPV6_CONFIGS.map(config_of))
-def test_so_they_do_with_ipv6(commands: list[str], config: HostRoutingConfig) -> None:
+@given(st.lists(_IPV6_ROUTES, max_size=8), _IPV6_CONFIGS.map(config_of), STARTS)
+def test_so_they_do_with_ipv6(commands: list[str], config: HostRoutingConfig, start: tuple[str, ...]) -> None:
     """Where the task succeeds, the script does, with equal tables of both families; where one fails, both do."""
     with ExitStack() as stack:
         booted, configured = nodes = [stack.enter_context(KernelNode.made()) for _ in range(2)]
@@ -179,7 +191,7 @@ def test_so_they_do_with_ipv6(commands: list[str], config: HostRoutingConfig) ->
         before = both_families(configured)
         assert both_families(booted) == before
         error = run_task(configured, config)
-        status, said = run_script(booted, config)
+        status, said = run_script(booted, config, *start)
         assert status == (error is not None), (error, said)
         after = both_families(booted)
         if error is None:
