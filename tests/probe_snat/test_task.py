@@ -256,6 +256,14 @@ class TestDo:
         task.undo(ctx)
         assert host.files.tree.snapshot() == {}
 
+    @pytest.mark.parametrize(("is_required", "asked"), [(True, b"probe-snat\n"), (False, b"\n")])
+    def test_gates_ask_only_about_required_rules(self, ctx: Context, is_required: bool, asked: bytes) -> None:
+        """The list of asked units names the unit only then, also where it did not before, or did."""
+        host = FakeHost(is_live=False)
+        for required in (not is_required, is_required):
+            ConfigureProbeSNAT(config(dev="eth0", required=required), host=host).do(ctx)
+        assert host.files.read(ASKED_PATH) == asked
+
     @pytest.mark.parametrize("path", ["/usr/sbin/nft", "/usr/local/sbin/nft", "/bin/nft"])
     def test_an_image_with_nft(self, ctx: Context, caplog: pytest.LogCaptureFixture, path: str) -> None:
         """Wherever systemd looks for it, nothing is warned of."""

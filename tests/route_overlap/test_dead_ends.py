@@ -126,6 +126,18 @@ def test_an_equal_route_that_is_dead(node: WiredNode, asked: AskedNode, is_ignor
     assert found(asked, IPV6, expectedDevs=["e0"]) == ([] if is_ignored else [whole])
 
 
+@pytest.mark.parametrize("is_up", [True, False])
+def test_a_next_hop_that_is_dead(node: WiredNode, asked: AskedNode, is_up: bool) -> None:
+    """Of two expected devices, the kernel passes over one that is down, and not over one without a carrier."""
+    node.add_links("e0", "e1")
+    node.ip("route", "add", IPV4, "nexthop", "dev", "e0", "nexthop", "dev", "e1")
+    assert found(asked, IPV4, expectedDevs=["e0", "e1"]) == []
+    unplug(node, "e1") if is_up else node.set_up("e1", up=False)
+    assert (" dead " in node.ip("route", "show", IPV4)) != is_up
+    whole = ("dead-end", "10.96.0.0", "10.96.255.255")
+    assert found(asked, IPV4, expectedDevs=["e0", "e1"]) == ([whole] if is_up else [])
+
+
 def test_equal_routes_that_are_all_dead(node: WiredNode, asked: AskedNode) -> None:
     """Where the kernel passes over each of them, the route behind them decides."""
     node.add_links("e0", "e1", "e2")

@@ -177,6 +177,20 @@ class TestRunning:
         assert ran.output.count(": overlap ") == 10
         assert f"\n  and 9990 more in {tmp_path}/route-overlap.detected\n" in ran.output
 
+    def test_routes_that_lead_alike_are_judged_once(self, node: KernelNode, uplink: None, tmp_path: Path) -> None:
+        """The script remembers a verdict by the words after the destination: it parses one of 50."""
+        counts = []
+        for size in (5, 50):
+            cidrs = [f"172.20.{n}.0/24" for n in range(size)]
+            for cidr in cidrs:
+                node.ip("route", "replace", cidr, "via", "10.224.0.1", "dev", "eth0")
+            # The words that follow are `env`, bash and the script.
+            traced = ["sh", "-c", 'exec "$2" -x "$3"', "sh"]
+            ran = run_script(node, tmp_path, cidrs, through=traced)
+            assert ran.status == 0
+            counts.append(ran.output.count("+ parse_route "))
+        assert counts[0] == counts[1] > 0
+
     @pytest.mark.slow
     def test_what_grows_with_the_cidrs(self, node: KernelNode, tmp_path: Path) -> None:
         """The script reads a row of each route in a CIDR, asks about each part once, and starts no further process."""

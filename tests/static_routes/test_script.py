@@ -395,6 +395,37 @@ class TestRunning:
         assert done.stdout == b"routes in force: 1\n"
         assert (tmp_path / "calls").read_text() == "\n"
 
+    def test_an_addition_precedes_a_deletion(self, node: KernelNode, tmp_path: Path) -> None:
+        """A route that left the config is deleted after the narrower one that replaces it was added."""
+        wide, narrow = (StaticRoute(destination=f"172.20.1.0/{n}", gateway="10.224.0.1", dev="eth0") for n in (24, 25))
+        assert run(node, wide)[0] == 0
+        argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-s", "now"]
+        environment = os.environ | counted_ip(tmp_path)
+        subprocess.run(argv, input=impatient(config_of([narrow])), env=environment, capture_output=True, check=True)
+        sent = "".join(path.read_text() for path in tmp_path.glob("in.*"))
+        assert re.findall("^route (add|prepend|delete) ", sent, re.MULTILINE) == ["add", "delete"]
+
+    def test_a_second_reading_repeats_no_change(self, node: KernelNode, tmp_path: Path) -> None:
+        """The script sends its changes once, also where a dump was interrupted and it reads the tables again."""
+        (tmp_path / "ip").write_text(
+            f"""#!/bin/bash
+            text=$(cat) && printf '%s\\n' "$text" >>{tmp_path}/in
+            {shutil.which("ip")} "$@" 2>&1 <<<"$text" | if mkdir {tmp_path}/told; then
+                awk '{{ print }} /^Command failed -:/ && !told++ {{ print "Dump was interrupted" }}'
+            else
+                cat
+            fi
+            """
+        )
+        (tmp_path / "ip").chmod(0o755)
+        argv = ["nsenter", f"--net=/run/netns/{node.name}", "env", f"PATH={tmp_path}:{os.environ['PATH']}", "bash"]
+        route = StaticRoute(destination="172.20.1.0/24", gateway="10.224.0.1", dev="eth0")
+        script = impatient(config_of([route]), folder=str(tmp_path))
+        done = subprocess.run(argv, input=script, capture_output=True, check=True)
+        assert done.stdout == b"routes in force: 1\n"
+        sent = (tmp_path / "in").read_text()
+        assert (sent.count(f"route add {ours_of(route)}"), sent.count("route show table all")) == (1, 2)
+
     def test_a_route_that_is_ours_but_for_the_mark_stays_its_owners(self, node: KernelNode) -> None:
         """Ours goes before it, without a word; when ours goes, the node has it as before."""
         node.ip("route", "add", "172.20.1.0/24", "via", "10.224.0.1", "dev", "eth0")
