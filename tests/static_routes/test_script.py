@@ -111,9 +111,9 @@ class TestFiles:
         assert done.stderr == b""
 
 
-def run(node: KernelNode, *routes: StaticRoute, waits: int = 0) -> tuple[int, list[str]]:
+def run(node: KernelNode, *routes: StaticRoute, waits: int = 0, now: bool = False) -> tuple[int, list[str]]:
     """Run the script with less patience; return its exit status, and the output that an operator reads."""
-    argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash"]
+    argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-s", *(["now"] if now else [])]
     with tempfile.TemporaryDirectory() as folder:
         script = impatient(config_of(routes), waits=waits, folder=folder)
         done = subprocess.run(argv, input=script, capture_output=True, check=False)
@@ -299,6 +299,25 @@ class TestRunning:
             assert run(node, attrs.evolve(first, **other))[0] == 1
         assert ours(node) == [mine[0]]
 
+    def test_ours_behind_another_of_ours_does_not_decide(self, node: KernelNode) -> None:
+        """Without a default route nothing says which of both is right, so both stay, and the task refuses it, too."""
+        for hop in "via 10.224.0.1 dev eth0", "dev ib0":
+            node.ip("route", "prepend", "172.20.1.0/24", *hop.split(), "proto", "142")
+        before = ours(node)
+        status, [said] = run(node, StaticRoute(destination="172.20.1.0/24", gateway="10.224.0.1"), now=True)
+        assert (status, said.split(": ")[2].partition(";")[0]) == (1, "table main has no IPv4 default route")
+        assert ours(node) == before
+
+    @pytest.mark.parametrize("now", [False, True])
+    @pytest.mark.parametrize("other", ["blackhole 172.20.1.0/24", "172.20.1.0/24 dev ib0 table 100 proto 142"])
+    def test_others_to_its_destination(self, node: KernelNode, now: bool, other: str) -> None:
+        """Ours goes before a foreign blackhole, and what an earlier config has left in another table goes."""
+        node.ip("route", "add", *other.split())
+        route = StaticRoute(destination="172.20.1.0/24", gateway="10.224.0.1", dev="eth0")
+        assert run(node, route, now=now)[0] == 0
+        assert ours(node) == [ours_of(route)]
+        assert ("blackhole" in node.ip("route", "show", "table", "all")) == ("blackhole" in other)
+
     def test_a_dead_next_hop_is_passed_over(self, node: KernelNode) -> None:
         """As the kernel does: of a default route with two next hops, the one whose device is up counts."""
         hops = ["nexthop", "via", "172.16.1.1", "dev", "ib0", "nexthop", "via", "10.224.0.1", "dev", "eth0"]
@@ -326,7 +345,8 @@ class TestRunning:
         assert run(node) == (0, ["routes in force: 0"])
         assert node.ip("route", "show", "172.20.1.0/24") == "172.20.1.0/24 via 10.224.0.9 dev eth0 proto dhcp \n"
 
-    def test_a_foreign_route_before_ours(self, node: KernelNode) -> None:
+    @pytest.mark.parametrize("now", [False, True])
+    def test_a_foreign_route_before_ours(self, node: KernelNode, now: bool) -> None:
         """A route that another program put before ours is hidden again; all of ours being there is not enough."""
         route = StaticRoute(destination="172.20.1.0/24", gateway="10.224.0.1", dev="eth0")
         assert run(node, route)[0] == 0
@@ -335,7 +355,7 @@ class TestRunning:
             "foreign route '172.20.1.0/24 via 10.224.0.9 dev eth0 proto dhcp' is hidden by "
             "'172.20.1.0/24 via 10.224.0.1 dev eth0'; it decides again when ours is removed"
         )
-        assert run(node, route) == (0, ["routes in force: 1", told])
+        assert run(node, route, now=now) == (0, ["routes in force: 1", told])
         assert node.ip("route", "show", "172.20.1.0/24").splitlines() == [
             "172.20.1.0/24 via 10.224.0.1 dev eth0 proto 142 ",
             "172.20.1.0/24 via 10.224.0.9 dev eth0 proto dhcp ",

@@ -197,7 +197,7 @@ judge_row() { # row
   if [[ $kind == unicast && ${#hop_dev[@]} == 1 && $REPLY == $pattern ]]; then
     # A deletion takes no notice of `onlink`, so of two routes that differ in it alone both go.
     deletion && alike["$place"]+=$REPLY$'\n'
-    [[ $text == "${want["$place"]}" || ${want["$place"]} == *\?* ]] && first["$place"]=${first["$place"]-wanted}
+    [[ $text == "${want["$place"]}" || ${want["$place"]} == *\?* && ! ${earlier["$place"]-} ]] && first["$place"]=${first["$place"]-wanted}
   else
     deletion && earlier["$place"]+=$REPLY$'\n'
   fi
