@@ -161,6 +161,8 @@ class TestItComesUp:
             "helper.service": f"[Unit]\nRequires={KUBELET}\nAfter={KUBELET}\n{service}"
             "[Install]\nWantedBy=multi-user.target\n",
             "unwanted.service": f"[Unit]\nRequires={KUBE}\nAfter={KUBE}\n{service}[Install]\nWantedBy=off.target\n",
+            "stopped.service": f"[Unit]\nRequires={KUBE}\nAfter={KUBE}\n{service}"
+            "[Install]\nWantedBy=multi-user.target\n",
             "off.target": "[Unit]\nDescription=never active\n",
             "on.target": f"[Unit]\nRequires={KUBE}\nAfter={KUBE}\n[Install]\nWantedBy=multi-user.target\n",
         }
@@ -168,11 +170,14 @@ class TestItComesUp:
         prepare += f"systemctl enable --quiet {' '.join(name for name in files if name != 'off.target')}\n"
         with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
             assert machine.state("needs.service").active_state == "inactive"
+            # It ran in this boot, and somebody stopped it.
+            machine.run("systemctl", "start", "--job-mode=ignore-dependencies", "stopped.service")
+            machine.run("systemctl", "stop", "stopped.service")
             machine.mend_routing()
             for unit in ("needs.service", "bound.service", "helper.service"):
                 machine.wait_until_up(unit)
             machine.wait_for_retry()
-            for unit in ("unwanted.service", "on.target"):
+            for unit in ("unwanted.service", "stopped.service", "on.target"):
                 assert machine.state(unit).active_state == "inactive"
 
     @pytest.mark.parametrize("disturb", ["nothing", "restart", "kill", "apply"])
