@@ -318,6 +318,15 @@ class TestRunning:
         assert ours(node) == [ours_of(route)]
         assert ("blackhole" in node.ip("route", "show", "table", "all")) == ("blackhole" in other)
 
+    @pytest.mark.parametrize("now", [False, True])
+    def test_several_next_hops_of_ours_that_begin_with_the_wanted_one(self, node: KernelNode, now: bool) -> None:
+        """The kernel takes a deletion of them for one of the wanted route, too; the script ends with that one alone."""
+        several = "nexthop via 10.224.0.1 dev eth0 nexthop dev ib0"
+        node.ip("route", "add", "172.20.1.0/24", "proto", "142", *several.split())
+        route = StaticRoute(destination="172.20.1.0/24", gateway="10.224.0.1", dev="eth0")
+        assert run(node, route, now=now) == (0, ["routes in force: 1"])
+        assert ours(node) == [ours_of(route)]
+
     def test_a_dead_next_hop_is_passed_over(self, node: KernelNode) -> None:
         """As the kernel does: of a default route with two next hops, the one whose device is up counts."""
         hops = ["nexthop", "via", "172.16.1.1", "dev", "ib0", "nexthop", "via", "10.224.0.1", "dev", "eth0"]

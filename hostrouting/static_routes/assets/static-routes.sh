@@ -149,16 +149,17 @@ compare() {
     place_of "$line"
     reason=${near["${line%% *}"]#yes} reason=${reason:-${refusal["$place"]-}}
     # The earlier ones go once the wanted one decides, because that may be refused.
-    [[ ${first["$place"]-} == wanted && ! $reason && ${alike["$place"]} != *$'\n'*$'\n' ]] \
+    # A deletion of several next hops also takes a route by the first of them.
+    [[ ${first["$place"]-} == wanted && ! $reason && ${alike["$place"]} != *$'\n'*$'\n' && ${earlier["$place"]-} != *' nexthop '* ]] \
       && split "${earlier["$place"]-}" && surplus+=("${lines[@]}") && continue
     todo+=("$line") steps["$line"]=''
     [[ $line == *\?* && ! $reason ]] && why_open "$line"
     [[ $reason ]] && why["$line"]=$reason && continue
     # The kernel moves no route to the front; and only an empty place takes one of IPv6.
     text=${alike["$place"]-} verb=add
-    if ((family == 6)); then text+=${earlier["$place"]-}; else [[ ${first["$place"]-}${earlier["$place"]-} ]] && verb=prepend; fi
-    [[ $text ]] && split "$text" && commands+=("${lines[@]}")
-    commands+=("route $verb $line proto $protocol")
+    [[ $family == 6 || ${earlier["$place"]-} == *' nexthop '* ]] && text+=${earlier["$place"]-}
+    [[ $family == 4 && ${first["$place"]-}${earlier["$place"]-} ]] && verb=prepend
+    split "$text" && commands+=("${lines[@]}" "route $verb $line proto $protocol")
   done
   # Until all are complete, an earlier one may still serve.
   [[ ${todo[*]} != *\?* ]] || surplus=()
