@@ -184,9 +184,9 @@ def list_of_asked(names: Collection[str]) -> BootFile:
     b'static-routes\ncheck-route-overlap\n'
     """
     in_order = sorted(names, key=lambda name: (name == "check-route-overlap.service", name != "static-routes.service"))
-    # An empty file was damaged.
-    lines = [name.removesuffix(".service") for name in in_order] or [""]
-    return BootFile(ASKED_PATH, "".join(f"{line}\n" for line in lines).encode())
+    # Without names it has an empty line: an empty file was damaged.
+    text = "\n".join(name.removesuffix(".service") for name in in_order)
+    return BootFile(ASKED_PATH, f"{text}\n".encode())
 
 
 def drop_in_of(gate: str) -> str:

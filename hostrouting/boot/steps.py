@@ -131,11 +131,9 @@ class Steps:
     def _asked(self, units: Sequence[BootUnit], present: set[str]) -> dict[str, bytes]:
         """Return the list of the units that gates ask, by its path: of these units, and of others that stay."""
         names = (self._files.read(ASKED_PATH) or b"").decode(errors="replace").split()
-        known = OWN_UNITS.intersection(present)
+        known = OWN_UNITS & present
         # A list that was lost or damaged names none; an earlier version had links alone.
-        earlier = known.intersection(f"{name}.service" for name in names) or known.intersection(
-            self._disk.required_units()
-        )
+        earlier = known & {f"{name}.service" for name in names} or known.intersection(self._disk.required_units())
         others = earlier.difference(unit.name for unit in units)
         file = list_of_asked({*(unit.name for unit in units if unit.is_asked), *others})
         return {file.path: file.content}

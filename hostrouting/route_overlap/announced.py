@@ -84,7 +84,9 @@ class Announced:
             if network not in connected:
                 new[network] = None
         #: One of the networks, if a rule may select by an address in it, about which nobody can ask yet.
-        self._by_source = next((one for one in new if any(_may_select(rule, one) for rule in rules)), None)
+        self._by_source = next(
+            ((MAIN_TABLE, *one) for one in new if any(_may_select(rule, one) for rule in rules)), None
+        )
         named = {
             pair.mac: [one.name for one in devices if one.mac and pair.mac == agent_mac(one.name, one.mac)]
             for pair in fabric.addresses
@@ -125,7 +127,7 @@ class Announced:
             return own
         if self._by_source and route.kind != "local" and route.source is None:
             # The kernel may choose another source by then.
-            return new or self._by_prefix[MAIN_TABLE, self._by_source[0], self._by_source[1]]
+            return new or self._by_prefix[self._by_source]
         return new if new and not all(self._stays(one.route, new) for one in (plain, *sourced)) else None
 
     def _stays(self, now: ObservedRoute | None, new: ObservedRoute) -> bool:

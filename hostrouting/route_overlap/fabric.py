@@ -51,9 +51,11 @@ _IPOIB_NAME: Final = re.compile(r"ib\w", re.ASCII)
 class _NothingError(Exception):
     """Why no fabric is announced; `awaited` as in `Fabric`."""
 
-    def __init__(self, reason: str, *, awaited: bool = False) -> None:
-        super().__init__(reason)
-        self.awaited = awaited
+    awaited = False
+
+
+class _AwaitedError(_NothingError):
+    awaited = True
 
 
 class FabricAddress(NamedTuple):
@@ -100,9 +102,10 @@ def read_fabric(files: FileStore, *, pause: Callable[[], object]) -> Fabric:
 
 def _is_switched_on(files: FileStore) -> bool:
     """Return False if there is no agent, and raise _NothingError if its settings leave RDMA off."""
-    if not _exists(files, CONFIGURATION):
+    content = _read(files, CONFIGURATION)
+    if content is None:
         return False
-    text = _text(_read(files, CONFIGURATION))
+    text = _text(content)
     _check_size(CONFIGURATION, text)
     settings = parse_configuration(text)
     if not any(settings.get(name, "").lower() == "y" for name in _SWITCHES):
@@ -115,7 +118,7 @@ def _read_addresses(files: FileStore, pause: Callable[[], object], notes: list[s
     if records.get(_DRIVER):
         raise _NothingError(f"{_DRIVER.decode()} in {POOL} selects a driver that takes no addresses from there")
     if _DATA not in records:
-        raise _NothingError(f"{POOL} has no {_DATA.decode()} yet", awaited=True)
+        raise _AwaitedError(f"{POOL} has no {_DATA.decode()} yet")
     name = f"{_DATA.decode()} in {POOL}"
     try:
         pairs = parse_pairs(records[_DATA])
@@ -124,41 +127,35 @@ def _read_addresses(files: FileStore, pause: Callable[[], object], notes: list[s
     invalid = [str(number) for number, pair in enumerate(pairs, 1) if pair is None]
     if invalid:
         notes.append(f"{name} has no IPv4 address in these of its pairs, which do not count: {', '.join(invalid)}")
-    if len(invalid) == len(pairs):
+    addresses = tuple(filter(None, pairs))
+    if not addresses:
         raise _NothingError(f"{name} has no addresses")
-    return tuple(pair for pair in pairs if pair is not None)
+    return addresses
 
 
 def _read_pool(files: FileStore, pause: Callable[[], object]) -> bytes:
-    if not _exists(files, POOL):
-        raise _NothingError(f"{POOL} does not exist yet", awaited=True)
     pool = _read(files, POOL)
+    if pool is None:
+        raise _AwaitedError(f"{POOL} does not exist yet")
     for _ in range(_READINGS - 1):
         if (pool and len(pool) % _RECORD == 0) or len(pool) > _LARGEST:
             break
         pause()
-        pool = _read(files, POOL)
+        pool = _read(files, POOL) or b""
     _check_size(POOL, pool)
     return pool
 
 
-def _exists(files: FileStore, path: str) -> bool:
-    """Return False if nothing has the name, and raise _NothingError if it is no regular file."""
+def _read(files: FileStore, path: str) -> bytes | None:
+    """Return the content; None if nothing has the name. Raise _NothingError if it is no regular file, or unreadable."""
     try:
         if files.mode(path) is not None:
-            return True
+            return files.read(path, limit=_LARGEST + 1) or b""
         if files.exists(path):
             raise _NothingError(f"{path} is no regular file")
     except HostFileError:
         raise _NothingError(f"{path} cannot be read") from None
-    return False
-
-
-def _read(files: FileStore, path: str) -> bytes:
-    try:
-        return files.read(path, limit=_LARGEST + 1) or b""
-    except HostFileError:
-        raise _NothingError(f"{path} cannot be read") from None
+    return None
 
 
 def _check_size(path: str, content: bytes) -> None:
@@ -230,7 +227,7 @@ def parse_pairs(data: bytes) -> list[FabricAddress | None]:
     pairs = list(map(_PAIR.match, words))
     if None in pairs:
         raise ValueError(f"has no hardware address with an IPv4 address in its pair {pairs.index(None) + 1}")
-    return [_address(*pair.groups()) for pair in pairs if pair is not None]
+    return [_address(*pair.groups()) for pair in filter(None, pairs)]
 
 
 def _address(mac: bytes, quad: bytes) -> FabricAddress | None:
