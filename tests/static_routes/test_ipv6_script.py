@@ -81,6 +81,20 @@ def test_the_higher_preference_completes_a_route(node: KernelNode) -> None:
     assert ours(node) == ["fd00:1::/48 dev e1 metric 1"]
 
 
+@pytest.mark.parametrize("gateways", [("fe80::b", "fe80::a"), ("fe80::a", "fe80::b"), ("fe80::a0", "fe80::a")])
+def test_of_several_next_hops_the_first_as_text_completes_a_route(node: KernelNode, gateways: Sequence[str]) -> None:
+    """The kernel lists those of a default route in the order of their additions; script and task take the same."""
+    node.ip("-6", "route", "flush", "default")
+    for gateway in gateways:
+        node.ip("-6", "route", "append", "default", "via", gateway, "dev", "e0", "metric", "1", "proto", "static")
+    route = StaticRoute(destination="fd00:1::/48", dev="e0")
+    assert run(node, route) == (0, ["routes in force: 1"])
+    assert ours(node) == ["fd00:1::/48 via fe80::a dev e0 metric 1"]
+    backend = NetlinkBackend(netns=node.name)
+    [wanted] = resolve([route], [*backend.routes(), *backend.routes(IPV6)]).routes
+    assert str(wanted) == "fd00:1::/48 via fe80::a dev e0 proto 142 metric 1"
+
+
 def test_an_ipv4_route_by_an_ipv6_gateway(node: KernelNode) -> None:
     """From the default route, or from the config."""
     node.ip("-4", "route", "add", "default", "via", "inet6", "fe80::b", "dev", "e1")

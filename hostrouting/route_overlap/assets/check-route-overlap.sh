@@ -15,12 +15,6 @@ cidrs=(@CIDRS@)
 # Their first addresses, and those after their last ones; of IPv4 numbers.
 firsts=(@FIRSTS@)
 nexts=(@NEXTS@)
-# These contain all of them, those of IPv4.
-roots=(@ROOTS@)
-# @if ipv6@
-# And those of IPv6.
-roots6=(@ROOTS6@)
-# @end@
 families=(@FAMILIES@)
 # Patterns of device names.
 allowed=(@ALLOWED@)
@@ -49,8 +43,8 @@ detected=$folder/route-overlap.detected ok=$folder/route-overlap.ok told=$folder
 
 # The functions for addresses are those of IPv4, where an address is a number.
 use_ipv4() {
-  # The edges of the CIDRs, and of ranges that the kernel treats specially (multicast, for example).
-  family=4 edges=(@EDGES@)
+  # The edges of the CIDRs, and of ranges that the kernel treats specially (multicast, for example). The roots contain all CIDRs.
+  family=4 edges=(@EDGES@) roots=(@ROOTS@)
 
   # Address -> REPLY
   dotted() { printf -v REPLY '%d.%d.%d.%d' $(($1 >> 24)) $(($1 >> 16 & 255)) $(($1 >> 8 & 255)) $(($1 & 255)); }
@@ -84,7 +78,7 @@ hexadecimal=0123456789abcdef lowest=00000000000000000000000000000000 highest=${l
 # They are those of IPv6, where an address is a text of 32 hexadecimal digits, and `g` is after all of them.
 # shellcheck disable=SC2071,SC2086 # Texts are compared, and split into words.
 use_ipv6() {
-  family=6 edges=(@EDGES6@)
+  family=6 edges=(@EDGES6@) roots=(@ROOTS6@)
 
   dotted() { REPLY=${1:0:4}:${1:4:4}:${1:8:4}:${1:12:4}:${1:16:4}:${1:20:4}:${1:24:4}:${1:28:4}; }
 
@@ -238,14 +232,13 @@ read_routes() { # rows of tables, of IPv4
 read_tables() {
   local line list='' others=()
   defaults=()
-  ((family == 6 || ${#roots[@]} == 0)) || printf -v list 'route show table all root %s\n' "${roots[@]}"
+  ((${#roots[@]})) && printf -v list 'route show table all root %s\n' "${roots[@]}"
   # @if ipv6@
   if ((family == 6)); then
     # The kernel may have no IPv6.
     [[ -e /proc/net/if_inet6 ]] || return 0
     # Equal routes share a decision, so all that lead to the CIDRs are read.
-    printf -v list 'route show table all root %s\n' "${roots6[@]}"
-    printf -v line 'route show table all match %s\n' "${roots6[@]}"
+    printf -v line 'route show table all match %s\n' "${roots[@]}"
     list+=$line others=('neigh show nud failed' 'addr show scope global')
   fi
   # @end@

@@ -34,7 +34,7 @@ told=$folder/static-routes.told total=0 verdict='' repaired=() boots=yes open=''
 resolve() { # default routes
   local -A by_dev=()
   # shellcheck disable=SC2034 # Of IPv6, find_exit_of_ipv6 uses them by their names.
-  local line i dev first_dev='' link=' scope link' expected=() defaults=()
+  local line i dev hops first_dev='' link=' scope link' expected=() defaults=()
   split "$1" && wanted=("${routes[@]}")
   # @if ipv6@
   # shellcheck disable=SC2034
@@ -45,7 +45,13 @@ resolve() { # default routes
   [[ $open ]] || return 0
   for line in "${lines[@]}"; do
     own_default "$line" || continue
-    for i in "${!hop_dev[@]}"; do
+    hops=("${!hop_dev[@]}")
+    # @if ipv6@
+    # IPv6 has no order of next hops, so the first as text counts, as in an apply.
+    ((${#hops[@]} > 1 && family == 6)) && split "$(for i in "${hops[@]}"; do
+      printf '%sdev %s %s\n' "${hop_gateway[i]:+via ${hop_gateway[i]} }" "${hop_dev[i]}" "$i"; done | sort)" && hops=("${lines[@]##* }")
+    # @end@
+    for i in "${hops[@]}"; do
       dev=${hop_dev[i]}
       [[ $first_dev || ${hop_state[i]} == dead ]] || first_dev=$dev
       # The slash is for a device with the name @ or *.
