@@ -49,18 +49,17 @@ class TestFiles:
         assert changes(without(plain, "ipv6"), render_script(CONFIG)) == [
             *("-mode=@MODE@", "-cidrs=(@CIDRS@)", "+mode=STRICT", "+cidrs=("),
             *("+  172.16.0.0/16", "+  10.0.0.0/8", "+  169.254.169.254/32", "+  10.0.0.0/24", "+)"),
-            *("-firsts=(@FIRSTS@)", "-nexts=(@NEXTS@)", "+firsts=("),
+            *("-firsts=(@FIRSTS@)", "-nexts=(@NEXTS@)", "-families=(@FAMILIES@)", "+firsts=("),
             *("+  2886729728", "+  167772160", "+  2852039166", "+  167772160", "+)", "+nexts=("),
             *("+  2886795264", "+  184549376", "+  2852039167", "+  167772416", "+)"),
-            *("-roots=(@ROOTS@)", "-families=(@FAMILIES@)", "+roots=("),
-            *("+  10.0.0.0/8", "+  169.254.169.254/32", "+  172.16.0.0/16", "+)", "+families=(4)"),
-            *("-allowed=(@ALLOWED@)", "+allowed=("),
+            *("+families=(4)", "-allowed=(@ALLOWED@)", "+allowed=("),
             *(f"+  '{pattern}'" for pattern in (*DEFAULT_ALLOWED_DEVS, "mesh*", "veth[0-9]?")),
             *("+)", "-given=(@EXPECTED@)", "+given=()", "-declare -A names=(@NAMES@)", "+declare -A names=()"),
             *("-fabric_networks=(@NETWORKS@)", "+fabric_networks=()"),
-            *("-  family=4 edges=(@EDGES@)", "+  family=4 edges=("),
+            *("-  family=4 edges=(@EDGES@) roots=(@ROOTS@)", "+  family=4 edges=("),
             *(f"+  [{edge}]=1" for edge in (1, 167772160, 167772416, 184549376, 2852039166, 2852039167)),
             *(f"+  [{edge}]=1" for edge in (2886729728, 2886795264, 224 << 24, 240 << 24, (1 << 32) - 1)),
+            *("+) roots=(", "+  10.0.0.0/8", "+  169.254.169.254/32", "+  172.16.0.0/16"),
             *("+)", "-fabric_source=routeOverlap.fabric"),
         ]
         assert render_script(CONFIG) == render_script(CONFIG)
