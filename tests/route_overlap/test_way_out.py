@@ -297,3 +297,25 @@ class TestCarriers:
         asked.link(dev, "10.244.0.1/24")
         asked.default("eth0")
         assert asked.ask("10.244.0.0/16").verdict == f"10.244.0.0/16 leaves by eth0, {dev}"
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    ("deciding", "idle"),
+    [
+        ("rule add pref 5 to 172.16.0.0/16 prohibit", "route add blackhole 172.16.8.0/24"),
+        ("rule add pref 5 to 172.16.0.0/16 blackhole", "route add prohibit 172.16.8.0/24"),
+        ("rule add pref 5 to 172.16.0.0/16 unreachable", "route add unreachable 172.16.8.0/24"),
+        ("route add unreachable 172.16.8.0/24", "rule add pref 32800 to 172.16.8.0/24 unreachable"),
+    ],
+)
+def test_what_refuses_is_named_by_the_kernels_message(tmp_path: Path, deciding: str, idle: str) -> None:
+    """A narrower route or rule of another kind refuses nothing, and is not named: somebody would delete it."""
+    with KernelNode.made() as node:
+        asked = AskedNode(node, tmp_path)
+        asked.link("eth0", "10.224.0.4/16")
+        asked.default("eth0")
+        for command in deciding, idle:
+            node.ip(*command.split())
+        [(_, finding)] = asked.ask("172.16.8.0/24").findings
+        assert deciding.split()[-1] in str(finding.route)

@@ -518,7 +518,7 @@ prove() {
 look_again() { exec "$BASH" -p "$0" "$seconds" {never}<&-; }
 
 pass() {
-  local dev carriers=() verb=leave
+  local dev way carriers=()
   # @if auto@
   # While addresses may come into the pool, no routes are a proof. Only the files are read meanwhile: large tables take
   # long, and systemd ends a check that takes too long.
@@ -534,10 +534,9 @@ pass() {
   carriers+=("${lines[@]#/}")
   ((${#carriers[@]})) || carriers=("${all_expected[@]}")
   joined "${carriers[@]}"
-  ((${#cidrs[@]} == 1)) && verb=leaves
-  verb+=" by $REPLY"
+  if ((${#cidrs[@]} == 1)); then way="leaves by $REPLY"; else way="leave by $REPLY"; fi
   joined "${cidrs[@]}"
-  conclude "$ok" "$detected" "$REPLY $verb" 0 5 "$REPLY $verb$notes"
+  conclude "$ok" "$detected" "$REPLY $way" 0 5 "$REPLY $way$notes"
 }
 
 use_ipv4
@@ -603,8 +602,8 @@ ask_by_source() {
 blocker_of() { # address, the kernel's message -> REPLY
   local line word length found='' longest=-1
   for line in "${blockers[@]}"; do
-    # For an 'unreachable' rule, the kernel's message is that for 'no route'.
-    [[ $2 == 'Network is unreachable' && $line != [0-9]*:*unreachable* ]] && continue
+    # shellcheck disable=SC2053 # A pattern.
+    [[ $line == ${refusing[$2]-*} ]] || continue
     word=${line#* }
     [[ $line == [0-9]*:* ]] && word=default
     [[ $line == [0-9]*:*' to '* ]] && word=${line##*' to '}
@@ -704,7 +703,9 @@ explain() { # -> REPLY
   REPLY=$text$REPLY$'\n'"$way; for the routes that help: @hostrouting check@"
 }
 
-declare -A kinds=()
+# The rules and routes for which the kernel has a message. For an 'unreachable' rule it is that for 'no route'.
+declare -A kinds=() refusing=(['Network is unreachable']='[0-9]*:*unreachable*' ['No route to host']='unreachable*'
+  ['Permission denied']='*prohibit*' ['Invalid argument']='*blackhole*')
 # What was expected by the first family with a finding.
 findings=() bad=() first_family='' first_way='' first_expected=()
 while :; do
