@@ -12,7 +12,7 @@ PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test quick test-all pythons oldest coverage check lint types public-types layers scripts wheel sdist wheel-test pyz pyz-test packages reference matrix matrix-table \
-	bench fuzz soak soak-tests soak-tools soak-fuzz fresh-trixie kernel-bullseye kernel-jammy kernel-bookworm kernel-noble kernel-trixie kernel-without-ipv6 \
+	bench fuzz mutants soak soak-tests soak-tools soak-fuzz fresh-trixie kernel-bullseye kernel-jammy kernel-bookworm kernel-noble kernel-trixie kernel-without-ipv6 \
 	tools-focal tools-bullseye tools-jammy tools-bookworm tools-noble tools-trixie fleet-tools format clean
 
 demo: $(VENV)/ready
@@ -137,6 +137,10 @@ fuzz: $(VENV)/ready
 	$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/pip install -qq --disable-pip-version-check \
 		--require-hashes --only-binary :all: -r tests/fuzz/requirements.lock || true
 	$(BIN)/python tests/fuzz/run.py --seconds $(SECONDS) $(FUZZ_OPTIONS)
+
+# Some 240 mistakes, each alone in a copy of the code: the tests of its room must fail. MUTANTS_OPTIONS="--sample 40", for example.
+mutants: $(VENV)/ready
+	$(BIN)/python tests/mutants/run.py $(MUTANTS_OPTIONS)
 
 # All tests, the property tests with thousands of examples and a random seed; then the kernels, the tools and the Debian that
 # CI does not wait for, and a quarter of an hour of fuzzing. At night CI runs each part by itself.

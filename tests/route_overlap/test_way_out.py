@@ -318,4 +318,4 @@ def test_what_refuses_is_named_by_the_kernels_message(tmp_path: Path, deciding: 
         for command in deciding, idle:
             node.ip(*command.split())
         [(_, finding)] = asked.ask("172.16.8.0/24").findings
-        assert deciding.split()[-1] in str(finding.route)
+        assert deciding.rsplit(maxsplit=1)[-1] in str(finding.route)

@@ -1,0 +1,186 @@
+"""`make mutants`: change one piece of the code, run the tests of its room, and expect a failure; again for each mutant.
+
+A file `ROOM.txt` beside this one has mutants in blocks:
+
+    # what is wrong then
+    - the text of today, which only one file has
+    + the text instead of it
+
+A block that begins with `?` is known to survive. A mutant whose text is not found, or not once, is an error: move or
+replace it together with the code. The tests of a room are those of its line in ROOMS.
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+#: The last killer of each mutant, which the next run asks first; it is no part of the project.
+NOTES: Final = ROOT / ".mutants.json"
+ROOMS: Final = {
+    "boot": "tests/boot",
+    "cli": "tests/cli",
+    "config": "tests/test_config.py tests/test_config_documents.py tests/test_config_properties.py "
+    "tests/test_config_refusals.py tests/test_config_refusals_of_routes.py tests/test_config_schema.py",
+    "fib": "tests/fib",
+    "fleet": "tests/fleet",
+    "host": "tests/host",
+    "net": "tests/net",
+    "node": "tests/test_configure.py tests/test_transaction.py tests/test_check.py tests/test_fix.py "
+    "tests/test_image.py tests/test_history.py tests/test_journal.py tests/test_undo_of_a_run.py",
+    "phases": "tests/phases",
+    "probe_snat": "tests/probe_snat",
+    "route_overlap": "tests/route_overlap",
+    "stale_cni": "tests/stale_cni",
+    "static_routes": "tests/static_routes",
+    "testing": "tests/testing",
+    "watch": "tests/watch",
+}
+#: Seconds; a mutant may loop for ever.
+_LONGEST: Final = 900
+
+
+class Mutant(NamedTuple):
+    """One wrong piece of code; `survives` if no test is known to fail by it."""
+
+    room: str
+    name: str
+    before: str
+    after: str
+    survives: bool
+
+
+class Outcome(NamedTuple):
+    """What the tests of a mutant's room did; `killer` is the first that failed, or empty."""
+
+    mutant: Mutant
+    killer: str
+    seconds: float
+
+
+def mutants() -> list[Mutant]:
+    """Return all mutants, room by room."""
+    return [mutant for room in ROOMS for mutant in _parsed(room)]
+
+
+def _parsed(room: str) -> Iterator[Mutant]:
+    path = Path(__file__).with_name(f"{room}.txt")
+    for block in path.read_text(encoding="utf-8").strip().split("\n\n") if path.exists() else ():
+        head, *lines = block.split("\n")
+        marks = {line[:2] for line in lines}
+        if head[:2] not in {"# ", "? "} or not {"- "} <= marks <= {"- ", "+ "}:
+            raise SystemExit(f"{path.name}: a block has lines '# name', '- before' and '+ after', not:\n{block}")
+        before, after = ("\n".join(line[2:] for line in lines if line[:2] == mark) for mark in ("- ", "+ "))
+        yield Mutant(room, head[2:], before, after, head[0] == "?")
+
+
+def sources(tree: Path) -> dict[Path, str]:
+    """Return the texts of all files that the packages ship."""
+    files = (path for package in ("hostrouting", "phases") for path in sorted((tree / package).rglob("*")))
+    wanted = {".py", ".sh", ".service", ".timer", ".conf", ".socket", ".nft"}
+    return {path: path.read_text(encoding="utf-8") for path in files if path.suffix in wanted}
+
+
+def place_of(mutant: Mutant, texts: dict[Path, str]) -> Path:
+    """Return the file with the text of a mutant; end if there is not just one such place."""
+    places = [path for path, text in texts.items() for _ in range(text.count(mutant.before))]
+    if len(places) != 1:
+        found = ", ".join(str(path.relative_to(ROOT)) for path in places) or "no file"
+        raise SystemExit(f"{mutant.room}: {mutant.name}: its text is once in one file, but here in {found}")
+    return places[0]
+
+
+def _run(tree: Path, tests: Sequence[str], profile: str) -> tuple[int, str]:
+    argv = [sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider", "--no-header", "--tb=no", "-rfE", *tests]
+    environment = os.environ | {"PYTHONPATH": str(tree), "HYPOTHESIS_PROFILE": profile}
+    try:
+        done = subprocess.run(
+            argv, cwd=tree, env=environment, capture_output=True, text=True, timeout=_LONGEST, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return 1, "it did not end"
+    failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", done.stdout, re.MULTILINE)
+    return done.returncode, failed[1] if failed else done.stdout.strip().rpartition("\n")[2] or done.stderr[-200:]
+
+
+def judge(mutant: Mutant, tree: Path, path: Path, first: str) -> Outcome:
+    """Run tests with a mutant in a copy of the tree: `first`, then those that need no kernel, then all of the room."""
+    room = ROOMS[mutant.room].split()
+    file, begun = tree / path.relative_to(ROOT), time.monotonic()
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace(mutant.before, mutant.after), encoding="utf-8")
+    try:
+        for tests, profile in [([first], "default")] * bool(first) + [(room, "quick"), (room, "default")]:
+            status, killer = _run(tree, tests, profile)
+            # 4 and 5: the first one is not there any more.
+            if status not in {0, 4, 5}:
+                return Outcome(mutant, killer, time.monotonic() - begun)
+        return Outcome(mutant, "", time.monotonic() - begun)
+    finally:
+        file.write_text(text, encoding="utf-8")
+
+
+def main() -> int:
+    """Judge the mutants, and list those that survive though none of them should."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--room", action="append", choices=ROOMS, help="only the mutants of this room; may be repeated")
+    parser.add_argument("--sample", type=int, metavar="N", help="only N of them, taken at random")
+    parser.add_argument("--seed", type=int, default=0, help="of the sample")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="so many at a time")
+    parser.add_argument(
+        "--list", action="store_true", help="find the texts, count the mutants of each room, and run nothing"
+    )
+    arguments = parser.parse_args()
+    chosen = [mutant for mutant in mutants() if mutant.room in (arguments.room or ROOMS)]
+    texts = sources(ROOT)
+    places = {mutant: place_of(mutant, texts) for mutant in chosen}
+    if arguments.list:
+        for room in ROOMS:
+            print(f"{room:14} {sum(mutant.room == room for mutant in chosen)}")
+        return 0
+    if arguments.sample is not None:
+        chosen = random.Random(arguments.seed).sample(chosen, min(arguments.sample, len(chosen)))
+    killers: dict[str, str] = json.loads(NOTES.read_text()) if NOTES.exists() else {}
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        trees: SimpleQueue[Path] = SimpleQueue()
+        for number in range(arguments.jobs):
+            ignored = shutil.ignore_patterns(".git", ".venv*", ".tools", "__pycache__", ".hypothesis")
+            trees.put(Path(shutil.copytree(ROOT, Path(folder, str(number)), ignore=ignored, symlinks=True)))
+
+        def in_a_tree(mutant: Mutant) -> Outcome:
+            tree = trees.get()
+            try:
+                return judge(mutant, tree, places[mutant], killers.get(f"{mutant.room}: {mutant.name}", ""))
+            finally:
+                trees.put(tree)
+
+        outcomes = []
+        with ThreadPoolExecutor(arguments.jobs) as pool:
+            for outcome in pool.map(in_a_tree, chosen):
+                outcomes.append(outcome)
+                mutant, name = outcome.mutant, f"{outcome.mutant.room}: {outcome.mutant.name}"
+                print(f"{outcome.seconds:6.1f} s  {name}: {outcome.killer or 'SURVIVES'}", flush=True)
+                killers[name] = outcome.killer
+                NOTES.write_text(json.dumps(killers, indent=1))
+    killed = sum(bool(outcome.killer) for outcome in outcomes)
+    lost = [outcome.mutant for outcome in outcomes if not outcome.killer and not outcome.mutant.survives]
+    print(f"{killed} of {len(outcomes)} mutants were killed")
+    for mutant in lost:
+        print(f"not killed: {mutant.room}: {mutant.name}")
+    return 1 if lost else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
