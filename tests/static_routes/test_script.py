@@ -41,13 +41,13 @@ class TestFiles:
         """The whole script, to the byte: its asset, with these places filled in; rendered twice it is the same."""
         plain = asset("static_routes/static-routes.sh", SHARED="boot/shared.sh")
         assert changes(without(plain, "ipv6"), render_script(CONFIG)) == [
-            "-@ROUTES@')",
+            "-@ROUTES@'",
             "+10.0.0.0/8 via 10.1.0.1 dev ? metric 100",
             "+169.254.169.254 via ? dev bond0.100 metric 4294967295",
             "+172.16.1.0/24 via 172.18.1.1 dev eth0",
             "+172.16.2.0/24 via ? dev ?",
-            *("+')", "-tables=([4]='@TABLE@')", "+tables=([4]='route show table main root 10.0.0.0/8"),
-            *("+route show table main root 169.254.169.254/32", "+route show table main root 172.16.0.0/22')"),
+            *("+'", "-tables[4]='@TABLE@'", "+tables[4]='route show table main root 10.0.0.0/8"),
+            *("+route show table main root 169.254.169.254/32", "+route show table main root 172.16.0.0/22'"),
         ]
         assert render_script(CONFIG) == render_script(CONFIG)
 
@@ -57,8 +57,8 @@ class TestFiles:
         destinations = ("fd00::/16", "fd00:1::/32", "10.0.0.0/8", "fd00:1::9/128")
         routes = [StaticRoute(destination=destination, gateway="fe80::1") for destination in destinations]
         assert changes(plain, render_script(config_of(routes))) == [
-            *("-@ROUTES@')", "+10.0.0.0/8 via inet6 fe80::1 dev ?", "+')"),
-            *("-tables=([4]='@TABLE@')", "+tables=([4]='route show table main root 10.0.0.0/8')"),
+            *("-@ROUTES@'", "+10.0.0.0/8 via inet6 fe80::1 dev ?", "+'"),
+            *("-tables[4]='@TABLE@'", "+tables[4]='route show table main root 10.0.0.0/8'"),
             *("-@ROUTES6@'", "-tables[6]='@TABLE6@'"),
             *(
                 f"+{destination} via fe80::1 dev ? metric 1"
@@ -97,7 +97,7 @@ class TestFiles:
     def test_any_config_is_data_to_bash(self, config: HostRoutingConfig) -> None:
         """Whatever validates, bash reads it as the words that the config has, and runs nothing of it."""
         script = render_script(config)
-        start = script.index(b"routes_of=(")
+        start = script.index(b"routes_of[4]=")
         text = script[start : script.index(b"\n\n", start)]
         program = b"LC_ALL=C\nset -f\n" + text + b'\nprintf %s "${routes_of[@]}"\n'
         done = subprocess.run(["bash", "-r"], input=program, capture_output=True, check=True, env={})

@@ -27,7 +27,7 @@ look() { # groups
   for _ in 1 2 3; do
     printf -v text "%s\n$end\n" "$@"
     # In a batch ip reads them as a shell does.
-    [[ $text != *[\"\'\\#]* ]] || { trouble='a device has a quote, a backslash or a # in its name, which ip cannot read; rename it' && return 1; }
+    [[ ! $text =~ [\"\'\\#] ]] || { trouble='a device has a quote, a backslash or a # in its name, which ip cannot read; rename it' && return 1; }
     if ((${#text} < 4000 && BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] > 500)); then
       text=$(exec ip ${family:+"-$family"} -o -force -batch - 2>&1 <<<"$text")
     else

@@ -13,10 +13,10 @@ set -fu
 export LC_ALL=C
 
 # As ip prints them, in its order; a ? is looked up in the default routes.
-routes_of=([4]='
-@ROUTES@')
+routes_of[4]='
+@ROUTES@'
 # The commands that list their places in the order of the kernel: a node may have a million other routes.
-tables=([4]='@TABLE@')
+tables[4]='@TABLE@'
 # @if ipv6@
 routes_of[6]='
 @ROUTES6@'
@@ -87,14 +87,14 @@ place_of() { place=${1%% *} && [[ $1 != *' metric '* ]] || place+=" ${1##*' metr
 # Run the commands in `batch`, and note each refusal in `why`, for the route or the deletion; then read the places, as `lines`,
 # and all routes of hostrouting, as parts[3], and complete `wanted`.
 carry_out() {
-  local line n text=''
-  ((${#batch[@]})) && why=() && printf -v text '%s\n' "${batch[@]}"
+  local line n
+  [[ $batch ]] && why=()
   # ip finds the default routes only by a dump of the whole table.
-  look "$text" "${open:+route show table main exact default}" "${tables[$family]}" "route show table all proto $protocol" \
+  look "$batch" "${open:+route show table main exact default}" "${tables[$family]}" "route show table all proto $protocol" \
     || finish 1 3 "cannot see or change routes: $trouble"
-  read_answers
+  read_answers && ((${#failed[@]})) && split "$batch"
   for n in "${!failed[@]}"; do
-    line=${batch[n - 1]#route @(add|prepend) } && why["${line%" proto $protocol"}"]=${failed[n]}
+    line=${lines[n - 1]#route @(add|prepend) } && why["${line%" proto $protocol"}"]=${failed[n]}
   done
   resolve "${parts[1]}"
   # @if ipv6@
@@ -105,8 +105,8 @@ carry_out() {
 
 # Run commands; succeed if then table main has every wanted route, as the first of its place, and no table another route of
 # hostrouting. Table main and the wanted routes have one order.
-is_right() { # commands
-  local line word text n=0 batch=("$@")
+is_right() { # batch
+  local line word text n=0
   carry_out
   # Mostly only they have these destinations.
   printf -v text "%s proto $protocol \n" "${wanted[@]}"
@@ -134,7 +134,7 @@ compare() {
   local -A want=() first=() alike=() earlier=() refusal=()
   # By destination: `yes`, or what hides all its routes.
   local -A near=()
-  local line place reason text verb batch=()
+  local line place reason text verb batch=''
   todo=() surplus=() commands=()
   carry_out
   for line in "${wanted[@]}"; do place_of "$line" && want["$place"]=$line near["${line%% *}"]=yes; done
@@ -224,10 +224,10 @@ deletion() {
 # Bring the routes of the family into force, in a few looks: a change may need another one, and another program may be
 # faster. Wait for what may be late.
 settle() {
-  local last line reason adds=()
+  local last line reason batch=''
   # At a boot the places are empty. An addition changes no route, and of IPv6 a hidden one would remain.
-  [[ ! $boots || $family == 6 || $open ]] || adds=("${routes[@]/#/route add }")
-  [[ ! $boots || ${adds-} ]] && is_right "${adds[@]/%/ proto $protocol}" && return
+  [[ ! $boots || $family == 6 || $open || ! ${routes-} ]] || printf -v batch "route add %s proto $protocol\n" "${routes[@]}"
+  [[ ! $boots || $batch ]] && is_right && return
   while :; do
     last=none reason=''
     for _ in 1 2 3 4 5; do
@@ -235,7 +235,7 @@ settle() {
       ((${#absent[@]})) || absent=("${todo[@]}")
       [[ ${#commands[@]} -gt 0 && ${parts[2]}${parts[3]} != "$last" ]] || break
       last=${parts[2]}${parts[3]}
-      is_right "${commands[@]}" && todo=() surplus=() && return
+      printf -v batch '%s\n' "${commands[@]}" && is_right && todo=() surplus=() && return
     done
     for line in "${todo[@]}"; do
       [[ ${steps["$line"]-} ]] && reason=${reason:-${why["$line"]}}
