@@ -83,9 +83,9 @@ def _pair(results: Mapping[str, Result]) -> list[Target]:
     analysis = at(pair.PROOF, pair.PROVEN, lambda one: one.seconds(pair.ANALYSIS))
     apply = at(pair.APPLY, pair.APPLIED, lambda one: one.ratio(OURS, IP))
     return [
-        Target("boot scripts of 8 routes and 4 CIDRs, to upstream-style ones", boot, 0.6),
-        Target("upstream-style boot script of 1,000 routes, to ours", many, 45, at_least=True),
-        Target("the same where they are in force already", again, 100, at_least=True),
+        Target("boot scripts of 8 routes and 4 CIDRs, to upstream-style ones", boot, 0.5),
+        Target("upstream-style boot script of 1,000 routes, to ours", many, 40, at_least=True),
+        Target("the same where they are in force already", again, 120, at_least=True),
         Target("upstream-style check of 1,000 CIDRs, 1,000 routes, to ours", cidrs, 15, at_least=True),
         Target("hostrouting check of 4 CIDRs among 50 routes, whole process", check, 120, unit=" ms"),
         Target("proof of a /8 with 900,000 routes, without dump and lookups", analysis, 0.15, unit=" s"),
