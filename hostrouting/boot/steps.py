@@ -143,7 +143,8 @@ class Steps:
         in_force = contents_in_force(self._files)
         links = [path for path in SCRIPT_PATHS if self._files.read_link(path) == link_of(path)]
         there = {path: in_force.get(path, LOST) for path in links} | self._plain_scripts()
-        contents = {**{path: content for path, content in there.items() if _unit_of(path) in present}, **wanted}
+        units = {path: f"{path.rpartition('/')[2].removesuffix('.sh')}.service" for path in there}
+        contents = {**{path: content for path, content in there.items() if units[path] in present}, **wanted}
         return Generation(dict.fromkeys(SCRIPT_PATHS, IDLE) | contents)
 
     def _plain(self) -> Generation | None:
@@ -266,7 +267,3 @@ class Steps:
             for path in dict.fromkeys(paths)
             if self._disk.has(path) and (folder := path.rpartition("/")[0])
         ]
-
-
-def _unit_of(script: str) -> str:
-    return f"{script.rpartition('/')[2].removesuffix('.sh')}.service"

@@ -48,9 +48,6 @@ def _family(name: str, text: str, samples: Mapping[Any, float], *labels: str) ->
     yield f"# HELP hostrouting_{name} {text}"
     yield f"# TYPE hostrouting_{name} gauge"
     for values, number in samples.items():
-        pairs = ",".join(f'{label}="{_escaped(value)}"' for label, value in zip(labels, values, strict=True))
+        escaped = (printable(value).replace("\\", r"\\").replace('"', r"\"") for value in values)
+        pairs = ",".join(f'{label}="{value}"' for label, value in zip(labels, escaped, strict=True))
         yield f"hostrouting_{name}{{{pairs}}} {number}"
-
-
-def _escaped(value: str) -> str:
-    return printable(value).replace("\\", r"\\").replace('"', r"\"")

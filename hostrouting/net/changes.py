@@ -121,7 +121,11 @@ def is_deleted_by(named: Route | ObservedRoute, standing: Route | ObservedRoute)
     if named.family == IPV6:
         if named.nexthop_id or standing.nexthop_id:
             return bool(standing.nexthop_id) and named.nexthop_id in {0, standing.nexthop_id}
-        return bool(named.nexthops) or any(_hop_goes(named, hop) for hop in standing.nexthops or (standing,))
+        return bool(named.nexthops) or any(
+            # Routes that block are on the loopback device.
+            named.gateway in {None, hop.gateway} and (named.dev or "lo") == (hop.dev or "lo")
+            for hop in standing.nexthops or (standing,)
+        )
     return (
         (named.kind, named.scope) == (standing.kind, standing.scope)
         and named.source in {None, standing.source}
@@ -154,11 +158,6 @@ def _hops_fit(named: Route | ObservedRoute, standing: Route | ObservedRoute) -> 
 
 def _hop_fits(named: Hop, standing: Hop) -> bool:
     return named.gateway in {None, standing.gateway} and named.dev in {None, standing.dev}
-
-
-def _hop_goes(named: Hop, standing: Hop) -> bool:
-    # Routes that block are on the loopback device.
-    return named.gateway in {None, standing.gateway} and (named.dev or "lo") == (standing.dev or "lo")
 
 
 def _extra_fits(named: Hop, standing: Hop) -> bool:

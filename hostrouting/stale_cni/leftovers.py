@@ -148,8 +148,9 @@ def read_pod_rule(rule: EbtablesRule) -> tuple[str, str] | None:
     if values is None:
         return None
     address, mac, uplink = values["address"], values["mac"], values.get("uplink")
-    # A masked address is a network.
-    is_exact = parse_address(address) is not None and _is_unicast(mac)
+    # A masked address is a network. The first byte of a unicast address is even; names (`Broadcast`) do not match.
+    is_unicast = re.fullmatch("[0-9a-f][02468ace](:[0-9a-f]{2}){5}", mac) and mac != "00:00:00:00:00:00"
+    is_exact = parse_address(address) is not None and is_unicast
     # Not every form has an uplink. A pattern is no uplink, nor is a pod's device.
     by_uplink = uplink is None or not (uplink == "" or uplink.endswith("+") or uplink.startswith(POD_DEVICE))
     return (address, mac) if is_exact and by_uplink else None
@@ -171,12 +172,6 @@ def _free_values(rule: EbtablesRule, forms: Iterable[tuple[str, dict[str, str]]]
         if rule.chain == chain and options == {name: free.get(word, word) for name, word in form.items()}:
             return free
     return None
-
-
-def _is_unicast(mac: str) -> bool:
-    """Return True if a single device can have it; names (`Broadcast`) and masked addresses are not unicast."""
-    # The first byte of a unicast address is even.
-    return re.fullmatch("[0-9a-f][02468ace](:[0-9a-f]{2}){5}", mac) is not None and mac != "00:00:00:00:00:00"
 
 
 # --- routes

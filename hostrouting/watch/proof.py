@@ -216,14 +216,17 @@ class ProofKeeper:
             if self._has_marker(ok=report.ok):
                 return inf
         elif not report.ok:
-            until = self._next_count if self._is_spreading(found) else max(self._next_count, self._silent_until)
+            # A CIDR has findings that had none when the findings were logged last.
+            spreads = any(new and not old for new, old in zip(found, self._told or (), strict=False))
+            until = self._next_count if spreads else max(self._next_count, self._silent_until)
             if self._may_return(report):
                 self._end = min(self._end, now + self._installed.config.watch.interval)
                 until = max(until, self._end)
             if now < until:
                 silence = until - now
                 # The marker of the told alarm may be missing: the disk was full.
-                return silence if self._is_marked() else min(silence, self._leave_marker(ctx, report))
+                is_marked = not any(self._told or ()) or self._has_marker(ok=False)
+                return silence if is_marked else min(silence, self._leave_marker(ctx, report))
             self._bad_readings += 1
             self._next_count = now + _WINDOW
             if self._bad_readings < self._installed.config.watch.readings:
@@ -236,17 +239,9 @@ class ProofKeeper:
         is_lost = all(one.kind == "no-route" and ":" in one.first for _, one in report.findings)
         return is_lost and any(link.carrier and link.name in self._led for link in self._host.routes.links())
 
-    def _is_spreading(self, found: Found) -> bool:
-        """Return True if a CIDR has findings that had none when the findings were told last."""
-        return any(now and not before for now, before in zip(found, self._told or (), strict=False))
-
     def _has_marker(self, *, ok: bool) -> bool:
         exists = self._host.files.exists
         return exists(MARKER_OK) == ok and exists(MARKER_DETECTED) != ok
-
-    def _is_marked(self) -> bool:
-        """Return True unless the alarm that was told has no marker."""
-        return not any(self._told or ()) or self._has_marker(ok=False)
 
     def _leave_marker(self, ctx: Context, report: OverlapReport) -> float:
         """Write the marker; return when to prove again."""

@@ -62,7 +62,9 @@ def _wrong_removals(
             buckets[key] = inserted(buckets[key], resting(route), last=verb == "append")
             continue
         here = buckets[key]
-        first = next((other for other in here if is_deleted_by(route, _as_owned_by(route.protocol, other))), None)
+        # The kernel shows the protocol of one next hop; another program may have merged one of any protocol with it.
+        owned = ((each._replace(protocol=route.protocol) if is_merged(each) else each) for each in here)
+        first = next((each for each, own in zip(here, owned, strict=True) if is_deleted_by(route, own)), None)
         if first is None:
             other = f", but there is '{here[0]}'" if here else ""
             failures[position] = Failure(errno.ESRCH, f"{os.strerror(errno.ESRCH)}{other}")
@@ -71,11 +73,6 @@ def _wrong_removals(
         else:
             buckets[key] = tuple(other for other in here if other is not first)
     return failures
-
-
-def _as_owned_by(protocol: int, route: ObservedRoute) -> ObservedRoute:
-    # The kernel shows the protocol of one next hop, and another program may have merged one of any protocol with it.
-    return route._replace(protocol=protocol) if is_merged(route) else route
 
 
 def _crowded(changes: Sequence[RouteChange], before: Iterable[AnyRoute]) -> dict[Key, Bucket]:
