@@ -121,7 +121,7 @@ is_right() { # batch
     fi
   done
   split "${parts[3]}"
-  ((n == ${#wanted[@]} && n == ${#lines[@]} && ${#why[@]} == 0))
+  ((n == ${#wanted[@]} && n == ${#lines[@]}))
 }
 
 # Compare the wanted routes with those in their places, and with those of hostrouting in all tables; succeed if all is right.
