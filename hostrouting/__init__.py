@@ -14,7 +14,7 @@
     net/            values: addresses, routes, rules, devices
     testing/        fakes, contract suites and strategies (extra `testing`)
     exceptions.py   the error tree
-    cli.py          the command; check.py and findings.py: its `check`; status.py: its `status`
+    cli/            the command; check.py and findings.py: its `check`; status.py: its `status`
 
 A name below is imported on first use. `import hostrouting` loads no other module, and a program that only reads a
 config does not load the code that talks to the machine.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import shtab
 
 from hostrouting import __version__
-from hostrouting.cli import parser
+from hostrouting.cli.parser import parser
 
 if TYPE_CHECKING:
     import argparse

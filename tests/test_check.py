@@ -518,7 +518,7 @@ def test_a_status_that_has_no_time_left(
         if not found.report.unread:
             break
     assert 3 < answers < 99
-    monkeypatch.setattr("hostrouting.cli._context", lambda _: nullcontext(Context(timeout=0, clock=clock)))
+    monkeypatch.setattr("hostrouting.cli.commands._context", lambda _: nullcontext(Context(timeout=0, clock=clock)))
     monkeypatch.setattr("hostrouting.cli.log_to_stderr", lambda **_: None)
     monkeypatch.setattr(Host, "live", lambda: host)
     assert main(["status", "--json"]) == 3

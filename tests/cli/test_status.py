@@ -267,7 +267,7 @@ def test_an_answer_that_cannot_be_written_changes_no_verdict(
 ) -> None:
     """The journal has what the apply has done, and stderr what went wrong then."""
     with monkeypatch.context() as patched:
-        patched.setattr("hostrouting.cli.print_lines", Mock(side_effect=HostFileError("no room")))
+        patched.setattr("hostrouting.cli.commands.print_lines", Mock(side_effect=HostFileError("no room")))
         applied = on_stdin(gated(MENDED), "apply")
     assert (applied.returncode, applied.stderr) == (3, "hostrouting: no room\n")
     assert verdict() == f"right: {RIGHT}, no gate is held"

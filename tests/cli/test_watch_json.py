@@ -15,7 +15,7 @@ from support.command_line import CHECKED, COMMAND, enter, run
 from support.needs import needs
 
 from hostrouting import HostRoutingConfig
-from hostrouting.cli import parser
+from hostrouting.cli.parser import parser
 from hostrouting.output import log_to_stderr
 from hostrouting.testing import KernelNode
 from hostrouting.watch.installed import duties_of

@@ -5,7 +5,7 @@ import sys
 
 from support.documents import ROOT
 
-from hostrouting.cli import parser
+from hostrouting.cli.parser import parser
 
 
 def test_the_page_names_each_command_and_option() -> None:

@@ -1,280 +1,51 @@
-"""The command `hostrouting`: `plan`, `apply`, `check` and others. It calls the tasks and prints the result.
-
-stdout carries the answer, stderr the log. Exit status: 0 fine; 1 the answer is bad; 2 usage or an invalid config;
-3 it could not; 4 there is something to change (`plan --exit-code`).
-"""
+"""The commands: each calls a task or reads the node, prints the result, and returns the exit status."""
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import sys
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
-from hostrouting import __version__
+from hostrouting.commands import BAD, DIFFERS, FAILED, FINE, USAGE
 from hostrouting.exceptions import HostFileError, InvalidConfigError, RouteOverlapError
-from hostrouting.output import (
-    end_log,
-    end_streams,
-    json_line,
-    log_to_stderr,
-    prepare_streams,
-    print_document,
-    print_json,
-    print_lines,
-    printable,
-)
+from hostrouting.output import end_log, json_line, print_document, print_json, print_lines, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    import argparse
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from hostrouting.boot import BootFile
     from hostrouting.config import HostRoutingConfig
     from hostrouting.configure import Configure, Reset
     from hostrouting.host import Host
+    from hostrouting.node.capabilities import Verb
     from phases import Change, Context, Plan
-
-FINE, BAD, USAGE, FAILED, DIFFERS = 0, 1, 2, 3, 4
 
 #: For apply and reset: enough to wait for DHCP (30 s), for systemd, and for another run.
 _DEFAULT_TIMEOUT: Final = 120.0
-#: What a watch loads only when it wants it.
-_LATE: Final = (
-    "hostrouting.host.imds",
-    "hostrouting.host.netlink.batches",
-    "hostrouting.host.netlink.events",
-    "hostrouting.host.netlink.link_layer",
-    "hostrouting.host.netlink.probes",
-    "hostrouting.host.packets.ebtables",
-    "hostrouting.host.packets.nft",
-    "hostrouting.host.systemd.notify",
-    "hostrouting.route_overlap.announced",
-    "hostrouting.route_overlap.lasting",
-    "hostrouting.route_overlap.policy",
-    "hostrouting.route_overlap.suggest",
-)
 #: Each leaves an entry in the journal, and says little without -v.
-_CHANGING: Final = frozenset({"apply", "reset", "sweep"})
+CHANGING: Final = frozenset({"apply", "reset", "sweep"})
 #: After so many nodes the progress is told.
 _PROGRESS: Final = 100
-_JSON_OF_A_WATCH: Final = (
-    "each line of stdout is an object: version, time (UTC), severity (info, warning, error), kind (keeps, repair, "
-    "alarm, stale, trouble, over: the end of one of these three, note), subject (the route, CIDR, object or failure; "
-    "null for several), text; lost is the number of lines left out while the reader "
-    "stood still; the last line has ok, and error if false"
-)
 #: For the verdict after a run.
 _SECONDS_TO_LOOK: Final = 10.0
 _NO_SYSTEMD: Final = "systemd does not run here, so its files are read instead; an apply needs it, or --root DIR"
 _logger = logging.getLogger("hostrouting")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status."""
-    return perform(asked(argv))
-
-
-def asked(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return what the words ask for; none at all ask for the help."""
-    prepare_streams()
-    argv = sys.argv[1:] if argv is None else argv
-    absent = argparse.Namespace(json=False, verbose=False, timeout=None)
-    return parser(as_json="--json" in argv).parse_args(argv or ["--help"], absent)
-
-
-def perform(arguments: argparse.Namespace) -> int:
-    """Do what is asked for, and return the exit status."""
-    is_brief = arguments.command in _CHANGING and not arguments.verbose
-    talks = arguments.command == "watch"
-    log_to_stderr(verbose=arguments.verbose, talks=talks, is_brief=is_brief, as_json=arguments.json)
-    with _recorded(arguments):
-        try:
-            status: int = arguments.run(arguments)
-        except KeyboardInterrupt:
-            # As of a process that SIGINT ended; that is the usual end of a watch.
-            status = _refuse(arguments, "interrupted", FINE if talks else 130)
-        except Exception as error:
-            _logger.debug("where it happened", exc_info=True)
-            # Some mistakes in a config show only on its machine, within a task.
-            failures = getattr(error, "failures", (error,))
-            mistakes = (failure for failure in failures if isinstance(failure, InvalidConfigError))
-            status = _refuse(arguments, next(mistakes, error), _status_after(error))
-    end_log(failed=status not in {FINE, USAGE, DIFFERS})
-    return status
-
-
-def _status_after(error: BaseException) -> int:
-    from signal import Signals
-
-    reason, failures = getattr(error, "reason", ""), getattr(error, "failures", (error,))
-    if reason in Signals.__members__:
-        # As of a process that the signal ended.
-        return 128 + Signals[reason]
-    if any(isinstance(failure, InvalidConfigError) for failure in failures):
-        return USAGE
-    return BAD if all(isinstance(failure, RouteOverlapError) for failure in failures) else FAILED
-
-
-class _Parser(argparse.ArgumentParser):
-    def switch(self, name: str, text: str) -> None:
-        self.add_argument(name, action="store_true", help=text)
-
-
-def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
-    """Return the parser of the command; with `as_json` it reports usage errors as JSON."""
-
-    class Parser(_Parser):
-        def error(self, message: str) -> NoReturn:
-            message += _guess(message)
-            if as_json:
-                print_json({"ok": False, "error": message})
-            try:
-                # For some Pythons a stderr that takes nothing is an error.
-                with suppress(OSError):
-                    super().error(message)
-                sys.exit(USAGE)
-            finally:
-                end_streams()
-
-    # Without a width, argparse loads shutil to find out how wide the terminal is.
-    formatter = partial(argparse.HelpFormatter, width=78)
-    # They stand before the command or after it, where a default would hide the former.
-    common = Parser(add_help=False, argument_default=argparse.SUPPRESS)
-    common.switch("--json", "the answer as JSON")
-    common.add_argument("-v", "--verbose", action="store_true", help="say more on stderr")
-    common.add_argument("--timeout", type=_seconds, metavar="S", help="the limit for the run, in seconds")
-    root = Parser(
-        prog="hostrouting",
-        formatter_class=formatter,
-        parents=[common],
-        description="Make a Kubernetes node's host routing right, and prove it.",
-        epilog="Exit status: 0 fine; 1 the answer is bad; 2 usage or an invalid config; 3 it could not be done; "
-        "4 plan --exit-code, sweep --dry-run --exit-code: there is something to change.",
-    )
-    root.add_argument("--version", action="version", version=f"hostrouting {__version__}")
-    commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
-
-    def command(
-        name: str,
-        run: Callable[[argparse.Namespace], int],
-        text: str,
-        *,
-        config: str | None = None,
-        has_root: bool = False,
-    ) -> Parser:
-        added = commands.add_parser(name, help=text, description=text, formatter_class=formatter, parents=[common])
-        added.set_defaults(run=run, root=None, dry_run=False, verdict="")
-        if config is not None:
-            text = "a JSON file, or - for stdin: the hostRouting object, or a whole config that has it"
-            text += config and f"; without it: {config}"
-            added.add_argument("config", nargs="?" if config else None, metavar="CONFIG", help=text)
-            added.switch("--allow-empty", "accept a CONFIG that installs nothing, which means: remove everything")
-        if has_root:
-            text = "an image: files and units below DIR, nothing live"
-            added.add_argument("--root", type=_folder, metavar="DIR", help=text)
-        return added
-
-    installed = "the installed config"
-    command("status", _status, "tell in one sentence if this node is right, and what to do; needs no root")
-    added = command(
-        "plan",
-        _plan,
-        "show the changes that apply would make; changes nothing, needs no root",
-        config=installed,
-        has_root=True,
-    )
-    added.switch("--exit-code", f"exit with {DIFFERS} if there is something to change")
-    added.switch("--diff", "show the changed files as a unified diff")
-    _from_records(added)
-    added = command("apply", _apply, "correct this node now and for every boot", config="", has_root=True)
-    added.switch("--force", "go on even if addresses that leave right would leave wrong")
-    added = command(
-        "check",
-        _check,
-        "prove every expected CIDR, and compare all else; changes nothing, needs no root",
-        config=installed,
-        has_root=True,
-    )
-    added.add_argument(
-        "--fail-on",
-        choices=["error", "warning"],
-        default="error",
-        help="exit with 1 for findings of this severity or a worse one; the default is error",
-    )
-    _from_records(added)
-    added.switch("--fix", "write CONFIG with the routes that mend this node, to apply it")
-    added.add_argument(
-        "--format",
-        choices=["prometheus"],
-        help="the answer as metrics of this node, for the textfile collector of node_exporter",
-    )
-    added.add_argument("--out", metavar="FILE", help="write the metrics to FILE, which is replaced as a whole")
-    command("record", _record, "print this node as a line of JSON, for --from; needs no root")
-    added = command("explain", _explain, "show which route and device decide each part, and why")
-    added.add_argument("asked", nargs="+", metavar="ADDRESS|CIDR", help="one or more, of either family")
-    added = command("render", _render, "show the files that apply would install", config="")
-    added.add_argument("name", nargs="?", metavar="NAME", help="only this file, by its path or last part")
-    added.add_argument("--out", type=_folder, metavar="DIR", help="write them and the links of the units below DIR")
-    text = "remove everything that hostrouting installed, and restore swept objects"
-    of_any = "any config; only the records of a sweep with a backupDir need one"
-    command("reset", _reset, text, config=of_any, has_root=True)
-    added = command("sweep", _sweep, "remove the stale objects of azure-vnet; `reset` restores them", config=installed)
-    added.switch("--dry-run", "only show the objects that a sweep would remove")
-    added.switch("--exit-code", f"with --dry-run: exit with {DIFFERS} if there is something to sweep")
-    text = "keep the routing of an applied config right, until SIGTERM or SIGINT"
-    command("watch", _watch, text, config=installed).description = f"{text}; with --json, {_JSON_OF_A_WATCH}"
-    command("schema", _schema, "print the JSON Schema of CONFIG, for editors and for programs that write one")
-    return root
-
-
-def _guess(message: str) -> str:
-    """Return what a wrong word of a usage error is probably meant to be, as the end of the message."""
-    import re
-
-    from hostrouting.config.wire import closest
-
-    found = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
-    meant = closest(found[1], re.findall(r"[\w-]+", found[2])) if found else None
-    return f"; did you mean {meant!r}?" if meant else ""
-
-
-def _from_records(added: argparse.ArgumentParser) -> None:
-    text = "of recorded nodes instead, in files with a line for each, or - for stdin"
-    added.add_argument("--from", dest="records", nargs="+", metavar="FILE", help=text)
-    text = "with --from: the number of processes; the default is 1"
-    added.add_argument("--jobs", type=int, choices=range(1, 65), default=1, metavar="N", help=text)
-    added.set_defaults(fail_on="error")
-
-
-def _seconds(text: str) -> float:
-    with suppress(ValueError):
-        if 0 < (seconds := float(text)) < float("inf"):
-            return seconds
-    raise argparse.ArgumentTypeError(f"{text!r} is no time to wait; give seconds, such as 60")
-
-
-def _folder(text: str) -> str:
-    # An empty variable of a script would stand for the working directory.
-    if not text:
-        raise argparse.ArgumentTypeError("'' is no folder; give its path")
-    return text
-
-
-# --- the commands
-
-
-def _plan(arguments: argparse.Namespace) -> int:
+def plan(arguments: argparse.Namespace) -> int:
+    """Print the changes that an apply would make, and the proof of the planned node."""
     import attrs
 
     from hostrouting.boot.gates import broken_glass
     from hostrouting.configure import Configure
     from hostrouting.findings import LEFT, REFUSED
     from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl, is_there
-    from phases import plan
+    from phases import plan as plan_task
 
     if arguments.records:
         return _fleet(arguments)
@@ -284,7 +55,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         host = attrs.evolve(host, services=OfflineUnits("/"))
     with _context(arguments.timeout) as ctx:
         task = Configure(config, host=host)
-        changes = _without_repeats(plan(task, ctx))
+        changes = _without_repeats(plan_task(task, ctx))
         notices = _notices(ctx, config, host, *[_NO_SYSTEMD] * lacks_systemd)
         found, broken = task.forecast(ctx), broken_glass(host.files)
     diffs = _diffs(changes, config, host) if arguments.diff else ()
@@ -338,7 +109,8 @@ def _without_repeats(plan: Plan) -> list[Change]:
     return [change for change in changes if not (is_read_anyway and change == RELOAD)]
 
 
-def _apply(arguments: argparse.Namespace) -> int:
+def apply(arguments: argparse.Namespace) -> int:
+    """Correct the node, now and for every boot."""
     from hostrouting.configure import Configure
 
     config, host = _config(arguments), _host(arguments)
@@ -349,7 +121,8 @@ def _apply(arguments: argparse.Namespace) -> int:
     return _run(arguments, task, host, None if config.void else config)
 
 
-def _check(arguments: argparse.Namespace) -> int:
+def check(arguments: argparse.Namespace) -> int:
+    """Prove the expected CIDRs, and compare the installed files."""
     from hostrouting.boot import INTENT_PATH
     from hostrouting.check import check_node
 
@@ -357,7 +130,7 @@ def _check(arguments: argparse.Namespace) -> int:
         return _fleet(arguments)
     if (arguments.root or arguments.fix or arguments.json) if arguments.format else arguments.out is not None:
         problem = "--format prometheus goes with none of --root, --fix and --json, and --out goes with it alone"
-        return _refuse(arguments, problem, USAGE)
+        return refuse(arguments, problem, USAGE)
     config, host = _config(arguments), _host(arguments)
     # The given time is for the default route: its absence is an answer.
     with _context(None) as ctx:
@@ -392,7 +165,8 @@ def _check(arguments: argparse.Namespace) -> int:
     return FAILED if report.unread else FINE
 
 
-def _record(arguments: argparse.Namespace) -> int:
+def record(arguments: argparse.Namespace) -> int:
+    """Print the node as a line of JSON."""
     from hostrouting.fleet import take_record
 
     with _context(arguments.timeout) as ctx:
@@ -413,7 +187,7 @@ def _fleet(arguments: argparse.Namespace) -> int:
     if useless or (planned and not arguments.config) or [arguments.config, *arguments.records].count("-") > 1:
         rule = "a plan needs a CONFIG, and stdin is read once"
         problem = f"--{useless[0]} means nothing with --from" if useless else f"with --from {rule}"
-        return _refuse(arguments, problem, USAGE)
+        return refuse(arguments, problem, USAGE)
     judge = partial(verdict_on, config=_config(arguments) if arguments.config else None, planned=planned)
 
     def told() -> Iterator[str]:
@@ -432,7 +206,8 @@ def _fleet(arguments: argparse.Namespace) -> int:
     return summary.status
 
 
-def _status(arguments: argparse.Namespace) -> int:
+def status(arguments: argparse.Namespace) -> int:
+    """Print the verdict on the node."""
     from hostrouting.status import node_status
 
     with _context(arguments.timeout) as ctx:
@@ -441,29 +216,25 @@ def _status(arguments: argparse.Namespace) -> int:
     return (FAILED if found.report.unread else FINE) if found.report.ok else BAD
 
 
-def _sweep(arguments: argparse.Namespace) -> int:
-    from hostrouting.stale_cni import sweep_node
-
-    config = _config(arguments)
-    with _context(arguments.timeout or _DEFAULT_TIMEOUT) as ctx:
-        report = sweep_node(ctx, config, _host(arguments), dry_run=arguments.dry_run, logger=_logger)
-    arguments.verdict = report.error or "ok"
-    _answer(arguments, report.to_mapping(), report.lines(verbose=arguments.verbose))
-    if report.error:
-        _logger.error("%s", report.error)
-        return FAILED
-    if not report.ok:
-        return BAD
-    return DIFFERS if arguments.dry_run and arguments.exit_code and report.changes else FINE
+def optional(arguments: argparse.Namespace) -> int:
+    """Run the command of an optional capability."""
+    verb: Verb = arguments.verb
+    answer = verb.load()(_host(arguments), arguments, partial(_config, arguments))
+    arguments.verdict = answer.error or "ok"
+    _answer(arguments, answer.mapping, answer.lines)
+    if answer.error:
+        _logger.error("%s", answer.error)
+    return answer.status
 
 
-def _explain(arguments: argparse.Namespace) -> int:
-    from hostrouting.route_overlap.explain import explain
+def explain(arguments: argparse.Namespace) -> int:
+    """Print the routes that decide the addresses."""
+    from hostrouting.route_overlap.explain import explain as explain_routing
 
     try:
-        explanations = explain(_host(arguments).routes, arguments.asked)
+        explanations = explain_routing(_host(arguments).routes, arguments.asked)
     except ValueError as error:
-        return _refuse(arguments, error, USAGE)
+        return refuse(arguments, error, USAGE)
     width, picture = sys.maxsize, False
     if sys.stdout.isatty():
         from shutil import get_terminal_size
@@ -476,7 +247,8 @@ def _explain(arguments: argparse.Namespace) -> int:
     return FINE
 
 
-def _render(arguments: argparse.Namespace) -> int:
+def render(arguments: argparse.Namespace) -> int:
+    """Print or write the files of a config."""
     from hostrouting.boot_files import boot_files, boot_links
 
     config, host = _config(arguments), _host(arguments)
@@ -487,7 +259,7 @@ def _render(arguments: argparse.Namespace) -> int:
         links = {}
         if not files:
             problem = f"{arguments.name!r} is no file of this config's; apply would install: {known}"
-            return _refuse(arguments, problem, USAGE)
+            return refuse(arguments, problem, USAGE)
     if arguments.out is not None:
         written = _write_files(files, links, arguments.out)
         _answer(arguments, {"written": written}, written)
@@ -518,7 +290,8 @@ def _write_files(files: Sequence[BootFile], links: Mapping[str, str], folder: st
     return [f"{folder.rstrip('/')}{path}" for path in (*(file.path for file in files), *links)]
 
 
-def _reset(arguments: argparse.Namespace) -> int:
+def reset(arguments: argparse.Namespace) -> int:
+    """Remove everything that hostrouting installed."""
     from hostrouting.config import HostRoutingConfig
     from hostrouting.configure import Reset
 
@@ -528,60 +301,8 @@ def _reset(arguments: argparse.Namespace) -> int:
     return _run(arguments, Reset(config, host=host), host)
 
 
-def _watch(arguments: argparse.Namespace) -> int:
-    import gc
-    import signal
-
-    # The process of a command is without a collector, since it ends soon. This one does not.
-    gc.enable()
-    # It waits until the task can take it; by default it would end this process.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
-    # The signals that end it first: to import the rest takes a while.
-    with _context(arguments.timeout) as ctx:
-        from hostrouting.watch.signs import LivingClock
-        from hostrouting.watch.task import Watch
-
-        host = _host(arguments)
-        ctx.clock = clock = LivingClock(host.supervisor)
-        with clock.woken_by_signals():
-            config = _config_to_watch(ctx, arguments, host)
-            _load_the_rest()
-            if config is not None:
-                watch = Watch(config, host=host, logger=_logger)
-                signal.signal(signal.SIGHUP, lambda *_: watch.reload(partial(_config, arguments)))
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
-                watch.do(ctx)
-    _answer(arguments, {"ok": True}, ())
-    return FINE
-
-
-def _config_to_watch(ctx: Context, arguments: argparse.Namespace, host: Host) -> HostRoutingConfig | None:
-    """Return the config; the service of the installed one waits for it, and gets None if it is to end before."""
-    from hostrouting.boot import INTENT_PATH
-    from hostrouting.host.offline import NoSupervisor
-    from hostrouting.watch.installed import wait_for_installed
-    from phases import CancelledError
-
-    if arguments.config not in {None, INTENT_PATH} or isinstance(host.supervisor, NoSupervisor):
-        # A pipe may never be written to.
-        with suppress(CancelledError), ctx.interruptible():
-            return _config(arguments)
-        return None
-    return wait_for_installed(ctx, host, _logger)
-
-
-def _load_the_rest() -> None:
-    """Load all that a watch may want later: its process outlives an upgrade or a removal of the files that have it."""
-    from importlib import import_module
-
-    from hostrouting.probe_snat.ruleset import template
-
-    for name in _LATE:
-        import_module(name)
-    template()
-
-
-def _schema(_arguments: argparse.Namespace) -> int:
+def schema(_arguments: argparse.Namespace) -> int:
+    """Print the JSON Schema of the config."""
     from hostrouting.config.schema import config_schema
 
     print_document(config_schema())
@@ -614,8 +335,9 @@ def _host(arguments: argparse.Namespace) -> Host:
     return Host.live() if arguments.root is None else Host.offline(arguments.root)
 
 
-def _recorded(arguments: argparse.Namespace) -> AbstractContextManager[None]:
-    if arguments.command not in _CHANGING or arguments.root is not None or arguments.dry_run:
+def recorded_run(arguments: argparse.Namespace) -> AbstractContextManager[None]:
+    """Return a context that records the run in the journal, if the command changes the node."""
+    if arguments.command not in CHANGING or arguments.root is not None or arguments.dry_run:
         return nullcontext()
     from hostrouting.history import recorded
     from hostrouting.host.files.store import RootedFiles
@@ -676,10 +398,23 @@ def _run(
         _logger.error("%s", report.error)
         end_log(failed=True)
     _answer(arguments, told, [*map(str, changes), verdict])
-    return _status_after(report.error) if report.error else FINE
+    return status_after(report.error) if report.error else FINE
 
 
-def _refuse(arguments: argparse.Namespace, problem: object, status: int) -> int:
+def status_after(error: BaseException) -> int:
+    """Return the exit status of a failure."""
+    from signal import Signals
+
+    reason, failures = getattr(error, "reason", ""), getattr(error, "failures", (error,))
+    if reason in Signals.__members__:
+        # As of a process that the signal ended.
+        return 128 + Signals[reason]
+    if any(isinstance(failure, InvalidConfigError) for failure in failures):
+        return USAGE
+    return BAD if all(isinstance(failure, RouteOverlapError) for failure in failures) else FAILED
+
+
+def refuse(arguments: argparse.Namespace, problem: object, status: int) -> int:
     """Print the problem on stderr, and as JSON on stdout if asked for."""
     # An answer that cannot be written takes no verdict back.
     arguments.verdict = arguments.verdict or problem

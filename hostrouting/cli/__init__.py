@@ -1,0 +1,60 @@
+"""The command `hostrouting`: `plan`, `apply`, `check` and others. It calls the tasks and prints the result.
+
+parser      its words, options and help
+commands    what each command does
+
+stdout carries the answer, stderr the log. Exit status: 0 fine; 1 the answer is bad; 2 usage or an invalid config;
+3 it could not; 4 there is something to change (`plan --exit-code`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from typing import TYPE_CHECKING
+
+from hostrouting.cli.commands import CHANGING, recorded_run, refuse, status_after
+from hostrouting.cli.parser import parser
+from hostrouting.commands import DIFFERS, FINE, USAGE
+from hostrouting.exceptions import InvalidConfigError
+from hostrouting.output import end_log, log_to_stderr, prepare_streams
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_logger = logging.getLogger("hostrouting")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    return perform(asked(argv))
+
+
+def asked(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return what the words ask for; none at all ask for the help."""
+    prepare_streams()
+    argv = sys.argv[1:] if argv is None else argv
+    absent = argparse.Namespace(json=False, verbose=False, timeout=None)
+    return parser(as_json="--json" in argv).parse_args(argv or ["--help"], absent)
+
+
+def perform(arguments: argparse.Namespace) -> int:
+    """Do what is asked for, and return the exit status."""
+    is_brief = arguments.command in CHANGING and not arguments.verbose
+    talks = arguments.command == "watch"
+    log_to_stderr(verbose=arguments.verbose, talks=talks, is_brief=is_brief, as_json=arguments.json)
+    with recorded_run(arguments):
+        try:
+            status: int = arguments.run(arguments)
+        except KeyboardInterrupt:
+            # As of a process that SIGINT ended; that is the usual end of a watch.
+            status = refuse(arguments, "interrupted", FINE if talks else 130)
+        except Exception as error:
+            _logger.debug("where it happened", exc_info=True)
+            # Some mistakes in a config show only on its machine, within a task.
+            failures = getattr(error, "failures", (error,))
+            mistakes = (failure for failure in failures if isinstance(failure, InvalidConfigError))
+            status = refuse(arguments, next(mistakes, error), status_after(error))
+    end_log(failed=status not in {FINE, USAGE, DIFFERS})
+    return status

@@ -1,0 +1,164 @@
+"""The words of the command: its parser."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
+
+from hostrouting import __version__
+from hostrouting.cli import commands as run
+from hostrouting.commands import DIFFERS, USAGE
+from hostrouting.node.capabilities import VERBS
+from hostrouting.output import end_streams, print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class _Parser(argparse.ArgumentParser):
+    def switch(self, name: str, text: str) -> None:
+        self.add_argument(name, action="store_true", help=text)
+
+
+def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
+    """Return the parser of the command; with `as_json` it reports usage errors as JSON."""
+
+    class Parser(_Parser):
+        def error(self, message: str) -> NoReturn:
+            message += _guess(message)
+            if as_json:
+                print_json({"ok": False, "error": message})
+            try:
+                # For some Pythons a stderr that takes nothing is an error.
+                with suppress(OSError):
+                    super().error(message)
+                sys.exit(USAGE)
+            finally:
+                end_streams()
+
+    # Without a width, argparse loads shutil to find out how wide the terminal is.
+    formatter = partial(argparse.HelpFormatter, width=78)
+    # They stand before the command or after it, where a default would hide the former.
+    common = Parser(add_help=False, argument_default=argparse.SUPPRESS)
+    common.switch("--json", "the answer as JSON")
+    common.add_argument("-v", "--verbose", action="store_true", help="say more on stderr")
+    common.add_argument("--timeout", type=_seconds, metavar="S", help="the limit for the run, in seconds")
+    root = Parser(
+        prog="hostrouting",
+        formatter_class=formatter,
+        parents=[common],
+        description="Make a Kubernetes node's host routing right, and prove it.",
+        epilog="Exit status: 0 fine; 1 the answer is bad; 2 usage or an invalid config; 3 it could not be done; "
+        "4 plan --exit-code, sweep --dry-run --exit-code: there is something to change.",
+    )
+    root.add_argument("--version", action="version", version=f"hostrouting {__version__}")
+    commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(
+        name: str,
+        run: Callable[[argparse.Namespace], int],
+        text: str,
+        *,
+        config: str | None = None,
+        has_root: bool = False,
+    ) -> Parser:
+        added = commands.add_parser(name, help=text, description=text, formatter_class=formatter, parents=[common])
+        added.set_defaults(run=run, root=None, dry_run=False, verdict="")
+        if config is not None:
+            text = "a JSON file, or - for stdin: the hostRouting object, or a whole config that has it"
+            text += config and f"; without it: {config}"
+            added.add_argument("config", nargs="?" if config else None, metavar="CONFIG", help=text)
+            added.switch("--allow-empty", "accept a CONFIG that installs nothing, which means: remove everything")
+        if has_root:
+            text = "an image: files and units below DIR, nothing live"
+            added.add_argument("--root", type=_folder, metavar="DIR", help=text)
+        return added
+
+    installed = "the installed config"
+    command("status", run.status, "tell in one sentence if this node is right, and what to do; needs no root")
+    added = command(
+        "plan",
+        run.plan,
+        "show the changes that apply would make; changes nothing, needs no root",
+        config=installed,
+        has_root=True,
+    )
+    added.switch("--exit-code", f"exit with {DIFFERS} if there is something to change")
+    added.switch("--diff", "show the changed files as a unified diff")
+    _from_records(added)
+    added = command("apply", run.apply, "correct this node now and for every boot", config="", has_root=True)
+    added.switch("--force", "go on even if addresses that leave right would leave wrong")
+    added = command(
+        "check",
+        run.check,
+        "prove every expected CIDR, and compare all else; changes nothing, needs no root",
+        config=installed,
+        has_root=True,
+    )
+    added.add_argument(
+        "--fail-on",
+        choices=["error", "warning"],
+        default="error",
+        help="exit with 1 for findings of this severity or a worse one; the default is error",
+    )
+    _from_records(added)
+    added.switch("--fix", "write CONFIG with the routes that mend this node, to apply it")
+    added.add_argument(
+        "--format",
+        choices=["prometheus"],
+        help="the answer as metrics of this node, for the textfile collector of node_exporter",
+    )
+    added.add_argument("--out", metavar="FILE", help="write the metrics to FILE, which is replaced as a whole")
+    command("record", run.record, "print this node as a line of JSON, for --from; needs no root")
+    added = command("explain", run.explain, "show which route and device decide each part, and why")
+    added.add_argument("asked", nargs="+", metavar="ADDRESS|CIDR", help="one or more, of either family")
+    added = command("render", run.render, "show the files that apply would install", config="")
+    added.add_argument("name", nargs="?", metavar="NAME", help="only this file, by its path or last part")
+    added.add_argument("--out", type=_folder, metavar="DIR", help="write them and the links of the units below DIR")
+    text = "remove everything that hostrouting installed, and restore swept objects"
+    of_any = "any config; only the records of a sweep with a backupDir need one"
+    command("reset", run.reset, text, config=of_any, has_root=True)
+    for verb in VERBS:
+        added = command(verb.name, run.optional, verb.text, config=installed)
+        added.set_defaults(verb=verb)
+        added.description = verb.description or verb.text
+        for switch in verb.switches:
+            added.switch(*switch)
+    command("schema", run.schema, "print the JSON Schema of CONFIG, for editors and for programs that write one")
+    return root
+
+
+def _guess(message: str) -> str:
+    """Return what a wrong word of a usage error is probably meant to be, as the end of the message."""
+    import re
+
+    from hostrouting.config.wire import closest
+
+    found = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+    meant = closest(found[1], re.findall(r"[\w-]+", found[2])) if found else None
+    return f"; did you mean {meant!r}?" if meant else ""
+
+
+def _from_records(added: argparse.ArgumentParser) -> None:
+    text = "of recorded nodes instead, in files with a line for each, or - for stdin"
+    added.add_argument("--from", dest="records", nargs="+", metavar="FILE", help=text)
+    text = "with --from: the number of processes; the default is 1"
+    added.add_argument("--jobs", type=int, choices=range(1, 65), default=1, metavar="N", help=text)
+    added.set_defaults(fail_on="error")
+
+
+def _seconds(text: str) -> float:
+    with suppress(ValueError):
+        if 0 < (seconds := float(text)) < float("inf"):
+            return seconds
+    raise argparse.ArgumentTypeError(f"{text!r} is no time to wait; give seconds, such as 60")
+
+
+def _folder(text: str) -> str:
+    # An empty variable of a script would stand for the working directory.
+    if not text:
+        raise argparse.ArgumentTypeError("'' is no folder; give its path")
+    return text
