@@ -1,15 +1,7 @@
-"""The manual pages, and the completions of shells: hostrouting(1) is made from the parser of the command.
-
-    python release/manual.py FOLDER
-
-writes them below FOLDER.
-"""
+"""The manual page hostrouting(1), and the completions of shells, made from the parser of the command."""
 
 from __future__ import annotations
 
-import gzip
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import shtab
@@ -39,21 +31,14 @@ _COMPLETIONS: Final = {
 _PATHS: Final = {"config": shtab.FILE, "root": shtab.DIRECTORY, "out": shtab.FILE}
 
 
-def write(folder: Path) -> None:
-    """Write the manual pages and the completions below a folder."""
-    import reference  # it needs this module
-
-    # No time in them: the same sources are the same bytes.
-    _write(folder / "usr/share/man/man1/hostrouting.1.gz", gzip.compress(page().encode(), mtime=0))
-    _write(
-        folder / "usr/share/man/man5/hostrouting.json.5.gz", gzip.compress(reference.config_page().encode(), mtime=0)
-    )
+def completions() -> Iterator[tuple[str, str]]:
+    """Yield the path and the text of the completions for each shell."""
     command = parser()
     for action in _actions(command):
         if action.dest in _PATHS:
             action.complete = _PATHS[action.dest]  # type: ignore[attr-defined] # as shtab wants it
     for shell, path in _COMPLETIONS.items():
-        _write(folder / path, shtab.complete(command, shell).encode())
+        yield path, shtab.complete(command, shell)
 
 
 def page() -> str:
@@ -118,12 +103,3 @@ def troff(text: str) -> str:
     escaped = text.replace("\\", r"\e").replace("-", r"\-")
     # A line that begins so would be a request.
     return rf"\&{escaped}" if escaped[:1] in ".'" else escaped
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-
-
-if __name__ == "__main__":
-    write(Path(sys.argv[1]))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import manual
 import pyz
+import reference
 import sbom
 
 if TYPE_CHECKING:
@@ -32,13 +33,25 @@ _SUFFIXES = {".json", ".md", ".py", ".sh", ".yaml", ".yml"}
 def build(folder: Path, pythons: dict[str, str], *, time: int) -> None:
     """Write all files below a folder; each gets this time, in seconds since 1970."""
     pyz.build(folder / "usr/bin/hostrouting", pythons, interpreter=_INTERPRETER)
-    manual.write(folder)
+    manuals(folder)
     documents = folder / "usr/share/doc/hostrouting"
     pages(documents)
     (documents / "changelog.gz").write_bytes(gzip.compress((pyz.ROOT / "CHANGELOG.md").read_bytes(), mtime=0))
     (documents / "copyright").write_text(_copyright())
     (documents / sbom.OUTPUT.name).write_text(sbom.document())
     settle(folder.rglob("*"), time)
+
+
+def manuals(folder: Path) -> None:
+    """Write the manual pages and the completions."""
+    for name, text in {"man1/hostrouting.1": manual.page(), "man5/hostrouting.json.5": reference.config_page()}.items():
+        path = folder / f"usr/share/man/{name}.gz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # No time in them: the same sources are the same bytes.
+        path.write_bytes(gzip.compress(text.encode(), mtime=0))
+    for name, text in manual.completions():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
 
 
 def pages(folder: Path) -> None:
