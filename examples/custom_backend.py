@@ -64,16 +64,10 @@ class CountingBackend:
         self.asked["lookup"] += len(destinations)
         return self.inner.lookup(destinations, sources=sources, resolve=resolve, family=family)
 
-    def apply(
-        self,
-        changes: Sequence[RouteChange],
-        *,
-        verify: bool = True,
-        standing: Sequence[ObservedRoute] | None = None,
-    ) -> None:
+    def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """See `RouteBackend.apply`."""
         self.asked["apply"] += 1
-        self.inner.apply(changes, verify=verify, standing=standing)
+        self.inner.apply(changes, verify=verify)
 
 
 class TestCountingBackend(RouteBackendContract):

@@ -88,13 +88,7 @@ class RouteBackend(Routing, Protocol):
     def routes_of(self, protocol: int, family: int = IPV4) -> list[ObservedRoute]:
         """Return the routes of one protocol, as `routes` shows them: a small part of a big table costs little."""
 
-    def apply(
-        self,
-        changes: Sequence[RouteChange],
-        *,
-        verify: bool = True,
-        standing: Sequence[ObservedRoute] | None = None,
-    ) -> None:
+    def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """Make all the changes of both families, in their order, or none; see `RouteChange` for those that come last.
 
         If a change is refused, every change of the batch that succeeded is rolled back and the routes are read again;
@@ -109,9 +103,6 @@ class RouteBackend(Routing, Protocol):
         first or the last position of their place, and removes added routes as the kernel holds them: it overwrites
         nothing. An IPv6 route by a gateway returns to an empty place only, with all its next hops: it is never merged
         with another. `left_behind` names the differences that remain, such as a route that stood between others.
-
-        A caller that knows the routes of all places that the changes concern gives them as `standing`, in the kernel's
-        order. Then they are not read first, so that a few changes cost the same in a table of any size.
 
         Refusals, by errno: EEXIST an addition to an occupied place, or of a route that exists; ESRCH a removal of a
         route that does not exist, or instead of which the kernel would remove another; ENETUNREACH a gateway that is

@@ -10,8 +10,7 @@ report.py       `hostrouting sweep`
 
 from __future__ import annotations
 
-from hostrouting.stale_cni.azure_vnet import POD_DEVICE, last_changes
 from hostrouting.stale_cni.report import sweep_node
 from hostrouting.stale_cni.task import CleanStaleCNI
 
-__all__ = ["POD_DEVICE", "CleanStaleCNI", "last_changes", "sweep_node"]
+__all__ = ["CleanStaleCNI", "sweep_node"]

@@ -61,12 +61,6 @@ def configured(files: FileStore) -> list[str]:
     return [reason for name in names if (reason := _why_configured(files, f"{_CONFIGURATION}/{name}"))]
 
 
-def last_changes(files: FileStore) -> dict[str, float | None]:
-    """Return when each file of its configuration and state was changed: cheap to look at every few seconds."""
-    paths = (f"{_CONFIGURATION}/{name}" for name in files.names(_CONFIGURATION))
-    return {path: files.modified(path) for path in (*paths, STATE_PATH, ENDPOINTS_PATH)}
-
-
 def _why_configured(files: FileStore, path: str) -> str | None:
     try:
         content = files.read(path) or b""

@@ -3,8 +3,6 @@
 For `Watch`, restore the static routes of a config as far as the node allows now. Such a repair never waits, and a route
 that the kernel refuses now does not keep the others from their places. `ConfigureStaticRoutes` is all or nothing
 instead: its caller gets the error.
-
-`repair` compares all routes, `repair_places` those of a few places.
 """
 
 from __future__ import annotations
@@ -46,9 +44,19 @@ _READINGS: Final = 24
 
 
 def converge(
-    ctx: Context, desired: Sequence[Route], host: Host, logger: logging.Logger, *, undecided: Container[Place] = ()
+    ctx: Context,
+    desired: Sequence[Route],
+    host: Host,
+    logger: logging.Logger,
+    *,
+    undecided: Container[Place] = (),
+    observed: Routes | None = None,
 ) -> int:
-    """Make our routes exactly these, but for `undecided` places, and record the changes; return their number."""
+    """Make our routes exactly these, but for `undecided` places, and record the changes; return their number.
+
+    A caller that reads the routes again after each of their events gives its reading as `observed`. Then they are not
+    read first, nor to verify the changes.
+    """
     before: list[Routes] = []
 
     def plan(observed: Routes) -> Reconciliation:
@@ -56,7 +64,7 @@ def converge(
         return reconcile(desired, observed, undecided=undecided)
 
     try:
-        outcome = _apply(host, desired, plan)
+        outcome = _apply(host, desired, plan, observed)
     except BaseException as error:
         if before and not (isinstance(error, RouteRejectedError) and error.rolled_back):
             # After an interrupt only another reading shows which routes there are.
@@ -80,16 +88,18 @@ def converge(
 
 
 def _apply(
-    host: Host, wanted: Sequence[Route | ObservedRoute], plan: Callable[[Routes], Reconciliation]
+    host: Host,
+    wanted: Sequence[Route | ObservedRoute],
+    plan: Callable[[Routes], Reconciliation],
+    first: Routes | None = None,
 ) -> Reconciliation:
     """Make the planned changes; if another program was faster, read and plan again."""
-    readings = 0
+    observed, readings = first or read(host.routes, wanted), 0
     while True:
         readings += 1
-        observed = read(host.routes, wanted)
         outcome = plan(observed)
         try:
-            _send(host, outcome)
+            _send(host, outcome, verify=first is None)
         except RouteRejectedError as error:
             if not _is_overtaken(error, outcome):
                 explain(error, outcome, observed, host.routes.links())
@@ -100,17 +110,18 @@ def _apply(
                     for change, number, reason in error.refusals
                 ]
                 raise
+            observed = read(host.routes, wanted)
         else:
             return outcome
 
 
-def _send(host: Host, outcome: Reconciliation) -> None:
+def _send(host: Host, outcome: Reconciliation, *, verify: bool) -> None:
     # The kernel would accept a route that another one hides.
     if any(standing.family == IPV6 for standing in outcome.in_the_way.values()):
         whys = all_in_the_way(outcome)
         raise RouteRejectedError([Refusal(str(one), errno.EEXIST, why) for one, why in whys.items()], rolled_back=True)
     if outcome.changes:
-        host.routes.apply(outcome.changes)
+        host.routes.apply(outcome.changes, verify=verify)
 
 
 def _is_overtaken(error: RouteRejectedError, outcome: Reconciliation) -> bool:
@@ -149,13 +160,14 @@ class Repair:
     wanted: Mapping[Place, Route] = attrs.field(factory=dict)
     #: The routes that cannot be in force now, with the reason.
     waiting: Mapping[str, str] = attrs.field(factory=dict)
-    #: The devices of the default routes, if one of these completes a route of the config.
-    completed_by: frozenset[str] = frozenset()
+    #: The devices by which these routes leave, or that may change which these are.
+    devices: frozenset[str | None] = frozenset()
 
 
 def repair(
     ctx: Context,
     routes: Sequence[StaticRoute],
+    observed: Routes,
     host: Host,
     logger: logging.Logger,
     *,
@@ -163,61 +175,26 @@ def repair(
 ) -> Repair:
     """Make our routes those of a config, under the run lock, but for those in the places `leave`.
 
-    A route that lacks a default route, a device or an address waits: its place stays as it is, too.
+    `observed` is a reading of all routes. A route that lacks a default route, a device or an address waits: its place
+    stays as it is, too.
     """
-    observed = read(host.routes, routes)
     resolution = resolve(routes, observed)
     wanted = {place(route): route for route in resolution.routes}
     waiting = {route.place: (str(route), reason) for route, reason in resolution.missing}
     while True:
         desired = [route for spot, route in wanted.items() if spot not in waiting and spot not in leave]
         try:
-            converge(ctx, desired, host, logger, undecided={*waiting, *leave})
+            converge(ctx, desired, host, logger, undecided={*waiting, *leave}, observed=observed)
         except (LinkNotFoundError, RouteRejectedError) as error:
             refused = _refused(error, desired)
             if not refused:
                 raise
         else:
-            is_whole = all(route.dev and route.gateway for route in routes)
-            completed_by = () if is_whole else (hop.dev for route in default_routes(observed) for hop in route.hops)
-            return Repair(wanted=wanted, waiting=dict(waiting.values()), completed_by=frozenset(completed_by))
+            devices = {route.dev for route in routes} | {route.dev for route in wanted.values()}
+            if not all(route.dev and route.gateway for route in routes):
+                devices.update(hop.dev for route in default_routes(observed) for hop in route.hops)
+            return Repair(wanted=wanted, waiting=dict(waiting.values()), devices=frozenset(devices))
         waiting |= {spot: (str(wanted[spot]), reason) for spot, reason in refused.items()}
-
-
-def repair_places(ctx: Context, places: Collection[Place], last: Repair, host: Host, logger: logging.Logger) -> Repair:
-    """Make our routes in these places those that `last` found to be wanted, all or none, under the run lock.
-
-    A route that waits goes on to wait if the kernel refuses it again. `host` needs to show the routes of these places
-    only.
-    """
-    wanted = {spot: last.wanted[spot] for spot in places if spot in last.wanted}
-    left: set[Place] = set()
-    while True:
-        desired = [route for spot, route in wanted.items() if spot not in left]
-        try:
-            converge(ctx, desired, host, logger, undecided=_Outside(places, left))
-        except (LinkNotFoundError, RouteRejectedError) as error:
-            refused = _refused(error, desired)
-            if not refused or any(str(wanted[spot]) not in last.waiting for spot in refused):
-                raise
-            left |= refused.keys()
-        else:
-            break
-    in_force = {str(route) for route in desired}
-    return attrs.evolve(
-        last, waiting={route: reason for route, reason in last.waiting.items() if route not in in_force}
-    )
-
-
-@attrs.frozen
-class _Outside:
-    """All places but some of a few."""
-
-    _places: Collection[Place]
-    _but: Collection[Place]
-
-    def __contains__(self, spot: object) -> bool:
-        return spot not in self._places or spot in self._but
 
 
 def _refused(error: LinkNotFoundError | RouteRejectedError, desired: Sequence[Route]) -> dict[Place, str]:

@@ -103,19 +103,13 @@ class MemoryBackend(Node):
             return answers
         return [answer._replace(route=answer.route and self.shown(answer.route)) for answer in answers]
 
-    def apply(
-        self,
-        changes: Sequence[RouteChange],
-        *,
-        verify: bool = True,
-        standing: Sequence[ObservedRoute] | None = None,
-    ) -> None:
+    def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """Make all the changes, in their order, or none of them."""
         families = families_of(changes)
         transport: OneByOne[AnyRoute] = OneByOne(
             self.steps, self.take, lambda: [route for family in families for route in self.routes(family)]
         )
-        commit_routes(transport, changes, devices=self.fib.devices, verify=verify, standing=standing)
+        commit_routes(transport, changes, devices=self.fib.devices, verify=verify)
 
     def fail_at(self, step: int, *, number: int = errno.ENOBUFS) -> None:
         """Refuse the `step`-th change from now (1 is the next), those of a rollback counted in."""

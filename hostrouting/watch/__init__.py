@@ -7,7 +7,6 @@ duty           one thread: its loop, its keepers, which act after events, after 
 installed      the config in force
 trouble        what the log and the state have: failures that last, changes without end, the changes of one act
 routes         the keeper of the static routes
-known          the routes of their places, without a reading of all
 proof          the keeper of the proof: alarms, their ends, markers
-siblings       the thread of the siblings, with its events: the rules for IPv6 probes, stale_objects (of azure-vnet)
+siblings       the thread of the siblings: the rules for IPv6 probes, stale_objects (of azure-vnet)
 """

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from abc import ABC, abstractmethod
 from math import inf
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hostrouting.host import Listener, NetworkEvent
+    from hostrouting.watch.signs import WatchRounds
     from phases import Context
 
 #: The share of a core that a keeper may take for long.
@@ -42,44 +44,40 @@ class Pace:
     #: The end of the last look, on the clock of the context.
     now: float = -inf
     left: float = _SAVINGS
+    #: The shortest pause.
+    least: float = 0.0
 
     @property
     def free(self) -> float:
         """Return when the next look may begin."""
-        return self.now + min(_LONGEST, max(0.0, -self.left / _SHARE))
+        return self.now + min(_LONGEST, max(self.least, -self.left / _SHARE))
 
     def after(self, seconds: float, *, now: float) -> Pace:
         """Return the pace after a look that took `seconds` of the processor and ended `now`."""
         left = min(_SAVINGS, self.left + (now - self.now) * _SHARE) - seconds
         # One long look does not slow all later ones for hours.
-        return Pace(now, max(left, -_LONGEST * _SHARE))
+        return Pace(now, max(left, -_LONGEST * _SHARE), self.least)
 
 
 _SECONDS_AFTER_A_FAILURE: Final = 5.0
 
 
-class Keeper(Protocol):
-    """Keeps one part of the node right. All calls come from one thread, and in the order of the events.
+class Keeper(ABC):
+    """Keeps one part of the node right. All calls come from one thread, and in the order of the events."""
 
-    After each `act` it hears all events that the kernel had announced by then, or that there are none: no event from
-    before an `act` is heard after the next one.
-    """
+    #: The beginning of the message about a failed `act`.
+    failure: ClassVar[str]
 
-    @property
-    def failure(self) -> str:
-        """The beginning of the message about a failed `act`."""
-
-    def hear(self, events: Sequence[NetworkEvent]) -> float:
+    def hear(self, events: Sequence[NetworkEvent]) -> float:  # noqa: ARG002
         """Return in how many seconds to act because of these events: 0 for at once, `inf` if they do not concern it."""
+        return inf
 
-    def lose(self) -> None:
+    def lose(self) -> None:  # noqa: B027 - most have nothing to forget
         """Forget all that events told, since some were lost: `act` is called at once, and must read everything."""
 
+    @abstractmethod
     def act(self, ctx: Context) -> float:
-        """Look, and make it right; return in how many seconds to act again even without an event.
-
-        A keeper that catches up with the events meanwhile `hear`s them as always.
-        """
+        """Look, and make it right; return in how many seconds to act again even without an event."""
 
 
 @attrs.define(eq=False)
@@ -122,7 +120,7 @@ class Duty:
         """Let the keeper act; a failure is logged, and it acts again after some seconds."""
         # Time on the processor: waiting for the run lock slows nothing down.
         started = time.thread_time()
-        # It may hear events meanwhile.
+        # Another thread may ask for the next one meanwhile.
         self.due = inf
         seconds = self._attempt(ctx)
         now = ctx.clock.monotonic()
@@ -153,39 +151,24 @@ class Duty:
 _SECONDS_TOGETHER: Final = 0.003
 
 
-class Rounds:
-    """The rounds of a loop, seen from outside; these go on until the context ends, and nothing calls for one."""
-
-    @property
-    def is_done(self) -> bool:
-        """True if there is nothing to keep any more."""
-        return False
-
-    @property
-    def is_called(self) -> bool:
-        """True if a round is called for, whatever is due."""
-        return False
-
-    def begin(self, duties: Sequence[Duty]) -> None:
-        """Hear of the beginning of a round."""
-
-    def end(self) -> None:
-        """Hear of the end of a round."""
-
-
-def keep(ctx: Context, duties: Sequence[Duty], listener: Listener, rounds: Rounds) -> None:
+def keep(ctx: Context, duties: Sequence[Duty], listener: Listener, rounds: WatchRounds) -> None:
     """Let the duties act, each when it is due, until the context ends or there is nothing to keep any more."""
     while not (ctx.over or rounds.is_done):
         rounds.begin(duties)
-        for duty in duties:
-            if duty.due <= ctx.clock.monotonic() and not ctx.over:
-                duty.act(ctx)
+        act_if_due(ctx, duties)
         rounds.end()
         if not rounds.is_done:
             _hear(ctx, duties, listener, rounds)
 
 
-def _hear(ctx: Context, duties: Sequence[Duty], listener: Listener, rounds: Rounds) -> None:
+def act_if_due(ctx: Context, duties: Iterable[Duty]) -> None:
+    """Let the duties act that are due."""
+    for duty in duties:
+        if duty.due <= ctx.clock.monotonic() and not ctx.over:
+            duty.act(ctx)
+
+
+def _hear(ctx: Context, duties: Sequence[Duty], listener: Listener, rounds: WatchRounds) -> None:
     """Wait until a duty is due, a round is called for, or there are events; tell all duties, also that none came."""
     now = ctx.clock.monotonic
     end = inf if ctx.deadline is None else ctx.deadline
@@ -195,17 +178,11 @@ def _hear(ctx: Context, duties: Sequence[Duty], listener: Listener, rounds: Roun
         ctx.wait(lambda: ctx.cancelled, until=min(end, now() + _SECONDS_TOGETHER))
     if ctx.cancelled:
         return
-    catch_up(ctx, duties, listener)
-
-
-def catch_up(ctx: Context, duties: Iterable[Duty], listener: Listener) -> None:
-    """Tell the duties of all events by now."""
-    now = ctx.clock.monotonic()
     try:
         events = listener.take()
     except EventsLostError:
         for duty in duties:
-            duty.lose(now=now)
+            duty.lose(now=now())
         return
     for duty in duties:
-        duty.hear(events, now=now)
+        duty.hear(events, now=now())

@@ -24,6 +24,7 @@ from hostrouting.route_overlap.task import (
     tell_findings,
     tell_notes,
 )
+from hostrouting.watch.duty import Keeper
 from hostrouting.watch.trouble import TASK, Trouble
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ _MOST_NAMED: Final = 3
 
 
 @attrs.define(eq=False)
-class ProofKeeper:
+class ProofKeeper(Keeper):
     """The expected CIDRs of the config in force: the kernel proves them after events, and now and then.
 
     It proves under the run lock, so it tells nothing of an apply that is under way. The last state is always proven,

@@ -6,7 +6,6 @@ have their own thread, both threads share one hold of the run lock, and no failu
 
 from __future__ import annotations
 
-import errno
 import threading
 from contextlib import contextmanager
 from math import inf
@@ -14,10 +13,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
 
-from hostrouting.exceptions import EventsLostError
-from hostrouting.host import DeviceEvent, NeighbourEvent
 from hostrouting.probe_snat import NotWanted, repair, to_repair
-from hostrouting.watch.duty import Duty, Rounds, keep
+from hostrouting.watch.duty import Duty, Keeper, Pace, act_if_due
 from hostrouting.watch.stale_objects import StaleObjectKeeper
 from hostrouting.watch.trouble import TASK
 from phases import Change, Context
@@ -26,71 +23,12 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Callable, Iterator, Sequence
 
-    from hostrouting.host import Host, NetworkEvent
+    from hostrouting.host import Host
     from hostrouting.watch.installed import InstalledConfig
 
-#: The kinds that concern a sibling. Routes can change by the hundred thousand, and would only wake it.
-_KINDS: Final = (DeviceEvent, NeighbourEvent)
-#: More are only remembered as lost: a node has some hundred pods.
-_MOST: Final = 1000
-
 
 @attrs.define(eq=False)
-class Relay:
-    """A `Keeper` in the thread that gets the events, and the `Listener` of another thread."""
-
-    failure: ClassVar[str] = "events cannot be passed on now"
-    #: Wakes the other thread.
-    _notify: Callable[[], None]
-    _guard: threading.Lock = attrs.field(factory=threading.Lock, init=False)
-    _stored: list[NetworkEvent] = attrs.field(factory=list, init=False)
-    _has_lost: bool = attrs.field(default=False, init=False)
-
-    # --- in the thread that gets the events
-
-    def hear(self, events: Sequence[NetworkEvent]) -> float:
-        """See `Keeper`."""
-        if passed := [event for event in events if isinstance(event, _KINDS)]:
-            with self._guard:
-                self._stored += passed
-                if self._has_lost or len(self._stored) > _MOST:
-                    self._forget()
-            self._notify()
-        return inf
-
-    def lose(self) -> None:
-        """See `Keeper`."""
-        with self._guard:
-            self._forget()
-        self._notify()
-
-    def act(self, _ctx: Context) -> float:
-        """See `Keeper`; there is nothing to look at."""
-        return inf
-
-    def _forget(self) -> None:
-        self._has_lost = True
-        self._stored = []
-
-    # --- in the other thread
-
-    @property
-    def has_news(self) -> bool:
-        """See `Listener`."""
-        return self._has_lost or bool(self._stored)
-
-    def take(self) -> list[NetworkEvent]:
-        """See `Listener`."""
-        with self._guard:
-            taken, self._stored = self._stored, []
-            has_lost, self._has_lost = self._has_lost, False
-        if has_lost:
-            raise EventsLostError("too many events for the other thread; read everything anew", errno=errno.ENOBUFS)
-        return taken
-
-
-@attrs.define(eq=False)
-class ProbeKeeper:
+class ProbeKeeper(Keeper):
     """The rules for IPv6 probes."""
 
     failure: ClassVar[str] = "the rules for IPv6 probes cannot be kept now"
@@ -99,13 +37,6 @@ class ProbeKeeper:
     _installed: InstalledConfig
     #: Why the table was left as it is, as the log has it.
     _left: str = ""
-
-    def hear(self, _events: Sequence[NetworkEvent]) -> float:
-        """See `Keeper`; no event tells of nftables."""
-        return inf
-
-    def lose(self) -> None:
-        """See `Keeper`."""
 
     def act(self, ctx: Context) -> float:
         """Compare the table with the installed rules, and load these again if they differ."""
@@ -140,15 +71,19 @@ class ProbeKeeper:
 
 #: The longest wait for the thread when the watch ends. Programs that obey SIGTERM take less.
 _SECONDS_TO_END: Final = 0.5
+#: Between two looks, also those that agree on an object before it is reported: a pod that goes leaves its objects to
+#: azure-vnet for a moment. A sweep holds the run lock for seconds, and another run, which tries it every tenth of a
+#: second, gets it in between.
+_SECONDS_BETWEEN_LOOKS: Final = 1.0
 
 
 @contextmanager
 def siblings(
     surrounding: Context, host: Host, logger: logging.Logger, installed: InstalledConfig
-) -> Iterator[tuple[Relay, Sequence[Duty]]]:
+) -> Iterator[tuple[Callable[[], None], Sequence[Duty]]]:
     """Keep the siblings of the installed config while the block runs; `surrounding` is notified of their troubles.
 
-    It gets the relay that passes events on to them, and their duties. `host` has the lock that all threads of the watch
+    It gets a function that lets them look soon, and their duties. `host` has the lock that all threads of the watch
     share.
 
     The end of the block does not wait long for a program that hangs, or for a sweep that restores objects: the thread
@@ -156,7 +91,6 @@ def siblings(
     """
     # No child of the caller's context: each event of a route would wake this thread, too.
     ctx = Context(clock=surrounding.clock)
-    relay = Relay(ctx.notify)
     duties = [
         _SiblingDuty(keeper, logger, seconds, installed, surrounding.notify)
         for keeper, seconds in (
@@ -164,15 +98,32 @@ def siblings(
             (StaleObjectKeeper(host, logger, installed), 60.0),
         )
     ]
-    arguments = (ctx, duties, relay, Rounds())
-    thread = threading.Thread(target=keep, args=arguments, name="hostrouting-siblings", daemon=True)
+
+    def look_soon() -> None:
+        for duty in duties:
+            duty.lose(now=ctx.clock.monotonic())
+        ctx.notify()
+
+    thread = threading.Thread(target=_keep, args=(ctx, duties), name="hostrouting-siblings", daemon=True)
     thread.start()
     try:
-        yield relay, duties
+        yield look_soon, duties
     finally:
         # It ends the programs that the thread runs.
         ctx.cancel("the watch ends")
         thread.join(_SECONDS_TO_END)
+
+
+def _keep(ctx: Context, duties: Sequence[Duty]) -> None:
+    while not ctx.cancelled:
+        act_if_due(ctx, duties)
+        _wait(ctx, duties)
+
+
+def _wait(ctx: Context, duties: Sequence[Duty]) -> None:
+    """Wait until a duty is due; it may be due earlier meanwhile."""
+    due = min(duty.due for duty in duties)
+    ctx.wait(lambda: ctx.cancelled or min(duty.due for duty in duties) < due, until=due)
 
 
 @attrs.define(eq=False)
@@ -184,6 +135,7 @@ class _SiblingDuty(Duty):
     _installed: InstalledConfig
     #: Called when the trouble has changed.
     _notify: Callable[[], None]
+    _pace: Pace = attrs.field(factory=lambda: Pace(least=_SECONDS_BETWEEN_LOOKS), init=False)
 
     def _attempt(self, ctx: Context) -> float:
         before = self.trouble

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from hostrouting.watch.duty import Rounds
 from phases.context import SystemClock, ring
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ class LivingClock(SystemClock):
 
 
 @attrs.define(eq=False)
-class WatchRounds(Rounds):
+class WatchRounds:
     """The rounds of a watch: each may begin with a reload, and ends with a sign if the state has changed."""
 
     _supervisor: Supervisor
@@ -104,12 +103,12 @@ class WatchRounds(Rounds):
 
     @property
     def is_done(self) -> bool:
-        """See `Rounds`."""
+        """True if there is nothing to keep any more, or other events are to be heard."""
         return self._installed.is_reset or self._installed.config.families != self.families
 
     @property
     def is_called(self) -> bool:
-        """See `Rounds`."""
+        """True if a round is called for, whatever is due."""
         # A thread of the siblings may have changed the state.
         return bool(self._calls) or (self._is_ready and self._state() != self._told)
 

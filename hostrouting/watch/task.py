@@ -16,7 +16,7 @@ import attrs
 
 from hostrouting.boot import NodeTask
 from hostrouting.host import Host
-from hostrouting.watch.duty import Duty, catch_up, keep
+from hostrouting.watch.duty import Duty, keep
 from hostrouting.watch.installed import InstalledConfig
 from hostrouting.watch.proof import ProofKeeper
 from hostrouting.watch.routes import RouteKeeper
@@ -161,14 +161,13 @@ class Watch(NodeTask):
     def _keep(self, ctx: Context) -> None:
         installed = InstalledConfig(self._config, self._host.files, self._logger)
         host = _with_shared_lock(self._host)
-        duties: list[Duty] = []
-        with siblings(ctx, host, self._logger, installed) as (relay, others):
-            keeper = RouteKeeper(host, self._logger, installed, lambda: catch_up(ctx, duties, listener))
+        with siblings(ctx, host, self._logger, installed) as (look_soon, others):
+            keeper = RouteKeeper(host, self._logger, installed, look_soon)
             routes = Duty(keeper, self._logger)
             # The routes first: a route that they restore is no finding.
             prover = ProofKeeper(host, self._logger, installed)
             proof = Duty(prover, self._logger)
-            duties += [routes, proof, Duty(relay, self._logger)]
+            duties = [routes, proof]
 
             def state() -> str:
                 pair = (routes.trouble or keeper.state, proof.trouble or prover.state)

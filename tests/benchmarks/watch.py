@@ -119,7 +119,7 @@ def _loop(process: int, ours: Sequence[Route], seconds: float) -> Result:
     backend, [victim] = NetlinkBackend(), [one for one in NetlinkBackend().routes_of(142) if one.fulfils(ours[0])]
     while time.perf_counter() < started + seconds:
         with suppress(RouteRejectedError):
-            backend.apply([RouteChange.remove(victim)], verify=False, standing=[victim])
+            backend.apply([RouteChange.remove(victim)], verify=False)
         time.sleep(0.01)
     sample = Sample(time.perf_counter() - started, cpu(process) - before)
     remark = f"{_megabytes(process) - megabytes:+.1f} MB resident"

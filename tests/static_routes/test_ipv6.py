@@ -20,6 +20,7 @@ from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import IPV4, IPV6, Prefix
 from hostrouting.net.routes import OUR_PROTOCOL, NextHop
 from hostrouting.static_routes import ConfigureStaticRoutes
+from hostrouting.static_routes.account import read
 from hostrouting.static_routes.converge import repair
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from hostrouting.testing.node import Node
@@ -163,7 +164,7 @@ def test_a_merge_by_another_program(node: Node, host: Host, caplog: pytest.LogCa
     assert merged.count("nexthop") == 2
     assert f"another program has merged a next hop with ours, so '{merged}' stays whole" in refusal(host, ROUTE)
     other = StaticRoute(destination="fd00:7::/48", gateway="fd00:1::7", dev="eth0")
-    done = repair(Context(), [ROUTE, other], host, logging.getLogger())
+    done = repair(Context(), [ROUTE, other], read(host.routes, [ROUTE]), host, logging.getLogger())
     assert [*map(str.split, done.waiting)] == [OURS.split()]
     assert len(at(host, "fd00:7::/48")) == 1
     task(host).undo_act(Context())
@@ -248,7 +249,7 @@ def ours_act(host: Host, random: Random, inverses: list[Callable[[Context], obje
             case 0:
                 task(host, *wanted).act(ctx)
             case 1:
-                repair(ctx, wanted, host, logging.getLogger("repair"))
+                repair(ctx, wanted, read(host.routes, wanted), host, logging.getLogger("repair"))
             case 2:
                 for undo in inverses[:1]:
                     undo(Context())

@@ -6,6 +6,7 @@ import pytest
 
 from hostrouting.config import StaticRoute
 from hostrouting.host import OUR_PROTOCOL, Route
+from hostrouting.static_routes.account import read
 from hostrouting.static_routes.converge import Repair, repair
 from hostrouting.testing import FakeHost, MemoryBackend
 from phases import Context
@@ -31,7 +32,7 @@ def host(node: MemoryBackend) -> FakeHost:
 
 def repaired(host: FakeHost, *routes: StaticRoute, leave: tuple[StaticRoute, ...] = ()) -> Repair:
     places = [route.place for route in leave]
-    return repair(Context(), routes, host, logging.getLogger("repair"), leave=places)
+    return repair(Context(), routes, read(host.routes, routes), host, logging.getLogger("repair"), leave=places)
 
 
 def ours(node: MemoryBackend) -> list[str]:
@@ -113,5 +114,5 @@ def test_the_changes_are_recorded(host: FakeHost, node: MemoryBackend) -> None:
         def record(self, change: object, undo: object) -> None:
             self.changes.append(str(change))
 
-    repair(Context().within(Account()), [FIRST, SECOND], host, logging.getLogger("repair"))
+    repair(Context().within(Account()), [FIRST, SECOND], host.routes.routes(), host, logging.getLogger("repair"))
     assert Account.changes == ["+ 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"]

@@ -1,13 +1,13 @@
 """A keeper of routes on a fake node, and the changes that another program makes there."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import attrs
 
 from hostrouting.config import HostRoutingConfig, StaticRoute, StaticRoutesConfig
-from hostrouting.host import OUR_PROTOCOL, Listener, Lookup, ObservedRoute, Route
+from hostrouting.host import OUR_PROTOCOL, Listener, ObservedRoute, Route
 from hostrouting.net.addresses import IPV4, Address
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.watch.installed import InstalledConfig
@@ -20,24 +20,13 @@ FOREIGN = attrs.evolve(OURS, gateway=Address.parse("10.224.0.9"), protocol=16)
 
 
 class CountedNode(MemoryBackend):
-    """A node that counts the readings of all routes, and the lookups."""
+    """A node that counts the readings of all routes."""
 
-    readings = lookups = 0
+    readings = 0
 
     def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         self.readings += 1
         return super().routes(family)
-
-    def lookup(
-        self,
-        destinations: Sequence[int],
-        *,
-        sources: Sequence[int | None] | None = None,
-        resolve: bool = False,
-        family: int = IPV4,
-    ) -> list[Lookup]:
-        self.lookups += len(destinations)
-        return super().lookup(destinations, sources=sources, resolve=resolve, family=family)
 
 
 def standing(node: MemoryBackend) -> list[str]:
@@ -90,9 +79,11 @@ class Kept:
     ) -> None:
         self.host, logger = host or FakeHost(node), logging.getLogger("keeper")
         self._listener = listener
+        #: One for each call of the siblings.
+        self.calls: list[None] = []
         config = HostRoutingConfig(static_routes=StaticRoutesConfig(enabled=True, routes=CountedRoutes(routes)))
         self._installed = InstalledConfig(config, self.host.files, logger)
-        self.keeper = RouteKeeper(self.host, logger, self._installed, self.catch_up)
+        self.keeper = RouteKeeper(self.host, logger, self._installed, lambda: self.calls.append(None))
 
     def wants(self, *routes: StaticRoute) -> None:
         """Put a config with these routes into force, as a reload does."""
@@ -100,9 +91,6 @@ class Kept:
         self._installed.replace(lambda: HostRoutingConfig(static_routes=section))
         self.keeper.lose()
 
-    def catch_up(self) -> None:
-        self.keeper.hear(self._listener.take())
-
-    def miss_events(self) -> None:
-        """Let the keeper hear nothing of what has happened."""
-        self._listener.take()
+    def catch_up(self) -> float:
+        """Deliver the events by now; return in how many seconds the keeper wants to act."""
+        return self.keeper.hear(self._listener.take())

@@ -16,7 +16,7 @@ from support.small_world import packets, places, selecting_rules
 
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
 from hostrouting.fib import Packet, UnknownDecisionError
-from hostrouting.fib.tables import Bucket, key_of
+from hostrouting.fib.tables import key_of
 from hostrouting.host import NetworkEvents
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.events import NetlinkEvents
@@ -28,7 +28,6 @@ from hostrouting.net.rules import Rule
 from hostrouting.testing import KernelNode, MemoryBackend
 from hostrouting.testing.consequences import together, with_bucket, with_device
 from hostrouting.testing.ipv6 import with_own_route
-from hostrouting.watch.known import after, fits
 from phases import Context
 
 #: Before Linux 5.14 the first address of a network is a broadcast address, too.
@@ -108,13 +107,6 @@ class TwoWorlds(RuleBasedStateMachine):
             self.node.add_link(dev, up=dev in DEVICES[:2])
         announced: list[NetworkEvents] = [self.memory.events, NetlinkEvents(netns=self.node.name)]
         self.listeners = [self.stack.enter_context(events.listen(Context())) for events in announced]
-        self.before = self.places()
-
-    def places(self) -> dict[Place, Bucket]:
-        found: dict[Place, Bucket] = {}
-        for route in map(resting, self.kernel.routes(self.family)):
-            found[place(route)] = (*found.get(place(route), ()), route)
-        return found
 
     def teardown(self) -> None:
         if hasattr(self, "stack"):
@@ -244,25 +236,10 @@ class TwoWorlds(RuleBasedStateMachine):
         taken = [listener.take() for listener in self.listeners]
         if self.family == IPV6:
             return
-        self.same_places(taken[1])
         in_memory, in_kernel = (list(map(_event, events)) for events in taken)
         # Newer kernels announce the routes that send from a removed address, too.
         told = [event for event in in_kernel if event in in_memory or not _REMOVED_WITH_A_SOURCE.match(event)]
         self.compare(sorted(filter(None, in_memory)), sorted(filter(None, told)))
-
-    def same_places(self, announced: Sequence[NetworkEvent]) -> None:
-        """If only routes changed, each event fits the routes of its place, and they end as a reading shows them."""
-        before, self.before = self.before, self.places()
-        events = [event for event in announced if isinstance(event, RouteEvent)]
-        if len(events) < len(announced):
-            return
-        for verb, announced_route in events:
-            route = resting(announced_route)
-            standing = before.pop(place(route), ())
-            assert fits(standing, verb, route), (standing, verb, route)
-            if now := after(standing, verb, route):
-                before[place(route)] = now
-        assert before == self.before
 
     @precondition(lambda self: hasattr(self, "kernel"))
     @invariant()

@@ -52,7 +52,6 @@ LASTING = "test_verification_finds_a_route_that_did_not_last"
         (ForgetsAttributes, "test_unknown_attributes_are_kept", RouteRejectedError),
         (applying(verify=False), LASTING, pytest.fail.Exception),
         (applying(verify=True), LASTING, RouteRejectedError),
-        (applying(standing=None), "test_known_routes_are_not_read", pytest.fail.Exception),
         (ShowsEveryProtocol, "test_routes_of_one_table_are_ordered", AssertionError),
     ],
 )

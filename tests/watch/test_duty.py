@@ -9,26 +9,20 @@ import pytest
 
 from hostrouting.exceptions import HostFileError
 from hostrouting.host import NetworkEvent
-from hostrouting.watch.duty import Duty
+from hostrouting.watch.duty import Duty, Keeper
 from phases import Context
 from phases.testing import ManualClock
 
 LOGGER = logging.getLogger(__name__)
 
 
-class Player:
+class Player(Keeper):
     """A keeper whose looks end as it is told: with the seconds to the next look, or with an error."""
 
     failure = "nothing can be kept"
 
     def __init__(self, *ends: float | Exception) -> None:
         self._ends = list(ends)
-
-    def hear(self, _events: Sequence[NetworkEvent]) -> float:
-        return inf
-
-    def lose(self) -> None:
-        pass
 
     def act(self, _ctx: Context) -> float:
         end = self._ends.pop(0)

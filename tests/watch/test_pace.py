@@ -35,3 +35,13 @@ def test_one_long_repair_slows_only_the_next_one(seconds: float) -> None:
     pace = Pace().after(seconds, now=seconds)
     assert pace.free == seconds + 5.0
     assert pace.after(0.0, now=seconds + 5.001).free == seconds + 5.001
+
+
+@given(st.lists(st.floats(0, 1), min_size=1))
+def test_the_shortest_pause(spent: list[float]) -> None:
+    """The siblings, whose looks run programs, leave the run lock to others for a second after each."""
+    now, pace = 50.0, Pace(least=1.0)
+    for seconds in spent:
+        now += seconds
+        pace = pace.after(seconds, now=now)
+        assert pace.free >= now + 1

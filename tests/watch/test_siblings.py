@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Event
@@ -148,6 +148,23 @@ def test_the_end_does_not_wait_for_a_sibling(host: FakeHost) -> None:
     assert went_on.wait(SECONDS)
 
 
+def test_they_look_after_the_events_of_the_routes(host: FakeHost) -> None:
+    """A program that deletes routes may have deleted more; a reload looks at everything, too."""
+    seldom = attrs.evolve(CONFIG, watch=WatchConfig(enabled=True, interval=3600.0))
+    watch = Watch(seldom, host=host)
+    calls: list[Callable[[], object]] = [
+        bool,
+        lambda: host.routes.delete_route(next(route for route in host.routes.routes() if str(route) == OURS)),
+        lambda: watch.reload(lambda: seldom),
+    ]
+    with running(watch) as it:
+        for call in calls:
+            call()
+            it.until(lambda: ("ip6", "azureSLBProbe") in host.nftables.tables)
+            it.until(lambda: not host.lock.is_held)
+            host.nftables.load(Context(), delete_script())
+
+
 def test_the_rules_for_probes_are_kept(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
     """A running Watch loads the table that is missing, and again after another program deleted it."""
     with running(Watch(CONFIG, host=host)) as watch:
@@ -204,6 +221,11 @@ class Story(World):
         self.answer(there)
 
 
+def often(**section: str) -> HostRoutingConfig:
+    """Return a config whose watch looks every second."""
+    return attrs.evolve(config_of(**section), watch=CONFIG.watch)
+
+
 @needs("kernel", "ebtables-nft")
 class TestStory:
     """The CNI is exchanged, and its pods are recreated one by one with the addresses of their predecessors."""
@@ -228,7 +250,7 @@ class TestStory:
 
     def test_clean(self, world: Story, caplog: pytest.LogCaptureFixture) -> None:
         """Each new pod is reachable once its predecessor is gone; the pods that live lose no packet meanwhile."""
-        with running(Watch(config_of(sweep="clean"), host=self.host_of(world))) as watch, ExitStack() as streams:
+        with running(Watch(often(sweep="clean"), host=self.host_of(world))) as watch, ExitStack() as streams:
             watch.until(lambda: any("azure-vnet is still in use" in message for message in caplog.messages))
             assert not world.asks(REUSED, patience=SOON)
             lost = [streams.enter_context(world.stream(address)) for address in (LIVE, world.pod(2))]
@@ -250,7 +272,7 @@ class TestStory:
     def test_report(self, world: Story, caplog: pytest.LogCaptureFixture) -> None:
         """Nothing is changed, and the log names each object once."""
         (world.root / CONFLIST[1:]).unlink()
-        with running(Watch(config_of(), host=self.host_of(world))) as watch:
+        with running(Watch(often(), host=self.host_of(world))) as watch:
             watch.until(lambda: any(dnat(REUSED, "aa:bb:cc:00:00:09") in message for message in caplog.messages))
             world.recreate(1)
             before = world.shown()

@@ -1,7 +1,6 @@
 """The keeper of a node without stale objects, over a fake node that azure-vnet has left; waiting takes no time."""
 
 import logging
-from math import inf
 from typing import Any
 
 import attrs
@@ -11,15 +10,12 @@ from support.stale_cni_worlds import config_of, context, dnat, whole_state
 
 from hostrouting.boot import INTENT_PATH
 from hostrouting.exceptions import StaleCNIError
-from hostrouting.host import Device, DeviceEvent, Neighbour, NeighbourEvent
-from hostrouting.stale_cni.azure_vnet import STATE_PATH
 from hostrouting.testing import FakeHost
 from hostrouting.watch.installed import InstalledConfig
 from hostrouting.watch.stale_objects import StaleObjectKeeper
 from phases import Context
 
 ANOTHER = dnat("10.240.0.12", "aa:bb:cc:00:00:12")
-GOING = DeviceEvent("remove", Device("azv7", 7, up=False, kind="veth"))
 
 
 @attrs.define
@@ -62,7 +58,7 @@ class TestReport:
         """Each stale object has one line, with the next step, when two looks agree; nothing is changed."""
         node = kept()
         before = whole_state(node.host)
-        assert node.acts() == 1.0
+        assert node.acts() == 0
         assert named(caplog, "stale: ") == []
         node.acts(6)
         assert named(caplog, "stale: ") == STALE
@@ -90,11 +86,9 @@ class TestReport:
         node.acts(2)
         gone = next(rule for rule in node.host.ebtables.read(Context()).rules if str(rule) == STALE[1])
         node.host.ebtables.delete(Context(), [gone])
-        node.keeper.hear([GOING])
         node.acts(2)
         assert named(caplog, "stale no more: ") == [STALE[1]]
         node.host.ebtables.add(dnat(DEAD, DEAD_MAC))
-        node.keeper.hear([GOING])
         node.acts(3)
         assert named(caplog, "stale: ") == [*STALE, STALE[1]]
 
@@ -104,7 +98,6 @@ class TestReport:
         node.acts(2)
         caplog.clear()
         node.host.ebtables.add(ANOTHER)
-        node.keeper.hear([GOING])
         node.ctx.sleep(2)
         node.acts()
         added = next(rule for rule in node.host.ebtables.read(Context()).rules if "10.240.0.12" in str(rule))
@@ -131,26 +124,10 @@ class TestClean:
         node.acts()
         node.host.lock.operations.calls.clear()
         before = node.looks()
-        node.keeper.hear([GOING])
         node.ctx.sleep(5)
         node.acts()
         assert node.looks() == before + 1
         assert node.host.lock.operations.calls == []
-
-    def test_another_run_gets_the_lock(self) -> None:
-        """However soon other objects become stale, the run lock is free for a second after each sweep."""
-        node = kept(sweep="clean")
-        node.acts()
-        now, locked = node.ctx.clock.monotonic, len(node.host.lock.operations.calls)
-        ended = now()
-        node.host.ebtables.add(ANOTHER)
-        node.keeper.hear([GOING])
-        while there(node.host):
-            assert now() < ended + 60
-            node.ctx.sleep(0.1)
-            before = now()
-            node.acts()
-            assert before > ended + 0.9 or len(node.host.lock.operations.calls) == locked
 
     def test_a_silent_pod_that_answers(self, caplog: pytest.LogCaptureFixture) -> None:
         """Its objects look stale until it is asked: they stay, unnamed, and later looks hold no lock for them."""
@@ -167,13 +144,12 @@ class TestClean:
         assert node.host.lock.operations.calls == []
         assert [message for message in caplog.messages if "10.240.0.12" in message] == []
         host.link_layer.remove_device("azv2")
-        node.keeper.hear([GOING])
         node.acts(2)
         assert ANOTHER in named(caplog, "removed: ")[-1]
         assert node.host.lock.operations.calls != []
 
     def test_while_azure_vnet_is_configured(self, caplog: pytest.LogCaptureFixture) -> None:
-        """They are named and stay, with the reason; when the configuration goes, they are removed within seconds."""
+        """They are named and stay, with the reason; when the configuration goes, the next look removes them."""
         node = kept(sweep="clean")
         node.host.files.write(CONFLIST, b'{"plugins": [{"type": "azure-vnet"}]}', mode=0o644)
         node.acts(3)
@@ -183,7 +159,6 @@ class TestClean:
         node.ctx.sleep(node.acts())
         node.acts()
         assert there(node.host) == []
-        assert node.ctx.clock.monotonic() < 30
 
     def test_the_config_is_read_under_the_lock(self) -> None:
         """An apply has just installed a config that only reports: nothing is removed."""
@@ -210,97 +185,16 @@ class TestClean:
         assert STALE[1] not in there(node.host)
 
     def test_a_sweep_that_fails(self) -> None:
-        """A refusal is raised, everything is back, and the next look is after the interval."""
+        """A refusal is raised, and everything is back."""
         node = kept(sweep="clean")
         node.host.link_layer.refuse_at(1)
         with pytest.raises(StaleCNIError, match="are back"):
             node.acts()
         assert there(node.host) == STALE
-        before = node.looks()
-        node.acts()
-        assert node.looks() == before
 
 
-class TestWhen:
-    """It looks when something changed, once a second at most, and every interval."""
-
-    def test_every_interval(self) -> None:
-        """Between two intervals only the dates of files are looked at, every five seconds."""
-        node = kept(host=FakeHost())
-        node.acts()
-        begin = node.ctx.clock.monotonic()
-        looks = node.looks()
-        while node.looks() == looks:
-            seconds = node.acts()
-            assert seconds <= 5.0
-            node.ctx.sleep(seconds)
-        assert 60 <= node.ctx.clock.monotonic() - begin <= 66
-
-    @pytest.mark.parametrize("path", [CONFLIST, "/etc/cni/net.d/05-cilium.conflist", STATE_PATH])
-    def test_files_that_change(self, path: str) -> None:
-        """A file of the CNI that is added, changed or removed leads to a look."""
-        node = kept(host=FakeHost())
-        for change in (
-            lambda: node.host.files.write(path, b"{}", mode=0o644),
-            lambda: node.host.files.tree.change(path, modified=1700000000.5),
-            lambda: node.host.files.remove(path),
-        ):
-            node.acts()
-            node.ctx.sleep(5)
-            looks = node.looks()
-            node.acts()
-            assert node.looks() == looks
-            change()
-            node.acts()
-            assert node.looks() == looks + 1
-
-    def test_a_burst_of_events(self) -> None:
-        """A hundred events lead to a look at once, and to one more a second later."""
-        node = kept(host=FakeHost())
-        node.acts()
-        node.ctx.sleep(5)
-        looks = node.looks()
-        for _ in range(100):
-            node.keeper.hear([GOING])
-        node.acts()
-        for _ in range(100):
-            node.keeper.hear([GOING])
-        assert node.acts() == 1.0
-        assert node.looks() == looks + 1
-        node.ctx.sleep(1)
-        node.acts(3)
-        assert node.looks() == looks + 2
-
-    def test_lost_events(self) -> None:
-        """If events were lost, it looks."""
-        node = kept(host=FakeHost())
-        node.acts()
-        node.ctx.sleep(5)
-        looks = node.looks()
-        node.keeper.lose()
-        node.acts()
-        assert node.looks() == looks + 1
-
-    @pytest.mark.parametrize(
-        ("event", "seconds"),
-        [
-            (GOING, 0),
-            (DeviceEvent("set", Device("veth1", 8, up=True, master="azure0")), 0),
-            (DeviceEvent("set", Device("azure0", 2, up=False)), 0),
-            (DeviceEvent("set", Device("lxc1", 9, up=True)), inf),
-            (NeighbourEvent("set", Neighbour("10.240.0.9", "azure0", DEAD_MAC, permanent=True)), 0),
-            (NeighbourEvent("set", Neighbour("10.240.0.9", "azv1", DEAD_MAC, permanent=True)), 0),
-            (NeighbourEvent("set", Neighbour("10.240.0.9", "azure0", DEAD_MAC, permanent=False)), inf),
-            (NeighbourEvent("set", Neighbour("10.224.0.9", "eth0", DEAD_MAC, permanent=True)), inf),
-        ],
-    )
-    def test_events_that_concern_it(self, event: DeviceEvent | NeighbourEvent, seconds: float) -> None:
-        """Those of pods' devices and of added neighbours do; those of other devices, or learned, do not."""
-        assert kept().keeper.hear([event]) == seconds
-
-    def test_a_section_that_is_off(self) -> None:
-        """Without the section nothing is read, and no event concerns it."""
-        node = kept(enabled=False, pod_cidrs=())
-        assert node.acts() == 60.0
-        assert node.keeper.hear([GOING]) == inf
-        assert node.looks() == 0
+def test_a_section_that_is_off() -> None:
+    """Without the section nothing is read."""
+    node = kept(enabled=False, pod_cidrs=())
+    assert node.acts() == 60.0
+    assert node.looks() == 0

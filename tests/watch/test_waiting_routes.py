@@ -5,15 +5,14 @@ from math import inf
 
 import attrs
 import pytest
-from support.kept_routes import OURS as ROUTE
 from support.kept_routes import ROUTE as WANTED
-from support.kept_routes import CountedNode, Kept, standing
+from support.kept_routes import Kept, standing
 from support.needs import needs
 from support.watched_nodes import CONFIG, OURS, Watched, arrange, kernel_host, watching
 
 from hostrouting.host import NetworkEvent, Route, RouteEvent
 from hostrouting.net.routes import resting
-from hostrouting.testing import KernelNode
+from hostrouting.testing import KernelNode, MemoryBackend
 from phases import Context
 
 #: What hides the way to the gateway 10.224.0.1, and what shows it again; both are words for `ip`.
@@ -63,44 +62,25 @@ def test_it_returns_with_the_way_to_its_gateway(
     watched.until_repaired()
 
 
-class TestCost:
-    """An event that may let a route return costs one small repair, and any other nothing."""
-
-    @pytest.fixture
-    def node(self) -> CountedNode:
-        node = CountedNode()
-        node.add_link("eth0")
-        node.add_link("eth1")
-        return node
-
-    @pytest.fixture
-    def kept(self, node: CountedNode) -> Iterator[Kept]:
-        with node.events.listen(Context()) as listener:
-            kept = Kept(node, listener, WANTED)
-            kept.keeper.act(Context())
-            node.readings = 0
-            yield kept
-
-    def test_it_is_refused_again(self, kept: Kept, node: CountedNode, caplog: pytest.LogCaptureFixture) -> None:
-        """The network of its gateway appears, but on another device: no routes are read, and nothing is said."""
-        node.insert_route(Route.parse("10.224.0.0/16", dev="eth1", protocol=4))
+@pytest.mark.parametrize(
+    "event",
+    [
+        RouteEvent("add", resting(Route.parse("10.224.0.0/16", gateway="10.9.0.1", dev="eth0", protocol=4))),
+        RouteEvent("remove", resting(Route.parse("10.224.0.1/32", kind="blackhole", protocol=4))),
+    ],
+    ids=["a route by a gateway", "a route of the widest scope"],
+)
+def test_it_cannot_return(event: NetworkEvent, caplog: pytest.LogCaptureFixture) -> None:
+    """The lookup of its gateway cannot meet such a route; a network on another device asks again, and is quiet."""
+    node = MemoryBackend()
+    node.add_link("eth0")
+    node.add_link("eth1")
+    with node.events.listen(Context()) as listener:
+        kept = Kept(node, listener, WANTED)
+        kept.keeper.act(Context())
         caplog.clear()
-        assert kept.keeper.hear(kept._listener.take()) == 0
-        kept.keeper.act(Context())
-        assert (node.readings, caplog.messages, standing(node)) == (0, [], [])
-        node.insert_route(Route.parse("10.224.0.0/16", dev="eth0", protocol=4), verb="append")
-        kept.catch_up()
-        kept.keeper.act(Context())
-        assert (node.readings, standing(node)) == (0, [str(ROUTE)])
-
-    @pytest.mark.parametrize(
-        "event",
-        [
-            RouteEvent("add", resting(Route.parse("10.224.0.0/16", gateway="10.9.0.1", dev="eth0", protocol=4))),
-            RouteEvent("remove", resting(Route.parse("10.224.0.1/32", kind="blackhole", protocol=4))),
-        ],
-        ids=["a route by a gateway", "a route of the widest scope"],
-    )
-    def test_it_cannot_return(self, kept: Kept, event: NetworkEvent) -> None:
-        """The lookup of its gateway cannot meet such a route."""
         assert kept.keeper.hear([event]) == inf
+        node.insert_route(Route.parse("10.224.0.0/16", dev="eth1", protocol=4))
+        assert kept.catch_up() == 0
+        kept.keeper.act(Context())
+    assert (caplog.messages, standing(node)) == ([], [])

@@ -104,13 +104,7 @@ class NetlinkBackend(Adapter):
                 # A lookup changes nothing: ask again, less at a time.
                 batch //= 2
 
-    def apply(
-        self,
-        changes: Sequence[RouteChange],
-        *,
-        verify: bool = True,
-        standing: Sequence[ObservedRoute] | None = None,
-    ) -> None:
+    def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """Make all the changes, in their order, or none of them."""
         # Imported late: most commands only read.
         from hostrouting.host.netlink.batches import commit_routes
@@ -118,7 +112,7 @@ class NetlinkBackend(Adapter):
         with self._open() as kernel, collector_paused():
             indexes = kernel.indexes()
             transport = _KernelTransport(kernel, indexes, families_of(changes))
-            commit_routes(transport, changes, devices=indexes, verify=verify, standing=standing)
+            commit_routes(transport, changes, devices=indexes, verify=verify)
 
 
 class _KernelTransport(Transport[AnyRoute]):

@@ -32,14 +32,12 @@ def commit_routes(
     *,
     devices: Collection[str],
     verify: bool,
-    standing: Sequence[ObservedRoute] | None,
 ) -> None:
-    """Make all the changes or none; see `RouteBackend.apply` for the errors and for `standing`."""
+    """Make all the changes or none; see `RouteBackend.apply` for the errors."""
     _check_devices(changes, devices)
     parts = _route_parts(changes)
     only_adds = all(change.before is None and change.verb == "add" for change in changes)
-    known = transport.standing() if standing is None and not only_adds else standing
-    before: Sequence[AnyRoute] = () if known is None else [*known]
+    before: Sequence[AnyRoute] = () if only_adds else [*transport.standing()]
     batch = Batch(transport, lambda position: str(changes[position]), before=before)
     failures = _wrong_removals(changes, parts, before)
     if failures:

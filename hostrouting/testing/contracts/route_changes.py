@@ -249,15 +249,6 @@ class RouteBackendContract(RouteReadingContract):
         assert self._refused(backend, _replace(old, route(ON_LINK))).errno == errno.ESRCH
         assert place(backend) == [THEIRS]
 
-    def test_known_routes_are_not_read(self, eth0: Node, backend: RouteBackend) -> None:
-        """A batch counts on the routes that the caller gives as standing: it removes no other."""
-        arrange(eth0, OURS, THEIRS)
-        ours, theirs = find(backend, OURS), find(backend, THEIRS)
-        with pytest.raises(RouteRejectedError):
-            backend.apply([_remove(ours)], standing=[theirs])
-        backend.apply([_remove(ours)], verify=False, standing=[ours, theirs])
-        assert place(backend) == [THEIRS]
-
     def test_a_rollback_keeps_the_order_of_a_place(self, eth0: Node, backend: RouteBackend) -> None:
         """Removed routes, the last of a place first, come back in their order."""
         arrange(eth0, OURS, THEIRS, OTHERS)
