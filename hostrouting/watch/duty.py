@@ -88,7 +88,7 @@ class Duty:
     _logger: logging.Logger
     #: On the monotonic clock of the context.
     due: float = attrs.field(default=-inf, init=False)
-    _pace: Pace = attrs.field(factory=Pace, init=False)
+    _pace: Pace = attrs.field(factory=Pace, kw_only=True)
     _trouble: Trouble = attrs.field(init=False)
 
     @_trouble.default
@@ -122,12 +122,7 @@ class Duty:
         started = time.thread_time()
         # Another thread may ask for the next one meanwhile.
         self.due = inf
-        seconds = self._attempt(ctx)
-        now = ctx.clock.monotonic()
-        self._pace = self._pace.after(time.thread_time() - started, now=now)
-        self.due = max(min(self.due, now + seconds), self._pace.free)
-
-    def _attempt(self, ctx: Context) -> float:
+        seconds = _SECONDS_AFTER_A_FAILURE
         try:
             seconds = self._keeper.act(ctx)
         except (CancelledError, DeadlineExceededError):
@@ -143,8 +138,9 @@ class Duty:
             if seconds:
                 # One that goes on at once may fail next, and would then be told again and again.
                 self._trouble.end()
-            return seconds
-        return _SECONDS_AFTER_A_FAILURE
+        now = ctx.clock.monotonic()
+        self._pace = self._pace.after(time.thread_time() - started, now=now)
+        self.due = max(min(self.due, now + seconds), self._pace.free)
 
 
 #: Events that come together are heard together: a flush deletes a thousand routes within this time.

@@ -90,7 +90,7 @@ class RouteKeeper(Keeper):
     def hear(self, events: Sequence[NetworkEvent]) -> float:
         """See `Keeper`."""
         # All of them: each may name a place that was taken.
-        if not [event for event in events if self._concerns(event)]:
+        if not list(filter(self._concerns, events)):
             return inf
         self._notify()
         return 0
@@ -103,30 +103,21 @@ class RouteKeeper(Keeper):
         """Read the routes, and repair those of the installed config, under the run lock."""
         with self._host.lock.hold(ctx) as held, collector_paused():
             config = self._installed.read()
-            if not self._installed.is_reset:
-                self._keep(held, config)
+            if self._installed.is_reset:
+                return inf
+            # On a node with many routes it takes seconds.
+            with held.interruptible():
+                observed = read(self._host.routes, config.static_routes.routes)
+            self._repair(held, config, observed)
         now = ctx.clock.monotonic()
         return max(0.0, min((now + config.watch.interval, *self._paused.values())) - now)
 
     # --- events
 
     def _concerns(self, event: NetworkEvent) -> bool:
-        """Return True if the routes may not be right after an event.
-
-        The kernel announces no removal of IPv4 routes that go with a device or an address, so these events count.
-        """
-        if isinstance(event, RouteEvent):
-            return self._concerns_route(event)
-        if isinstance(event, DeviceEvent):
-            (self._down.discard if event.device.up else self._down.add)(event.device.name)
-            return event.device.name in self._last.devices or event.former in self._last.devices
-        if isinstance(event, AddressEvent):
-            # No IPv6 routes go with an address, which each router advertisement renews.
-            return event.address.family == IPV4 and event.dev in self._last.devices
-        # The kernel may accept now what it refused.
-        return isinstance(event, RuleEvent | NexthopEvent) and bool(self._last.waiting)
-
-    def _concerns_route(self, event: RouteEvent) -> bool:
+        """Return True if the routes may not be right after an event."""
+        if not isinstance(event, RouteEvent):
+            return self._concerns_devices(event)
         route, spot = event.route, place(event.route)
         if spot in self._places or route.protocol == OUR_PROTOCOL:
             wanted = self._last.wanted.get(spot)
@@ -144,9 +135,21 @@ class RouteKeeper(Keeper):
         # It may complete a route of the config in another way.
         return self._looks_up and not route.prefix_length and route.table == MAIN_TABLE
 
+    def _concerns_devices(self, event: NetworkEvent) -> bool:
+        """Return the same for the other events: the kernel announces no removal of IPv4 routes that go with these."""
+        if isinstance(event, DeviceEvent):
+            (self._down.discard if event.device.up else self._down.add)(event.device.name)
+            return event.device.name in self._last.devices or event.former in self._last.devices
+        if isinstance(event, AddressEvent):
+            # No IPv6 routes go with an address, which each router advertisement renews.
+            return event.address.family == IPV4 and event.dev in self._last.devices
+        # The kernel may accept now what it refused.
+        return isinstance(event, RuleEvent | NexthopEvent) and bool(self._last.waiting)
+
     # --- repairs
 
-    def _keep(self, ctx: Context, config: HostRoutingConfig) -> None:
+    def _repair(self, ctx: Context, config: HostRoutingConfig, observed: Routes) -> None:
+        """Make the routes right, and log each difference to the state before."""
         routes, now = config.static_routes.routes, ctx.clock.monotonic()
         # Also without a repair: a storm that is over has an end in the log.
         self._lines.at(now)
@@ -155,9 +158,6 @@ class RouteKeeper(Keeper):
             self._lines.write(INFO, "keeps %s", duties_of(config), event="keeps")
         if routes is not self._routes:
             self._begin(routes)
-        # On a node with many routes it takes seconds.
-        with ctx.interruptible():
-            observed = read(self._host.routes, routes)
         self._note_contests(observed, now)
         account, before = Account(), self._last
         self._last = repair(ctx.within(account), routes, observed, self._host, self._logger, leave=self._paused)

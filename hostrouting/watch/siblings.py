@@ -16,7 +16,7 @@ import attrs
 from hostrouting.probe_snat import NotWanted, repair, to_repair
 from hostrouting.watch.duty import Duty, Keeper, Pace, act_if_due
 from hostrouting.watch.stale_objects import StaleObjectKeeper
-from hostrouting.watch.trouble import TASK
+from hostrouting.watch.trouble import TASK, Trouble
 from phases import Change, Context
 
 if TYPE_CHECKING:
@@ -80,10 +80,10 @@ _SECONDS_BETWEEN_LOOKS: Final = 1.0
 @contextmanager
 def siblings(
     surrounding: Context, host: Host, logger: logging.Logger, installed: InstalledConfig
-) -> Iterator[tuple[Callable[[], None], Sequence[Duty]]]:
+) -> Iterator[tuple[Callable[[], None], Sequence[Trouble]]]:
     """Keep the siblings of the installed config while the block runs; `surrounding` is notified of their troubles.
 
-    It gets a function that lets them look soon, and their duties. `host` has the lock that all threads of the watch
+    It gets a function that lets them look soon, and their troubles. `host` has the lock that all threads of the watch
     share.
 
     The end of the block does not wait long for a program that hangs, or for a sweep that restores objects: the thread
@@ -91,13 +91,15 @@ def siblings(
     """
     # No child of the caller's context: each event of a route would wake this thread, too.
     ctx = Context(clock=surrounding.clock)
-    duties = [
-        _SiblingDuty(keeper, logger, seconds, installed, surrounding.notify)
-        for keeper, seconds in (
-            (ProbeKeeper(host, logger, installed), 10.0),
-            (StaleObjectKeeper(host, logger, installed), 60.0),
-        )
+    keepers: list[tuple[Keeper, float]] = [
+        (ProbeKeeper(host, logger, installed), 10.0),
+        (StaleObjectKeeper(host, logger, installed), 60.0),
     ]
+    kept = [
+        _Sibling(keeper, seconds, installed, Trouble(logger, keeper.failure), surrounding.notify)
+        for keeper, seconds in keepers
+    ]
+    duties = [Duty(sibling, logger, pace=Pace(least=_SECONDS_BETWEEN_LOOKS)) for sibling in kept]
 
     def look_soon() -> None:
         for duty in duties:
@@ -107,7 +109,7 @@ def siblings(
     thread = threading.Thread(target=_keep, args=(ctx, duties), name="hostrouting-siblings", daemon=True)
     thread.start()
     try:
-        yield look_soon, duties
+        yield look_soon, [sibling.trouble for sibling in kept]
     finally:
         # It ends the programs that the thread runs.
         ctx.cancel("the watch ends")
@@ -127,26 +129,29 @@ def _wait(ctx: Context, duties: Sequence[Duty]) -> None:
 
 
 @attrs.define(eq=False)
-class _SiblingDuty(Duty):
-    """A duty of which a failure, of whatever kind, is one line in the log; its keeper acts again after the interval."""
+class _Sibling(Keeper):
+    """A keeper of which a failure, of whatever kind, is one line in the log; it acts again after the interval."""
 
+    failure: ClassVar[str] = "a sibling cannot be kept now"
+    _keeper: Keeper
     #: The longest time of one `act`.
     _seconds: float
     _installed: InstalledConfig
+    trouble: Trouble
     #: Called when the trouble has changed.
     _notify: Callable[[], None]
-    _pace: Pace = attrs.field(factory=lambda: Pace(least=_SECONDS_BETWEEN_LOOKS), init=False)
 
-    def _attempt(self, ctx: Context) -> float:
-        before = self.trouble
+    def act(self, ctx: Context) -> float:
+        """See `Keeper`."""
+        before = str(self.trouble)
         try:
             seconds = self._keeper.act(ctx.child(timeout=self._seconds))
-            self._trouble.end()
+            self.trouble.end()
         except Exception as error:  # noqa: BLE001 (a mistake in a sibling must not end the watch of the routes)
             if ctx.over:
                 return inf
-            self._trouble.tell(str(error) or repr(error))
+            self.trouble.tell(str(error) or repr(error))
             seconds = self._installed.config.watch.interval
-        if self.trouble != before:
+        if str(self.trouble) != before:
             self._notify()
         return seconds

@@ -161,7 +161,7 @@ class Watch(NodeTask):
     def _keep(self, ctx: Context) -> None:
         installed = InstalledConfig(self._config, self._host.files, self._logger)
         host = _with_shared_lock(self._host)
-        with siblings(ctx, host, self._logger, installed) as (look_soon, others):
+        with siblings(ctx, host, self._logger, installed) as (look_soon, troubles):
             keeper = RouteKeeper(host, self._logger, installed, look_soon)
             routes = Duty(keeper, self._logger)
             # The routes first: a route that they restore is no finding.
@@ -171,7 +171,7 @@ class Watch(NodeTask):
 
             def state() -> str:
                 pair = (routes.trouble or keeper.state, proof.trouble or prover.state)
-                return "; ".join(filter(None, (*pair, *(each.trouble for each in others))))
+                return "; ".join(filter(None, (*pair, *map(str, troubles))))
 
             rounds = WatchRounds(host.supervisor, installed, self._calls, state)
             self._wake = ctx.notify

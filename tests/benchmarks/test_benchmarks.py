@@ -33,7 +33,7 @@ PAIR = {
     "boot check, announced fabric": {"8": {"announced", "without"}},
     "hostrouting check, announced fabric": {"8": {"announced", "without"}},
     "boot check, by family": {"8": {"ipv4", "ipv6", "mixed"}},
-    watch.DELETION: {"1000": {"ours"}},
+    watch.DELETION: {"1000": {"ours"}, "10000": {"ours"}},
     watch.CHANGES: {"1000": set(watch.KINDS)},
     watch.AT_ONCE: {"1000": {"ours"}},
     watch.IDLE: {"1000": {"ours"}},

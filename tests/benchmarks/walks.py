@@ -1,4 +1,4 @@
-"""Count the rooms, files and functions that four typical operations pass through.
+"""Count the rooms, files and functions that five typical operations pass through.
 
     python tests/benchmarks/walks.py [WALK ...] [--files]
 
@@ -6,6 +6,7 @@
     finding   an expected CIDR, from JSON to the finding of an overlap
     rollback  a batch of which one route is refused, until everything is as before
     sweep     the rule of a dead pod, from a reading to its deletion
+    event     a deleted route in watch, from its event to the reading by which it is repaired
 
 Needs root and ebtables: the kernel is a network namespace of this process, the files lie below a temporary folder, and
 only systemd is a fake. A *return* is a call into a file that the walk had left. `sys.setprofile` sees each call of a
@@ -32,9 +33,15 @@ import hostrouting
 import phases
 from hostrouting import CheckRouteOverlap, CleanStaleCNI, ConfigureStaticRoutes, Host, HostRoutingConfig
 from hostrouting.exceptions import RouteRejectedError
+from hostrouting.host import ObservedRoute
 from hostrouting.host.files.store import RootedFiles
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.net.addresses import IPV4
 from hostrouting.static_routes.script import render_script
 from hostrouting.testing import FakeHost
+from hostrouting.watch.duty import Duty
+from hostrouting.watch.installed import InstalledConfig
+from hostrouting.watch.routes import RouteKeeper
 
 PACKAGES: Final = tuple(Path(str(package.__file__)).parent for package in (hostrouting, phases))
 NODE: Final = """
@@ -143,7 +150,39 @@ def walk_sweep(host: Host) -> None:
     assert not host.ebtables.read(_context()).rules
 
 
-WALKS: Final = {"finding": walk_finding, "rollback": walk_rollback, "route": walk_route, "sweep": walk_sweep}
+class _LastStep(NetlinkBackend):
+    """The kernel's routes; a walk ends with the request for them."""
+
+    def routes(self, family: int = IPV4) -> list[ObservedRoute]:
+        sys.setprofile(None)
+        return super().routes(family)
+
+
+def walk_event(host: Host) -> None:
+    """Receive the event of a deleted route, and ask the kernel for its routes; the watch has begun before."""
+    profile, logger = sys.getprofile(), logging.getLogger()
+    sys.setprofile(None)
+    config = _config(staticRoutes={"enabled": True, "routes": [ROUTE]})
+    host = attrs.evolve(host, routes=_LastStep())
+    duty = Duty(RouteKeeper(host, logger, InstalledConfig(config, host.files, logger), bool), logger)
+    ctx = _context()
+    with host.events.listen(ctx) as listener:
+        duty.act(ctx)
+        listener.take()
+        subprocess.run(["ip", "route", "delete", ROUTE["destination"]], check=True)
+        events = listener.take()
+        sys.setprofile(profile)
+        duty.hear(events, now=ctx.clock.monotonic())
+        duty.act(ctx)
+
+
+WALKS: Final = {
+    "event": walk_event,
+    "finding": walk_finding,
+    "rollback": walk_rollback,
+    "route": walk_route,
+    "sweep": walk_sweep,
+}
 
 
 def trace(name: str) -> Walk:

@@ -39,13 +39,15 @@ routes as N says; `ip route` makes the changes. Loop and idle: processor time of
 proves the addresses of all its routes, too."""
 
 ROUTES: Final = 1000
+#: Routes in the table of the second measurement of a deletion.
+MANY: Final = 10_000
 _CHILD: Final = Path(__file__).with_name("apply_child.py")
 _SECONDS: Final = 60.0
 #: The length of the loop; watch is idle for twice as long.
 _PERIOD: Final = 30.0
 #: A smaller run than this only shows that the measurements work.
 _FEWEST_ROUNDS: Final = 7
-_BETWEEN: Final = 0.2
+_BETWEEN: Final = 1.0
 
 
 def watch(setting: Setting) -> list[Result]:
@@ -55,7 +57,7 @@ def watch(setting: Setting) -> list[Result]:
     try:
         with _watching(setting, ours) as process, _listening() as seen:
             # Ten times as many as usual: one in a hundred counts.
-            results = [_deletion(seen, ours, 10 * rounds), _changes(seen, ours, 10 * rounds)]
+            results = [_deletion(seen, ours, 10 * rounds), _changes(seen, ours, rounds)]
             period = _PERIOD if rounds >= _FEWEST_ROUNDS else 5.0
             results += [_at_once(seen, ours), _loop(process, ours, period)]
         with _watching(setting, ours, proven=True) as process:
@@ -82,7 +84,12 @@ def slowest(measured: Contest, name: str) -> float:
 
 def _deletion(seen: _Seen, ours: Sequence[Route], rounds: int) -> Result:
     contenders = [Contender(OURS, lambda: seen.restored(ours, _delete))]
-    return Result(DELETION, [contest(contenders, ROUTES, rounds=rounds)], [], whole=True)
+    contests = [contest(contenders, ROUTES, rounds=rounds)]
+    # Those of other programs are read, too.
+    world.ip_batch(f"route add {route} proto 99" for route in world.uniform(MANY)[ROUTES:])
+    contests.append(contest(contenders, MANY, rounds=rounds // 10))
+    world.flush("proto", "99")
+    return Result(DELETION, contests, [], whole=True)
 
 
 def _changes(seen: _Seen, ours: Sequence[Route], rounds: int) -> Result:

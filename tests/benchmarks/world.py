@@ -96,15 +96,16 @@ def build() -> int:
 
 def clean() -> None:
     """Remove all our routes, and let the kernel free them before the next measurement."""
-    _flush(_OURS)
+    flush(*_OURS)
 
 
 def sweep() -> None:
     """Remove the routes of all programs, and let the kernel free them."""
-    _flush(EVERYBODYS)
+    flush(*EVERYBODYS)
 
 
-def _flush(selection: Sequence[str]) -> None:
+def flush(*selection: str) -> None:
+    """Remove the selected routes, and let the kernel free them."""
     subprocess.run(["ip", "-4", "route", "flush", *selection], check=True, capture_output=True)
     time.sleep(0.02)
 

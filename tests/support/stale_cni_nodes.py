@@ -35,8 +35,7 @@ SOON = 0.2
 SHORT = {
     "stale_cni.task.SECONDS_BETWEEN_READINGS": SOON,
     "host.netlink.probes._PATIENCE": (0.1, 0.4),
-    "watch.stale_objects._SECONDS_BETWEEN_LOOKS": SOON,
-    "watch.stale_objects._SECONDS_BETWEEN_SIGNS": SOON,
+    "watch.siblings._SECONDS_BETWEEN_LOOKS": SOON,
 }
 ARRANGEMENT = (
     *NODE_RULES[1:],
