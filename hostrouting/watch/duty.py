@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
 
-from hostrouting.exceptions import EventsLostError, HostRoutingError, PermissionDeniedError
+from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
 from hostrouting.watch.trouble import Trouble
 from phases import CancelledError, DeadlineExceededError
 
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Iterable, Sequence
 
-    from hostrouting.host import Listener, NetworkEvent
-    from hostrouting.watch.signs import WatchRounds
+    from hostrouting.host import NetworkEvent
     from phases import Context
 
 #: The share of a core that a keeper may take for long.
@@ -143,42 +142,8 @@ class Duty:
         self.due = max(min(self.due, now + seconds), self._pace.free)
 
 
-#: Events that come together are heard together: a flush deletes a thousand routes within this time.
-_SECONDS_TOGETHER: Final = 0.003
-
-
-def keep(ctx: Context, duties: Sequence[Duty], listener: Listener, rounds: WatchRounds) -> None:
-    """Let the duties act, each when it is due, until the context ends or there is nothing to keep any more."""
-    while not (ctx.over or rounds.is_done):
-        rounds.begin(duties)
-        act_if_due(ctx, duties)
-        rounds.end()
-        if not rounds.is_done:
-            _hear(ctx, duties, listener, rounds)
-
-
 def act_if_due(ctx: Context, duties: Iterable[Duty]) -> None:
     """Let the duties act that are due."""
     for duty in duties:
         if duty.due <= ctx.clock.monotonic() and not ctx.over:
             duty.act(ctx)
-
-
-def _hear(ctx: Context, duties: Sequence[Duty], listener: Listener, rounds: WatchRounds) -> None:
-    """Wait until a duty is due, a round is called for, or there are events; tell all duties, also that none came."""
-    now = ctx.clock.monotonic
-    end = inf if ctx.deadline is None else ctx.deadline
-    due = min(end, *(duty.due for duty in duties))
-    is_woken = ctx.wait(lambda: ctx.cancelled or rounds.is_called or listener.has_news, until=due)
-    if is_woken and not rounds.is_called:
-        ctx.wait(lambda: ctx.cancelled, until=min(end, now() + _SECONDS_TOGETHER))
-    if ctx.cancelled:
-        return
-    try:
-        events = listener.take()
-    except EventsLostError:
-        for duty in duties:
-            duty.lose(now=now())
-        return
-    for duty in duties:
-        duty.hear(events, now=now())

@@ -57,7 +57,7 @@ class RouteKeeper(Keeper):
     _logger: logging.Logger
     _installed: InstalledConfig
     #: Called when events concern the routes, or were lost.
-    _notify: Callable[[], None]
+    _notify: Callable[[], object]
     _lines: Lines = attrs.field(init=False)
     _last: Repair = attrs.field(factory=Repair)
     #: The config that the log names.

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from hostrouting.boot import NodeTask
+from hostrouting.exceptions import EventsLostError
 from hostrouting.host import Host
-from hostrouting.watch.duty import Duty, keep
+from hostrouting.watch.duty import Duty, act_if_due
 from hostrouting.watch.installed import InstalledConfig
 from hostrouting.watch.proof import ProofKeeper
 from hostrouting.watch.routes import RouteKeeper
@@ -27,10 +29,10 @@ from phases import CancelledError, DeadlineExceededError
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from hostrouting.config import HostRoutingConfig
-    from hostrouting.host import RunLock
+    from hostrouting.host import Listener, RunLock
     from phases import Context
 
 
@@ -179,12 +181,46 @@ class Watch(NodeTask):
                 rounds.families = installed.config.families
                 # It listens before it looks: no change after it is missed.
                 with host.events.listen(ctx, families=rounds.families) as listener:
-                    keep(ctx, duties, listener, rounds)
+                    _keep(ctx, duties, listener, rounds)
                 for duty in duties:
                     duty.ask()
         if installed.is_reset:
             message = "hostrouting was reset, so there is nothing to keep any more"
             self._logger.info(message, extra={"task": TASK})
+
+
+#: Events that come together are heard together: a flush deletes a thousand routes within this time.
+_SECONDS_TOGETHER: Final = 0.003
+
+
+def _keep(ctx: Context, duties: Sequence[Duty], listener: Listener, rounds: WatchRounds) -> None:
+    """Let the duties act, each when it is due, until the context ends or there is nothing to keep any more."""
+    while not (ctx.over or rounds.is_done):
+        rounds.begin(duties)
+        act_if_due(ctx, duties)
+        rounds.end()
+        if not rounds.is_done:
+            _hear(ctx, duties, listener, rounds)
+
+
+def _hear(ctx: Context, duties: Sequence[Duty], listener: Listener, rounds: WatchRounds) -> None:
+    """Wait until a duty is due, a round is called for, or there are events; tell all duties, also that none came."""
+    now = ctx.clock.monotonic
+    end = inf if ctx.deadline is None else ctx.deadline
+    due = min(end, *(duty.due for duty in duties))
+    is_woken = ctx.wait(lambda: ctx.cancelled or rounds.is_called or listener.has_news, until=due)
+    if is_woken and not rounds.is_called:
+        ctx.wait(lambda: ctx.cancelled, until=min(end, now() + _SECONDS_TOGETHER))
+    if ctx.cancelled:
+        return
+    try:
+        events = listener.take()
+    except EventsLostError:
+        for duty in duties:
+            duty.lose(now=now())
+        return
+    for duty in duties:
+        duty.hear(events, now=now())
 
 
 def _with_shared_lock(host: Host) -> Host:
