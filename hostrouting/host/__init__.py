@@ -31,7 +31,6 @@ from hostrouting.net.changes import RouteChange
 from hostrouting.net.events import (
     AddressEvent,
     DeviceEvent,
-    NeighbourEvent,
     NetworkEvent,
     NexthopEvent,
     RouteEvent,
@@ -64,7 +63,6 @@ __all__ = [
     "Listener",
     "Lookup",
     "Neighbour",
-    "NeighbourEvent",
     "NetworkEvent",
     "NetworkEvents",
     "NextHop",

@@ -170,8 +170,8 @@ class LinkLayer(Protocol):
 class NetworkEvents(Protocol):
     """The changes of one network namespace, as the kernel announces them.
 
-    They are those of devices, of routes, addresses and rules of both families, and of IPv4 neighbours. Listening needs
-    no privilege, but without CAP_NET_ADMIN a burst of some hundred events may be lost.
+    They are those of devices, and of routes, addresses and rules of both families. Listening needs no privilege, but
+    without CAP_NET_ADMIN a burst of some hundred events may be lost.
 
     The kernel announces nothing of the routes that go with a device or an address, except those that it made for the
     address; newer kernels also announce the routes that send from a removed address. A next hop that dies with its

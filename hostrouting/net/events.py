@@ -1,6 +1,6 @@
 """The changes of a network namespace, as the kernel announces them.
 
-Each has a `verb`. Devices, addresses and neighbours are `set` (there now as shown, new or changed or as before) or
+Each has a `verb`. Devices and addresses are `set` (there now as shown, new or changed or as before) or
 `remove`d; rules are `add`ed or `remove`d; for routes see `RouteEvent`.
 Nexthop objects and settings have changed in some way.
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from hostrouting.net.links import Device, DeviceAddress, Neighbour
+    from hostrouting.net.links import Device, DeviceAddress
     from hostrouting.net.routes import ObservedRoute
     from hostrouting.net.rules import Rule
 
@@ -41,7 +41,7 @@ class DeviceEvent(NamedTuple):
     """A device that is new, changed or gone. One with a known index and another name than before was renamed."""
 
     verb: Literal["set", "remove"]
-    #: Without addresses and neighbours, which have separate events.
+    #: Without neighbours, and without addresses, which have separate events.
     device: Device
     #: The name before, if this event is a rename.
     former: str = ""
@@ -62,16 +62,6 @@ class RuleEvent(NamedTuple):
     rule: Rule
 
 
-class NeighbourEvent(NamedTuple):
-    """An IPv4 neighbour whose hardware address is known now, or not any more.
-
-    A removed one has its address and device; its other fields may be empty.
-    """
-
-    verb: Literal["set", "remove"]
-    neighbour: Neighbour
-
-
 class NexthopEvent(NamedTuple):
     """A nexthop object that is new, changed or gone: its routes go or lose a next hop, and no event names them."""
 
@@ -86,6 +76,4 @@ class SettingEvent(NamedTuple):
     name: Literal["ignore_routes_with_linkdown"]
 
 
-NetworkEvent: TypeAlias = (
-    RouteEvent | DeviceEvent | AddressEvent | RuleEvent | NeighbourEvent | NexthopEvent | SettingEvent
-)
+NetworkEvent: TypeAlias = RouteEvent | DeviceEvent | AddressEvent | RuleEvent | NexthopEvent | SettingEvent

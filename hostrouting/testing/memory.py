@@ -13,10 +13,10 @@ from hostrouting.fib import Fib
 from hostrouting.fib.rules import Policy
 from hostrouting.fib.tables import key_of
 from hostrouting.host.netlink.batches import commit_routes
-from hostrouting.net.addresses import IPV4, IPV6, Address, format_ipv4, parse_ipv4
+from hostrouting.net.addresses import IPV4, IPV6, Address, parse_ipv4
 from hostrouting.net.changes import families_of
-from hostrouting.net.events import AddressEvent, DeviceEvent, NeighbourEvent, RouteEvent, RuleEvent
-from hostrouting.net.links import Device, DeviceAddress, Neighbour
+from hostrouting.net.events import AddressEvent, DeviceEvent, RouteEvent, RuleEvent
+from hostrouting.net.links import Device, DeviceAddress
 from hostrouting.net.routes import SCOPE_HOST, place
 from hostrouting.testing import consequences, ipv6
 from hostrouting.testing.admission import admitted, check_rule, is_named_by, removed
@@ -156,7 +156,6 @@ class MemoryBackend(Node):
             self._announce_device(name)
             gone = (own for own in device.addresses if own not in self.fib.devices[name].addresses)
             self.events.announce(*(AddressEvent("remove", name, own) for own in gone))
-            self.events.announce(*(NeighbourEvent("remove", _neighbour(name, number)) for number in device.neighbours))
             return
         self.fib = consequences.device_up(self.fib, name, carrier=name not in self._unplugged)
         self.fib = ipv6.with_multicast(self.fib, name)
@@ -197,7 +196,6 @@ class MemoryBackend(Node):
         number = parse_ipv4(address)
         known = device._replace(neighbours=tuple(sorted({*device.neighbours, number})))
         self.fib = consequences.with_device(self.fib, known)
-        self.events.announce(NeighbourEvent("set", _neighbour(dev, number)))
 
     def insert_route(self, route: AnyRoute, *, verb: str = "add") -> None:
         """See `Node.insert_route`."""
@@ -264,10 +262,6 @@ def _address(text: str, peer: str | None) -> DeviceAddress:
 
 def _bare(device: Device) -> Device:
     return device._replace(addresses=(), neighbours=())
-
-
-def _neighbour(dev: str, number: int) -> Neighbour:
-    return Neighbour(format_ipv4(number), dev, "02:00:00:00:00:01", permanent=True)
 
 
 def _events_of(verb: str, before: Bucket, after: Bucket) -> Iterator[RouteEvent]:

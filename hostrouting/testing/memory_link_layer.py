@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from hostrouting.exceptions import PermissionDeniedError
 from hostrouting.host.netlink.batches import Neighbours, commit_neighbours
 from hostrouting.host.netlink.probes import pack_address
-from hostrouting.net.events import NeighbourEvent
 from hostrouting.net.links import Neighbour, Station, neighbour_order
 from hostrouting.testing.faults import Faulty, OneByOne, Operations, Refused
 from hostrouting.testing.memory import MemoryBackend
@@ -90,9 +89,6 @@ class MemoryLinkLayer(Faulty):
 
     def remove_device(self, name: str) -> None:
         """The device goes, and its neighbours, routes and stations with it."""
-        for one in self._table:
-            if one.dev == name:
-                self._announce("remove", one)
         self.node.remove_link(name)
         self._table = Neighbours(one for one in self._table if one.dev != name)
         self._stations = {key: one for key, one in self._stations.items() if name not in {key[0], one.dev}}
@@ -173,8 +169,3 @@ class MemoryLinkLayer(Faulty):
         failure = self._table.take(verb, one)
         if failure is not None:
             raise Refused(failure.errno)
-        self._announce(verb, one)
-
-    def _announce(self, verb: str, one: Neighbour) -> None:
-        if ":" not in one.address:
-            self.node.events.announce(NeighbourEvent("remove" if verb == "remove" else "set", one))

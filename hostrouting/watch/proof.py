@@ -12,7 +12,7 @@ import attrs
 from hostrouting.boot import RecordedFiles
 from hostrouting.config import OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostFileError
-from hostrouting.host import NeighbourEvent, RouteEvent
+from hostrouting.host import RouteEvent
 from hostrouting.net.addresses import Prefix
 from hostrouting.net.routes import LOCAL_TABLE
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, Fabric
@@ -127,7 +127,7 @@ class ProofKeeper(Keeper):
     def _concerns(self, event: NetworkEvent) -> bool:
         """Return True if an event may change the findings."""
         if not isinstance(event, RouteEvent):
-            return not isinstance(event, NeighbourEvent)
+            return True
         route = event.route
         if not route.prefix_length:
             # One of IPv4 tells by which device IPv6 should leave, too.

@@ -11,14 +11,13 @@ from support import small_world
 from support.played_kernel import PlayedKernel, listener_of, played
 
 from hostrouting.exceptions import BackendError, EventsLostError
-from hostrouting.host.netlink.device_codec import parse_devices, parse_neighbours
+from hostrouting.host.netlink.device_codec import parse_devices
 from hostrouting.host.netlink.event_codec import EventReader
 from hostrouting.host.netlink.frames import HEADER_LENGTH, header, message, messages
 from hostrouting.host.netlink.route_codec import DELROUTE, NEWROUTE, pack_route, parse_route
 from hostrouting.host.netlink.rule_codec import parse_rule
 from hostrouting.net.addresses import IPV4
-from hostrouting.net.events import AddressEvent, DeviceEvent, NeighbourEvent, NetworkEvent, RouteEvent, RuleEvent
-from hostrouting.net.links import Neighbour
+from hostrouting.net.events import AddressEvent, DeviceEvent, NetworkEvent, RouteEvent, RuleEvent
 from hostrouting.net.routes import Route
 
 CASES = Path(__file__).parents[1] / "fuzz" / "cases"
@@ -74,16 +73,13 @@ def payloads(kind: str) -> list[bytes]:
 
 
 def test_things_are_read_as_in_a_dump() -> None:
-    """Devices, addresses, rules and neighbours that a kernel showed are the same in events, new and gone."""
+    """Devices, addresses and rules that a kernel showed are the same in events, new and gone."""
     names = all_names()
     devices = parse_devices(payloads("netlink-links/kernel"), payloads("netlink-addresses/kernel-ipv4"))
     expected: dict[str, list[tuple[object, ...]]] = {
         "netlink-links/kernel": [(device._replace(addresses=()), "") for device in devices],
         "netlink-addresses/kernel-ipv4": [(device.name, own) for device in devices for own in device.addresses],
         "netlink-rules/kernel": [(parse_rule(one),) for one in payloads("netlink-rules/kernel")],
-        "netlink-neighbours/kernel-ipv4": [
-            (one,) for one in parse_neighbours(payloads("netlink-neighbours/kernel-ipv4"), names).known
-        ],
     }
     for kind, things in expected.items():
         read = [EventReader(names).read(one) for one in dumped(kind)]
@@ -130,26 +126,11 @@ def test_a_removal_of_a_port_is_not_that_of_its_device() -> None:
 
 
 def test_other_families_and_noise_are_passed_over() -> None:
-    """Neighbours of IPv6 and of bridges come by the same group; an end or an acknowledgement means nothing."""
+    """Neighbours, an end or an acknowledgement mean nothing."""
     others = [one for one in recorded("netlink-neighbours/kernel-both") if one[HEADER_LENGTH] != IPV4]
     others += recorded("netlink-neighbours/kernel-bridge")
     assert len(others) > 4
     assert taken(*others, b"", bytes(16), message(3, 2, bytes(4)), message(2, 0, bytes(20))) == []
-
-
-def test_a_neighbour_without_a_hardware_address_is_removed() -> None:
-    """The kernel announces one that it asks for, or that failed, as a changed one."""
-    events = [
-        event
-        for event in taken(*recorded("netlink-events/kernel-addresses-rules-neighbours"))
-        if isinstance(event, NeighbourEvent)
-    ]
-    absent = Neighbour("10.0.0.9", "e0", "", permanent=False)
-    assert events == [
-        NeighbourEvent("set", Neighbour("10.0.0.9", "e0", "02:00:00:00:00:01", permanent=True)),
-        NeighbourEvent("remove", absent),
-        NeighbourEvent("remove", absent),
-    ]
 
 
 def test_recorded_events_are_those_of_the_commands() -> None:

@@ -7,27 +7,18 @@ from support.contracts.link_layer import LinkNode
 from support.kernel import needs_kernel
 from support.kernel_links import KernelLinks
 
-from hostrouting.host import LinkLayer, Listener, NetworkEvents, RouteBackend
+from hostrouting.host import Listener, NetworkEvents, RouteBackend
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.events import NetlinkEvents
-from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
-from hostrouting.net.events import AddressEvent, DeviceEvent, NeighbourEvent, NetworkEvent
-from hostrouting.net.links import DeviceAddress, Neighbour
+from hostrouting.net.events import AddressEvent, DeviceEvent, NetworkEvent
+from hostrouting.net.links import DeviceAddress
 from hostrouting.testing import KernelNode, MemoryLinkLayer
 from phases import Context
-
-POD = Neighbour("10.240.0.9", "azure0", "12:34:56:78:9a:bc", permanent=True)
 
 
 def names(events: Sequence[NetworkEvent]) -> list[tuple[str, str]]:
     """Return verb and name of the devices in the events."""
     return [(event.verb, event.device.name) for event in events if isinstance(event, DeviceEvent)]
-
-
-def removed(events: Sequence[NetworkEvent]) -> set[tuple[str, str]]:
-    """Return address and device of the neighbours that went."""
-    gone = [event.neighbour for event in events if isinstance(event, NeighbourEvent) and event.verb == "remove"]
-    return {(neighbour.address, neighbour.dev) for neighbour in gone}
 
 
 class LinkEvents:
@@ -49,31 +40,11 @@ class LinkEvents:
         node.remove_device("azv1")
         assert ("remove", "azv1") in names(listener.take())
 
-    def test_neighbours_of_ipv4_are_told(self, node: LinkNode, layer: LinkLayer, listener: Listener) -> None:
-        """Also if they are changed by the layer itself; those of IPv6 are not told."""
-        layer.apply(add=[POD, POD._replace(address="fd00:1::9")])
-        assert listener.take() == [NeighbourEvent("set", POD)]
-        layer.apply(remove=layer.neighbours())
-        assert removed(listener.take()) == {("10.240.0.9", "azure0")}
-
-    def test_neighbours_go_with_their_device(self, node: LinkNode, listener: Listener) -> None:
-        """Each is told."""
-        node.add_neighbour(POD.address, POD.dev, POD.mac)
-        listener.take()
-        node.remove_device("azure0")
-        told = listener.take()
-        assert removed(told) == {("10.240.0.9", "azure0")}
-        assert names(told)[-1] == ("remove", "azure0")
-
 
 class TestInMemory(LinkEvents):
     @pytest.fixture
     def node(self) -> MemoryLinkLayer:
         return MemoryLinkLayer()
-
-    @pytest.fixture
-    def layer(self, node: MemoryLinkLayer) -> LinkLayer:
-        return node
 
     @pytest.fixture
     def events(self, node: MemoryLinkLayer) -> NetworkEvents:
@@ -90,10 +61,6 @@ class TestInTheKernel(LinkEvents):
     def node(self) -> Iterator[KernelLinks]:
         with KernelNode.made() as made, KernelLinks(made) as links:
             yield links
-
-    @pytest.fixture
-    def layer(self, node: KernelLinks) -> LinkLayer:
-        return NetlinkLinkLayer(netns=node.name)
 
     @pytest.fixture
     def events(self, node: KernelLinks) -> NetworkEvents:

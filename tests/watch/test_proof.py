@@ -14,8 +14,6 @@ from hostrouting.host import (
     Device,
     DeviceAddress,
     DeviceEvent,
-    Neighbour,
-    NeighbourEvent,
     NetworkEvent,
     NexthopEvent,
     ObservedRoute,
@@ -153,7 +151,6 @@ def test_another_cidr_breaks_the_silence(caplog: pytest.LogCaptureFixture) -> No
     [
         (RouteEvent("add", ObservedRoute.parse("10.9.0.0/16", "ib0")), False),
         (RouteEvent("remove", ObservedRoute.parse("172.17.0.0/16", "ib0", table=100)), False),
-        (NeighbourEvent("set", Neighbour("10.224.0.1", "eth0", "02:00:00:00:00:02", permanent=False)), False),
         (RouteEvent("add", ObservedRoute.parse("10.9.0.1/32", "ib0", table=255, kind="local")), True),
         (RouteEvent("add", ObservedRoute.parse("172.16.255.255/32", "ib0", table=100)), True),
         (RouteEvent("replace", ObservedRoute.parse("0.0.0.0/0", "eth0")), True),

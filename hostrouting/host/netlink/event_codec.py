@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final, Literal
 
-from hostrouting.host.netlink.device_codec import NEWNEIGH, parse_address, parse_device, parse_neighbours
+from hostrouting.host.netlink.device_codec import parse_address, parse_device
 from hostrouting.host.netlink.frames import EXCLUSIVE, HEADER_LENGTH, REPLACE, message_start, number_of, parsed
 from hostrouting.host.netlink.route_codec import NEWROUTE, device_of
 from hostrouting.host.netlink.route_reader import RouteReader
@@ -14,13 +14,11 @@ from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.events import (
     AddressEvent,
     DeviceEvent,
-    NeighbourEvent,
     NexthopEvent,
     RouteEvent,
     RuleEvent,
     SettingEvent,
 )
-from hostrouting.net.links import Neighbour
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,15 +26,14 @@ if TYPE_CHECKING:
     from hostrouting.host.netlink.route_codec import Names
     from hostrouting.net.events import NetworkEvent
 
-#: The multicast groups by family: links, neighbours, nexthop objects; addresses, routes, rules and settings of each.
-GROUPS: Final = {0: 0x8000_0005, IPV4: 0x10 | 0x40 | 0x80 | 0x80_0000, IPV6: 0x100 | 0x400 | 0x4_0000 | 0x100_0000}
+#: The multicast groups by family: links, nexthop objects; addresses, routes, rules and settings of each.
+GROUPS: Final = {0: 0x8000_0001, IPV4: 0x10 | 0x40 | 0x80 | 0x80_0000, IPV6: 0x100 | 0x400 | 0x4_0000 | 0x100_0000}
 
 _NEWLINK, _NEWADDR, _NEWRULE, _NEWNETCONF, _NEWNEXTHOP = 16, 20, 32, 80, 104
 #: The families of each kind of message about something new; the number of its removal is one more. Links also come from
-#: bridges, as AF_BRIDGE: such a removal says that a port left its bridge. Neighbours come of IPv6 and of bridges, too.
+#: bridges, as AF_BRIDGE: such a removal says that a port left its bridge.
 _FAMILIES: Final = {
     _NEWLINK: (0,),
-    NEWNEIGH: (IPV4,),
     **dict.fromkeys((_NEWADDR, NEWROUTE, _NEWRULE, _NEWNETCONF), (IPV4, IPV6)),
 }
 _nhmsg: Final = struct.Struct("=8x")
@@ -71,10 +68,7 @@ class EventReader:
         self._routes = RouteReader(self._names)
 
     def read(self, datagram: bytes) -> NetworkEvent | None:
-        """Return the event that a datagram announces; None if it concerns no route.
-
-        Such an event is of a neighbour that never has a hardware address, or of another setting.
-        """
+        """Return the event that a datagram announces; None if it is of a setting that concerns no route."""
         length, kind, flags = message_start(datagram)
         if length != len(datagram):
             raise ValueError(f"an announcement is {length} bytes long, but {len(datagram)} came")
@@ -94,12 +88,10 @@ class EventReader:
         if new == _NEWNEXTHOP:
             _, fields = parsed(payload, _nhmsg)
             return NexthopEvent("remove" if is_gone else "set", number_of(fields.get(_NHA_ID)))
-        if new == _NEWNETCONF:
-            _, fields = parsed(payload, _netconfmsg)
-            # A new device shows all its settings at once, and a removed one none.
-            is_changed = _NETCONFA_IGNORE_LINKDOWN in fields and _NETCONFA_FORWARDING not in fields
-            return SettingEvent("set", "ignore_routes_with_linkdown") if is_changed else None
-        return self._neighbour(payload, is_gone=is_gone)
+        _, fields = parsed(payload, _netconfmsg)
+        # A new device shows all its settings at once, and a removed one none.
+        is_changed = _NETCONFA_IGNORE_LINKDOWN in fields and _NETCONFA_FORWARDING not in fields
+        return SettingEvent("set", "ignore_routes_with_linkdown") if is_changed else None
 
     def _link(self, payload: bytes, *, is_gone: bool) -> DeviceEvent:
         device = parse_device(payload, self._names)
@@ -112,14 +104,6 @@ class EventReader:
             return DeviceEvent("remove", device)
         self._names[device.ifindex] = device.name
         return DeviceEvent("set", device, before if before != device.name else "")
-
-    def _neighbour(self, payload: bytes, *, is_gone: bool) -> NeighbourEvent | None:
-        table = parse_neighbours([payload], self._names)
-        for neighbour in table.known:
-            return NeighbourEvent("remove" if is_gone else "set", neighbour)
-        for address, dev in table.unresolved:
-            return NeighbourEvent("remove", Neighbour(address, dev, "", permanent=False))
-        return None
 
 
 def _placed(flags: int, *, family: int) -> Literal["add", "prepend", "append", "replace"]:

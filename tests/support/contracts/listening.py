@@ -11,7 +11,7 @@ import pytest
 from hostrouting.exceptions import BackendError, EventsLostError
 from hostrouting.host import Listener, NetworkEvents
 from hostrouting.net.addresses import IPV4, IPV6
-from hostrouting.net.events import AddressEvent, DeviceEvent, NeighbourEvent, NetworkEvent
+from hostrouting.net.events import AddressEvent, DeviceEvent, NetworkEvent
 from hostrouting.net.rules import Rule
 from hostrouting.testing import Node
 from phases import CancelledError, Context
@@ -34,9 +34,6 @@ def shown(events: Iterable[NetworkEvent]) -> list[str]:
 def _text(event: NetworkEvent) -> str:
     if isinstance(event, AddressEvent):
         return f"{event.verb} {event.address} dev {event.dev}"
-    if isinstance(event, NeighbourEvent):
-        # A removed one may have lost its other fields.
-        return f"{event.verb} {event.neighbour.address} dev {event.neighbour.dev}"
     return f"{event.verb} {event[1]}"
 
 

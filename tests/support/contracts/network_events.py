@@ -8,9 +8,8 @@ from support.contracts.listening import PATIENCE, ListeningContract, shown
 
 from hostrouting.exceptions import EventsLostError
 from hostrouting.host import Listener, RouteBackend
-from hostrouting.net.addresses import format_ipv4
 from hostrouting.net.changes import RouteChange
-from hostrouting.net.events import AddressEvent, DeviceEvent, NeighbourEvent, RouteEvent, RuleEvent
+from hostrouting.net.events import AddressEvent, DeviceEvent, RouteEvent, RuleEvent
 from hostrouting.net.links import Device
 from hostrouting.net.routes import Route
 from hostrouting.net.rules import Rule
@@ -91,7 +90,7 @@ class NetworkEventsContract(ListeningContract):
         events = [event for event in listener.take() if isinstance(event, DeviceEvent)]
         assert len({event.device.ifindex for event in events if event.device.name == "ib0"}) == 2
 
-    # --- rules and neighbours
+    # --- rules
 
     def test_rules_are_told(self, eth0: Node, listener: Listener, backend: RouteBackend) -> None:
         """New and gone, as a reading shows them, though the deletion named less."""
@@ -99,18 +98,6 @@ class NetworkEventsContract(ListeningContract):
         [rule] = [rule for rule in backend.rules() if rule.priority == 100]
         eth0.remove_rule(Rule(100))
         assert listener.take() == [RuleEvent("add", rule), RuleEvent("remove", rule)]
-
-    def test_neighbours_are_told(self, eth0: Node, listener: Listener, backend: RouteBackend) -> None:
-        """They go with a device that goes down."""
-        eth0.add_neighbour("eth0", "10.224.0.9")
-        [event] = listener.take()
-        [known] = [link.neighbours for link in backend.links() if link.name == "eth0"]
-        assert isinstance(event, NeighbourEvent)
-        assert (event.verb, event.neighbour.address, event.neighbour.dev) == ("set", *map(format_ipv4, known), "eth0")
-        assert event.neighbour.mac
-        assert event.neighbour.permanent
-        eth0.set_up("eth0", up=False)
-        assert shown(listener.take()) == ["remove 10.224.0.9 dev eth0"]
 
 
 class KernelEventsContract(NetworkEventsContract):
