@@ -191,8 +191,7 @@ def repair(
                 raise
         else:
             devices = {route.dev for route in routes} | {route.dev for route in wanted.values()}
-            if not all(route.dev and route.gateway for route in routes):
-                devices.update(hop.dev for route in default_routes(observed) for hop in route.hops)
+            devices |= {hop.dev for route in default_routes(observed) for hop in route.hops}
             return Repair(wanted=wanted, waiting=dict(waiting.values()), devices=frozenset(devices))
         waiting |= {spot: (str(wanted[spot]), reason) for spot, reason in refused.items()}
 

@@ -64,8 +64,6 @@ class RouteKeeper(Keeper):
     _config: HostRoutingConfig | None = None
     _routes: Sequence[StaticRoute] = ()
     _places: frozenset[Place] = frozenset()
-    #: True if a default route completes a route of the config.
-    _looks_up: bool = False
     #: The devices that are down: the kernel deletes the IPv6 routes of one, which is no contest.
     _down: set[str] = attrs.field(factory=set)
     #: The places in which a route was replaced or deleted since the last reading.
@@ -133,7 +131,7 @@ class RouteKeeper(Keeper):
             # IPv6 routes have no scope, and it passes over none.
             return True
         # It may complete a route of the config in another way.
-        return self._looks_up and not route.prefix_length and route.table == MAIN_TABLE
+        return not route.prefix_length and route.table == MAIN_TABLE
 
     def _concerns_devices(self, event: NetworkEvent) -> bool:
         """Return the same for the other events: the kernel announces no removal of IPv4 routes that go with these."""
@@ -157,20 +155,15 @@ class RouteKeeper(Keeper):
             self._config = config
             self._lines.write(INFO, "keeps %s", duties_of(config), event="keeps")
         if routes is not self._routes:
-            self._begin(routes)
+            self._routes, self._places = routes, frozenset(route.place for route in routes)
+            self._taken.clear()
+            self._contests.clear()
+            self._paused.clear()
         self._note_contests(observed, now)
         account, before = Account(), self._last
         self._last = repair(ctx.within(account), routes, observed, self._host, self._logger, leave=self._paused)
         self._tell_changes(account.changes)
         self._tell_waiting(before.waiting)
-
-    def _begin(self, routes: Sequence[StaticRoute]) -> None:
-        """Keep the routes of another config from now on."""
-        self._routes, self._places = routes, frozenset(route.place for route in routes)
-        self._looks_up = not all(route.dev and route.gateway for route in routes)
-        self._taken.clear()
-        self._contests.clear()
-        self._paused.clear()
 
     def _note_contests(self, observed: Routes, now: float) -> None:
         """Let a route that others take again and again pause, longer each time: retaking it harms no foreign route.
