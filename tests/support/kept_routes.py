@@ -1,7 +1,7 @@
 """A keeper of routes on a fake node, and the changes that another program makes there."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TypeAlias
 
 import attrs
@@ -60,17 +60,6 @@ CHANGES: list[tuple[str, Change]] = [
 ]
 
 
-class CountedRoutes(tuple[StaticRoute, ...]):
-    """The routes of a config; they count how often all of them are looked at."""
-
-    __slots__ = ()
-    passes = 0
-
-    def __iter__(self) -> Iterator[StaticRoute]:
-        CountedRoutes.passes += 1
-        return super().__iter__()
-
-
 class Kept:
     """A keeper of routes that no run has installed."""
 
@@ -81,13 +70,13 @@ class Kept:
         self._listener = listener
         #: One for each call of the siblings.
         self.calls: list[None] = []
-        config = HostRoutingConfig(static_routes=StaticRoutesConfig(enabled=True, routes=CountedRoutes(routes)))
+        config = HostRoutingConfig(static_routes=StaticRoutesConfig(enabled=True, routes=routes))
         self._installed = InstalledConfig(config, self.host.files, logger)
         self.keeper = RouteKeeper(self.host, logger, self._installed, lambda: self.calls.append(None))
 
     def wants(self, *routes: StaticRoute) -> None:
         """Put a config with these routes into force, as a reload does."""
-        section = StaticRoutesConfig(enabled=True, routes=CountedRoutes(routes))
+        section = StaticRoutesConfig(enabled=True, routes=routes)
         self._installed.replace(lambda: HostRoutingConfig(static_routes=section))
         self.keeper.lose()
 

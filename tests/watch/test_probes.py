@@ -1,7 +1,6 @@
 """The keeper of the rules for IPv6 probes, over a fake node on which an apply installed them."""
 
 import logging
-from math import inf
 
 import pytest
 from hypothesis import given
@@ -68,13 +67,6 @@ def test_a_table_that_is_right_is_only_listed(host: FakeHost) -> None:
     host.lock.holder = 4242
     keeper.act(Context())
     assert asked(host) == ["table"]
-
-
-def test_no_event_tells_of_it(host: FakeHost) -> None:
-    """Events do not make the keeper act."""
-    keeper = keeper_of(host)
-    keeper.lose()
-    assert keeper.hear([]) == inf
 
 
 def test_the_cloud_is_not_asked(host: FakeHost) -> None:
