@@ -18,6 +18,7 @@ from support.kept_routes import (
     standing,
 )
 
+from hostrouting.config import StaticRoute
 from hostrouting.host import (
     OUR_PROTOCOL,
     AddressEvent,
@@ -228,6 +229,17 @@ class TestReadings:
         node.delete_route(OURS)
         assert kept.keeper.act(Context(clock=ManualClock())) == 60
         assert (ours_first(node), node.readings) == (True, 1)
+
+    def test_another_default_route(self, kept: Kept, node: CountedNode) -> None:
+        """A route without device and gateway follows the default route."""
+        node.add_route("default", gateway="10.224.0.1", dev="eth0")
+        kept.wants(StaticRoute(destination="172.16.1.0/24"))
+        kept.keeper.act(Context())
+        kept.catch_up()
+        node.insert_route(Route.parse("0.0.0.0/0", gateway="10.225.0.1", dev="eth1", protocol=16), verb="prepend")
+        assert kept.catch_up() == 0
+        kept.keeper.act(Context())
+        assert standing(node) == ["172.16.1.0/24 via 10.225.0.1 dev eth1 proto 142"]
 
     def test_another_program_is_faster(self, kept: Kept, node: CountedNode) -> None:
         """A change that does not fit the routes of its moment is refused, and planned anew by another reading."""
