@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from hostrouting.boot import WAIT_SECONDS, Boot, Intent, NamedTask, RecordedFiles, read_intent
+from hostrouting.boot import WAIT_SECONDS, Boot, Intent, NamedTask, RecordedFiles, UnreadFilesError, read_intent
 from hostrouting.boot_files import boot_parts, watch_units
 from hostrouting.config import HostRoutingConfig, require_config
 from hostrouting.exceptions import HostFileError, InvalidConfigError, WorseRoutingError
 from hostrouting.forecast import Forecast, Forecaster, dropped
 from hostrouting.host import Host
-from hostrouting.ledger import SECONDS_TO_UNDO, Ledger
 from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.route_overlap import CheckRouteOverlap
 from hostrouting.stale_cni import CleanStaleCNI
@@ -26,6 +25,7 @@ from phases import (
     Change,
     DeadlineExceededError,
     TaskFailedError,
+    Transaction,
     execute,
     plan,
     task,
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 #: A sibling of the routing pair may take this long, and never more than half of the time that is left.
 _SIBLING_SECONDS: Final = 60.0
+#: The time of an undo or of the end of a commit, which begin when the time of their run may be over.
+SECONDS_TO_UNDO: Final = 15.0
 #: The change of a unit that its gate held before the run.
 #: The kind of the change of a unit that was held.
 RELEASED: Final = "released"
@@ -60,10 +62,10 @@ class _Run:
     """All that one run knows: a task may run in two threads, and again."""
 
     ctx: Context
+    transaction: Transaction
     #: Both halves together wait for DHCP as long as one of them would.
     until: float
     failures: list[TaskFailedError] = attrs.field(factory=list)
-    ledger: Ledger = attrs.field(factory=Ledger)
     #: The boot files that the run has changed.
     files: RecordedFiles | None = None
     #: False until the commit: the files of the earlier config stay, and an undo needs no space.
@@ -95,7 +97,8 @@ class _Pipeline(NamedTask, ABC):
     def do(self, ctx: Context) -> None:
         """Do all tasks; raise one error with every failure in it."""
         with self._host.lock.hold(ctx) as held:
-            run = _Run(held, held.clock.monotonic() + WAIT_SECONDS)
+            transaction = Transaction(held)
+            run = _Run(transaction.ctx, transaction, held.clock.monotonic() + WAIT_SECONDS)
             before = self._boot.held(held)
             try:
                 self._do_all(run)
@@ -105,7 +108,7 @@ class _Pipeline(NamedTask, ABC):
                 if not run.failures:
                     raise
             finally:
-                run.ledger.commit()
+                run.transaction.commit()
             still, released = self._boot.release(held, before, is_right=not run.failures)
             for unit in released:
                 held.record(Change("~", unit, "was held, and starts within seconds", RELEASED))
@@ -126,7 +129,24 @@ class _Pipeline(NamedTask, ABC):
             run.failures.append(error)
 
     def _undo(self, run: _Run, state: str) -> None:
-        if run.ledger.undo(run.ctx, self._log, state):
+        """Roll back what is not committed; if there was anything, log the `state` after it."""
+        has_changed, has_failed, stays = bool(run.transaction.changes), False, False
+        try:
+            for record, result in run.transaction.rollback(timeout=SECONDS_TO_UNDO):
+                stays |= result is False
+                if isinstance(result, Exception):
+                    has_failed = True
+                    what = f"{record.changes[-1]}, and what changed with it: {result}"
+                    # The error of files that systemd has not read says all of it: the files are back.
+                    self._log.error("not undone: %s", result if isinstance(result, UnreadFilesError) else what)
+        except BaseException:
+            left = run.transaction.changes
+            self._log.error("the undo was ended; %d changes stay, the newest is: %s", len(left), left[-1])
+            raise
+        if has_changed and not has_failed:
+            # As important as the error: of many lines the command shows the errors.
+            self._log.error("undone: %s", "only in part, since others have changed the rest" if stays else state)
+        if not (has_failed or stays):
             with suppress(HostFileError):
                 self._boot.finish()
 
@@ -138,7 +158,7 @@ class _Pipeline(NamedTask, ABC):
         @task(whole.name, plan=whole.plan_act, records=True)
         def act(ctx: Context) -> None:
             if run is not None:
-                whole.act(run.ledger.under(ctx), seconds=max(0.0, run.until - ctx.clock.monotonic()))
+                whole.act(ctx, seconds=max(0.0, run.until - ctx.clock.monotonic()))
 
         return act
 
@@ -148,9 +168,8 @@ class _Pipeline(NamedTask, ABC):
         @task("install-boot-files", plan=lambda ctx: self._boot.plan_install(ctx, *self._present(ctx)), records=True)
         def install(ctx: Context) -> None:
             if run is not None:
-                held = run.ledger.under(ctx)
-                run.files = run.files or self._boot.recorded(held)
-                self._boot.install(held, *self._present(ctx), removes=run.removes, files=run.files)
+                run.files = run.files or self._boot.recorded(ctx)
+                self._boot.install(ctx, *self._present(ctx), removes=run.removes, files=run.files)
 
         return install
 
@@ -295,7 +314,7 @@ class Configure(_Pipeline):
                 if run.lacks_files:
                     # Without the others, those that were written would hold nothing, or for ever.
                     self._undo(run, "nothing is installed for the next boot")
-                run.ledger.commit()
+                run.transaction.commit()
                 self._attempt(routes, run)
             run.ctx.check()
             if forecaster is not None and not run.failures:
@@ -308,7 +327,7 @@ class Configure(_Pipeline):
             failed = error if isinstance(error, TaskFailedError) else TaskFailedError((self._check.name,), error)
             run.failures.append(failed)
             return not is_installed
-        run.ledger.commit()
+        run.transaction.commit()
         run.is_committed = not run.failures
         if is_installed:
             run.removes = True

@@ -4,6 +4,7 @@
     context.py      Context: time, cancellation, and `record`, by which a task records each Change
     compose.py      tasks made of tasks: Serial, Parallel, with_timeout, with_retry, tolerate; of a function: task
     runner.py       execute, plan and undo a task; run a whole pipeline
+    transaction.py  Transaction: changes that are kept until a commit, or rolled back
     report.py       Report and Event: the result of a run, and its steps for an observer
     command.py      run_command: a subprocess that ends with its context
     mistakes.py     TypeErrors for common mistakes, with the correct form
@@ -29,6 +30,7 @@ from phases.exceptions import (
 from phases.report import Event, Report
 from phases.runner import Plan, cancel_on_signals, execute, plan, run, undo
 from phases.task import Group, Plannable, Task, Tolerant, Undoable
+from phases.transaction import Transaction
 
 __all__ = [
     "CancelledError",
@@ -49,6 +51,7 @@ __all__ = [
     "Task",
     "TaskFailedError",
     "Tolerant",
+    "Transaction",
     "Undoable",
     "UnknownTaskError",
     "cancel_on_signals",

@@ -22,14 +22,13 @@ from hostrouting.exceptions import HostFileError, UnitError, WorseRoutingError
 from hostrouting.fib import Fib
 from hostrouting.host import Host, ObservedRoute, Route, RouteChange
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.ledger import Ledger
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.net.rules import Rule
 from hostrouting.route_overlap import OverlapReport
 from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.route_overlap.task import prove_now
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
-from phases import CancelledError, Change, Context, Report, TaskFailedError, execute, run, task
+from phases import CancelledError, Context, Report, TaskFailedError, execute, run
 from phases.testing import ManualClock
 
 RIGHT = {"destination": "172.16.8.0/22"}
@@ -309,22 +308,6 @@ def test_a_second_signal_ends_the_undo(host: FakeHost, caplog: pytest.LogCapture
     with pytest.raises(KeyboardInterrupt):
         run(Configure(config(RIGHT, {"destination": "172.16.16.0/24"}), host=host), ctx)
     assert "the undo was ended; 1 changes stay, the newest is: + 172.16.16.0/24" in caplog.text
-
-
-def test_an_inverse_that_hangs_leaves_time_for_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    """As a systemd does that answers no reload: the routes come back."""
-    ledger, ctx = Ledger(), in_time()
-    undone: list[bool] = []
-
-    def change(given: Context) -> None:
-        kept = ledger.under(given)
-        kept.record(Change("+", "route"), undo=lambda own: undone.append(own.over))
-        kept.record(Change("+", "file"), undo=lambda own: own.sleep(60))
-
-    execute(task("both")(change), ctx)
-    assert not ledger.undo(ctx, ctx.logger, "as before")
-    assert undone == [False]
-    assert "not undone: + file" in caplog.text
 
 
 def test_an_undo_that_systemd_does_not_read_names_what_is_left(

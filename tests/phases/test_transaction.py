@@ -1,0 +1,106 @@
+"""Transaction: changes are kept until a commit, and a rollback reverses those that were not committed."""
+
+import pytest
+
+from phases import Change, Context, Serial, Transaction, execute, run, task
+from phases.testing import ManualClock
+
+FIRST, SECOND, THIRD = (Change("+", f"/etc/{name}") for name in ("first", "second", "third"))
+
+
+def fail(_: Context) -> None:
+    raise OSError("a later task")
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_run_undoes_what_was_committed(*, commits: bool) -> None:
+    """The changes are passed on in their order, each once; what was not committed is not the run's to undo."""
+    undone: list[str] = []
+
+    @task("both", records=True)
+    def both(ctx: Context) -> None:
+        transaction = Transaction(ctx)
+        for change in (FIRST, SECOND):
+            transaction.ctx.record(change, undo=lambda _, change=change: undone.append(change.subject))
+            if commits:
+                transaction.commit()
+
+    report = run(Serial(both, task("later")(fail), name="all"), undo_on_failure=True)
+    assert undone == (["/etc/second", "/etc/first"] if commits else [])
+    assert report.changes == (() if commits else (FIRST, SECOND))
+
+
+def test_a_rollback_reverses_what_was_not_committed() -> None:
+    """The newest first; committed changes stay, also in the report."""
+    undone: list[str] = []
+
+    @task("all")
+    def all_three(ctx: Context) -> None:
+        transaction = Transaction(ctx)
+
+        def change(made: Change) -> None:
+            transaction.ctx.record(made, undo=lambda _: undone.append(made.subject))
+
+        change(FIRST)
+        transaction.commit()
+        change(SECOND)
+        execute(task("inside", records=True)(lambda _: change(THIRD)), transaction.ctx)
+        assert transaction.changes == (SECOND, THIRD)
+        assert [record.changes for record, _ in transaction.rollback(timeout=15)] == [[THIRD], [SECOND]]
+        assert transaction.changes == ()
+
+    assert run(all_three).changes == (FIRST,)
+    assert undone == ["/etc/third", "/etc/second"]
+
+
+def test_what_a_rollback_does_not_reverse() -> None:
+    """A failed inverse gives its error, a change without an inverse False; both stay in the report."""
+    error = OSError("busy")
+
+    @task("three")
+    def three(ctx: Context) -> None:
+        transaction = Transaction(ctx)
+        transaction.ctx.record(FIRST, undo=lambda _: None)
+        transaction.ctx.record(SECOND)
+        transaction.ctx.record(THIRD, undo=lambda _: _raise(error))
+        assert [result for _, result in transaction.rollback(timeout=15)] == [error, False, None]
+
+    assert run(three).changes == (SECOND, THIRD)
+
+
+def test_an_inverse_that_hangs_leaves_time_for_the_others() -> None:
+    """A rollback has a time of its own, and each inverse gets half of the rest: the context of the work may be over."""
+    ctx = Context(timeout=0, clock=ManualClock(auto=True))
+    transaction = Transaction(ctx)
+    left: list[float | None] = []
+    transaction.ctx.record(FIRST, undo=lambda own: left.append(own.remaining()))
+    transaction.ctx.record(SECOND, undo=lambda own: own.sleep(60))
+    results = [str(result) for _, result in transaction.rollback(timeout=16)]
+    assert results == ["deadline exceeded: not done within 8 s", "None"]
+    assert left == [4]
+
+
+def test_an_interrupt_ends_a_rollback() -> None:
+    """It passes unchanged, and the changes that stay can be named."""
+    transaction = Transaction(Context())
+    for change in (FIRST, SECOND):
+        transaction.ctx.record(change, undo=lambda _: _raise(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        list(transaction.rollback(timeout=15))
+    assert transaction.changes == (FIRST, SECOND)
+
+
+def test_an_inverse_records_nothing() -> None:
+    """A rollback is no step of the run: what it does is in no report, and is not rolled back in turn."""
+
+    @task("one")
+    def one(ctx: Context) -> None:
+        transaction = Transaction(ctx)
+        transaction.ctx.record(FIRST, undo=lambda own: own.record(SECOND))
+        assert len(list(transaction.rollback(timeout=15))) == 1
+
+    assert run(one).changes == ()
+
+
+def _raise(error: BaseException) -> None:
+    raise error
