@@ -55,7 +55,23 @@ def run_command(
         raise TypeError(f"argv is a list of a program and its arguments, not {argv!r}")
     ctx.check()
     data = input.encode() if isinstance(input, str) else input
-    process = _start(argv, with_input=data is not None, env=env)
+    # Imported here: it takes 8 ms, which only a program that starts processes should pay.
+    import subprocess
+
+    try:
+        process = subprocess.Popen(  # noqa: S603 - the caller chooses the command; there is no shell
+            argv,
+            stdin=subprocess.DEVNULL if data is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "LC_ALL": "C", **(env or {})},
+            # A new session: one signal reaches all its processes, and Ctrl-C only this process.
+            start_new_session=True,
+        )
+    except FileNotFoundError as error:
+        raise CommandFailedError(argv, None, reason="was not found: is it installed, and on PATH?") from error
+    except (OSError, ValueError) as error:
+        raise CommandFailedError(argv, None, reason=f"could not be started: {error}") from error
     outcome: list[tuple[bytes, bytes] | BaseException] = []
 
     def communicate() -> None:
@@ -75,34 +91,14 @@ def run_command(
     except BaseException:
         _kill(ctx, process, outcome, grace)
         raise
-    said = outcome[0]
-    if isinstance(said, BaseException):
-        raise said
-    stdout, stderr = (stream.decode(errors="replace") for stream in said)
+    output = outcome[0]
+    if isinstance(output, BaseException):
+        raise output
+    stdout, stderr = (stream.decode(errors="replace") for stream in output)
     result = CommandResult(tuple(argv), process.returncode, stdout, stderr)
     if check and result.status != 0:
         raise CommandFailedError(*result)
     return result
-
-
-def _start(argv: Sequence[str], *, with_input: bool, env: Mapping[str, str] | None) -> subprocess.Popen[bytes]:
-    # Imported here: it takes 8 ms, which only a program that starts processes should pay.
-    import subprocess
-
-    try:
-        return subprocess.Popen(  # noqa: S603 - the caller chooses the command; there is no shell
-            argv,
-            stdin=subprocess.PIPE if with_input else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "LC_ALL": "C", **(env or {})},
-            # A new session: one signal reaches all its processes, and Ctrl-C of the terminal only this process.
-            start_new_session=True,
-        )
-    except FileNotFoundError as error:
-        raise CommandFailedError(argv, None, reason="was not found: is it installed, and on PATH?") from error
-    except (OSError, ValueError) as error:
-        raise CommandFailedError(argv, None, reason=f"could not be started: {error}") from error
 
 
 def _kill(ctx: Context, process: subprocess.Popen[bytes], outcome: Sequence[object], grace: float) -> None:

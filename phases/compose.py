@@ -27,9 +27,9 @@ class _Group:
         for each in tasks:
             require_runnable(each)
         self.subtasks = tasks
-        self.anonymous: bool = name is None
+        self.anonymous = name is None
         kind = type(self).__name__.lower()
-        self.name: str = f"{kind}({', '.join(each.name for each in tasks)})" if name is None else name
+        self.name = f"{kind}({', '.join(each.name for each in tasks)})" if name is None else name
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -90,84 +90,70 @@ class Parallel(_Group):
 
     def do(self, ctx: Context) -> None:
         """Execute the subtasks in threads."""
-        crew = _Crew(ctx.child())
+        inner = ctx.child()
+        running: list[Step] = []
+        failed: list[tuple[str, BaseException]] = []
+        have_threads = False
+
+        def run_step(step: Step) -> None:
+            # No task begins before each has a thread: if one is refused, none must have done
+            # anything. A task woken by a cancel finds the context over. This is no threading.Event:
+            # a Ctrl-C inside its `set` would leave it locked for ever.
+            inner.wait(lambda: have_threads or inner.cancelled)
+            try:
+                do_step(step, inner)
+            except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
+                failed.append((step.report.name, error))
+            finally:
+                running.remove(step)
+                inner.notify()
+
         try:
             for subtask in self.subtasks:
-                crew.start(subtask)
-            crew.is_complete = True
-            crew.ctx.notify()
-            self._wait(crew)
+                running.append(step := step_of(subtask, inner))
+                # With a copy of the context variables, in which programs bind values for log lines.
+                call = partial(copy_context().run, run_step, step)
+                # Daemons: a second Ctrl-C must be able to end the program even if a task ignores
+                # its context.
+                thread = threading.Thread(target=call, name=subtask.name, daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # no more threads
+                    running.remove(step)
+                    step.report.status = "skipped"
+                    raise
+            have_threads = True
+            inner.notify()
+            self._wait(inner, running, failed)
         except BaseException as error:
             # After a second interrupt there is no more waiting.
-            patient = isinstance(error, Exception) or not crew.ctx.over
-            crew.ctx.cancel(describe(error))
+            patient = isinstance(error, Exception) or not inner.over
+            inner.cancel(describe(error))
             if patient:
-                self._wait(crew)
+                self._wait(inner, running, failed)
             raise
-        _raise_first([error for _, error in crew.failed])
+        errors = [error for _, error in failed]
+        failures = [error for error in errors if isinstance(error, TaskFailedError)]
+        interrupts = [error for error in errors if not isinstance(error, Exception)]
+        # The most important first: an interrupt, then failures, then the end of the context.
+        if failures and not interrupts:
+            raise TaskFailedError.combine(failures)
+        for reason in interrupts or errors:
+            raise reason
 
-    def _wait(self, crew: _Crew) -> None:
-        ctx, running = crew.ctx, crew.running
-        ctx.wait(lambda: not running or ctx.cancelled or crew.has_failed, until=ctx.deadline)
-        if crew.failed:
-            ctx.cancel(f"{crew.failed[0][0].name} failed")
+    def _wait(self, ctx: Context, running: list[Step], failed: list[tuple[str, BaseException]]) -> None:
+        def is_over() -> bool:
+            # A failure counts once no task is still to begin.
+            is_due = any(step.report.status != "running" for step in running.copy())
+            return not running or ctx.cancelled or bool(failed and not is_due)
+
+        ctx.wait(is_over, until=ctx.deadline)
+        if failed:
+            ctx.cancel(f"{failed[0][0]} failed")
         if not ctx.wait(lambda: not running, until=ctx.clock.monotonic() + self._grace):
             names = ", ".join(step.report.name for step in running.copy())
             ctx.logger.warning("still waiting for %s: cancelled %g s ago", names, self._grace)
             ctx.wait(lambda: not running)
-
-
-class _Crew:
-    """The threads of one Parallel."""
-
-    def __init__(self, ctx: Context) -> None:
-        self.ctx = ctx
-        self.running: list[Step] = []
-        self.failed: list[tuple[Report, BaseException]] = []
-        #: True once each task has a thread.
-        self.is_complete = False
-
-    @property
-    def has_failed(self) -> bool:
-        """True if a task has failed and no task is still to begin."""
-        return bool(self.failed) and all(step.report.status == "running" for step in self.running.copy())
-
-    def start(self, task: Task) -> None:
-        step = step_of(task, self.ctx)
-        # Daemons: a second Ctrl-C must be able to end the program even if a task ignores its context.
-        # With a copy of the context variables, in which programs bind values for log lines.
-        call = partial(copy_context().run, self._execute, step)
-        thread = threading.Thread(target=call, name=task.name, daemon=True)
-        self.running.append(step)
-        try:
-            thread.start()
-        except RuntimeError:  # no more threads
-            self.running.remove(step)
-            step.report.status = "skipped"
-            raise
-
-    def _execute(self, step: Step) -> None:
-        # No task begins before each has a thread: if one is refused, none must have done anything. A task woken by
-        # a cancel finds the context over. This is no threading.Event that the caller's thread sets: a Ctrl-C inside
-        # its `set` would leave it locked for ever.
-        self.ctx.wait(lambda: self.is_complete or self.ctx.cancelled)
-        try:
-            do_step(step, self.ctx)
-        except BaseException as error:  # noqa: BLE001 - `do` raises it again, in the caller's thread
-            self.failed.append((step.report, error))
-        finally:
-            self.running.remove(step)
-            self.ctx.notify()
-
-
-def _raise_first(errors: Sequence[BaseException]) -> None:
-    """Raise the most important error: an interrupt, then failures, then the end of the context."""
-    failures = [error for error in errors if isinstance(error, TaskFailedError)]
-    interrupts = [error for error in errors if not isinstance(error, Exception)]
-    if failures and not interrupts:
-        raise TaskFailedError.combine(failures)
-    for error in interrupts or errors:
-        raise error
 
 
 class _Made:
@@ -209,9 +195,9 @@ def tolerate(task: Task, *, on_failure: Callable[[TaskFailedError], None] | None
     >>> print(*failures)
     probes: no IPv6
     """
-    tolerant = _around(task, tolerate=on_failure or (lambda _: None))
-    if on_failure is not None:
-        require_plain(on_failure, f"on_failure of task {task.name!r}")
+    handler = on_failure or (lambda _: None)
+    tolerant = _around(task, tolerate=handler)
+    require_plain(handler, f"on_failure of task {task.name!r}")
     return tolerant
 
 
@@ -269,7 +255,7 @@ def with_retry(
     def do(ctx: Context) -> object:
         failures: list[TaskFailedError] = []
         pause = first_pause
-        step = ctx.account if isinstance(ctx.account, Step) else Step.first(Report(task))
+        step = ctx.account if isinstance(ctx.account, Step) else Step(Report(task), threading.Lock())
         while True:
             try:
                 return task.do(ctx)
@@ -284,7 +270,7 @@ def with_retry(
                 failures.append(last)
                 word = f"attempt {len(failures)} of {attempts} failed, next in {pause:g} s"
                 step.report.attempts += 1
-                step.tell(step.report, status="retrying", error=last)
+                step.notify(step.report, status="retrying", error=last)
                 log_line(ctx.logger.warning, word, step.report, "retrying", last)
                 # Within the handler: if the context ends, its error shows the last one as its context.
                 ctx.sleep(pause)

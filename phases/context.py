@@ -73,11 +73,11 @@ class Clock(Protocol):
 class SystemClock:
     """The time of this machine."""
 
-    monotonic: Callable[[], float] = staticmethod(time.monotonic)
-    time: Callable[[], float] = staticmethod(time.time)
+    monotonic = staticmethod(time.monotonic)
+    time = staticmethod(time.time)
     #: The longest wait of the main thread in seconds. Then it looks for signals, which takes a tenth of a millisecond:
     #: a program that waits for days must end within a second.
-    longest: float = 0.75
+    longest = 0.75
 
     def wait(self, doorbell: threading.Lock, until: float | None) -> None:
         """See `Clock`."""
@@ -127,7 +127,7 @@ class Context:
 
         #: For the runner: the account of the current task, and the logger of the run.
         self.account: Account | None = None
-        self.logger: logging.Logger = logging.getLogger("phases")
+        self.logger = logging.getLogger("phases")
         # A list for this context and for each parent; cancelling puts the reason into the first one.
         self._reasons: tuple[list[str], ...] = ([],)
         self._doorbells: set[threading.Lock] = set()
@@ -217,8 +217,7 @@ class Context:
 
     def check(self) -> None:
         """Raise CancelledError or DeadlineExceededError if the task should end; cheap, call it between steps."""
-        reason = self.reason
-        if reason is not None:
+        if (reason := self.reason) is not None:
             raise CancelledError(reason)
         if self.remaining() == 0:
             raise DeadlineExceededError(self._limit[1])

@@ -47,13 +47,13 @@ class TaskFailedError(PhaseError):
     """
 
     def __init__(self, names: Sequence[str], cause: BaseException, *, others: Sequence[TaskFailedError] = ()) -> None:
-        self.names: tuple[str, ...] = tuple(names)
-        self.others: tuple[TaskFailedError, ...] = tuple(others)
+        self.names = tuple(names)
+        self.others = tuple(others)
         self.cause = cause
         # Here and not only in a `raise ... from`: the others are reached without being raised themselves.
         self.__cause__: BaseException | None = cause
         #: True if each cause is retryable, or says nothing about it, as errors of other libraries.
-        self.retryable: bool = all(getattr(cause, "retryable", True) for cause in self.failures)
+        self.retryable = all(getattr(cause, "retryable", True) for cause in self.failures)
         # Attempts that fail alike are shown once. A text of several lines has its end on a separate line.
         texts = dict.fromkeys(": ".join([*filter(None, [each.path]), describe(each.cause)]) for each in self.walk())
         super().__init__(("\n" if any("\n" in text for text in texts) else "; ").join(texts))
@@ -115,8 +115,8 @@ the tasks are: configure-static-routes, check-route-overlap
     def __init__(self, unknown: Sequence[str], known: Sequence[str]) -> None:
         from difflib import get_close_matches  # only this error needs it
 
-        self.unknown: tuple[str, ...] = tuple(unknown)
-        self.known: tuple[str, ...] = tuple(known)
+        self.unknown = tuple(unknown)
+        self.known = tuple(known)
         guesses = {name: get_close_matches(str(name), self.known, n=1) for name in self.unknown}
         told = (f"{name!r} (did you mean {found[0]!r}?)" if found else repr(name) for name, found in guesses.items())
         super().__init__(f"no task is named {', '.join(told)}; the tasks are: {', '.join(self.known)}")
@@ -138,25 +138,24 @@ class CommandFailedError(PhaseError):
     def __init__(
         self, argv: Sequence[str], status: int | None, stdout: str = "", stderr: str = "", *, reason: str = ""
     ) -> None:
-        from shlex import join  # only errors need it
+        # Only errors need these.
+        from shlex import join
+        from signal import Signals
 
-        self.argv: tuple[str, ...] = tuple(argv)
+        self.argv = tuple(argv)
         self.status = status
         self.stdout = stdout
         self.stderr = stderr
-        said = stderr.strip()
-        if len(said) > _STDERR_TAIL:
-            said = f"... {said[-_STDERR_TAIL:]}"
-        super().__init__(f"`{join(self.argv)}` {reason or _ending(status)}" + (f": {said}" if said else ""))
-
-
-def _ending(status: int | None) -> str:
-    from signal import Signals  # only errors need it
-
-    if status is None or status >= 0:
-        return f"ended with status {status}"
-    # A real-time signal has no name.
-    return f"was killed by {next((each.name for each in Signals if each == -status), f'signal {-status}')}"
+        text = stderr.strip()
+        if len(text) > _STDERR_TAIL:
+            text = f"... {text[-_STDERR_TAIL:]}"
+        if not reason:
+            reason = f"ended with status {status}"
+            if status is not None and status < 0:
+                # A real-time signal has no name.
+                names = (signal.name for signal in Signals if signal == -status)
+                reason = f"was killed by {next(names, f'signal {-status}')}"
+        super().__init__(f"`{join(self.argv)}` {reason}" + (f": {text}" if text else ""))
 
 
 #: The errors of `Context.check`. A handler asks the context if they mean its own end.

@@ -69,36 +69,37 @@ def require_plain(function: object, name: str) -> None:
         raise TypeError(f"{name} is an async function or a generator, and {_PLAIN}")
 
 
-def context_of(ctx: object, logger: logging.Logger | None = None) -> Context:
-    """Return the given context, or a new one for None, with the logger if there is one; else raise TypeError."""
+def context_for(task: object, ctx: object, logger: logging.Logger | None = None) -> Context:
+    """Return the context for a task, a new one for None, with the logger if there is one.
+
+    Raise TypeError for anything else, and for anything that is not a task.
+    """
+    require_task(task)
     ctx = Context() if ctx is None else ctx
     if not isinstance(ctx, Context):
         raise TypeError(f"{ctx!r} is no Context: the second argument is a Context, or is left out")
     return ctx.within(ctx.account, logger)
 
 
-def call(method: Callable[[Context], object], ctx: Context, name: str) -> None:
-    """Call a `do` or an `undo`; raise TypeError if it returns work that was not done, or an error that was not raised.
+def call(method: Callable[[Context], object], ctx: Context, name: str) -> object:
+    """Call a `do`, `undo` or `plan`; raise TypeError if it returns work that was not done, or an error.
 
     >>> call(lambda ctx: OSError("busy"), Context(), "do")
     Traceback (most recent call last):
     TypeError: do(ctx) returned an OSError, and a task that fails raises it
     """
-    answer = method(ctx)
-    _require_done(answer, name)
-    if isinstance(answer, BaseException):
-        raise TypeError(f"{name}(ctx) returned an {type(answer).__name__}, and a task that fails raises it") from answer
-
-
-def _require_done(answer: object, name: str) -> None:
-    if isinstance(answer, Awaitable | Generator | AsyncGenerator):
+    result = method(ctx)
+    if isinstance(result, Awaitable | Generator | AsyncGenerator):
         # Without this a dropped coroutine writes a RuntimeWarning in addition to our error.
-        if isinstance(answer, Coroutine | Generator):
-            answer.close()
-        raise TypeError(f"{name}(ctx) returned a {type(answer).__name__}, and {_PLAIN}")
+        if isinstance(result, Coroutine | Generator):
+            result.close()
+        raise TypeError(f"{name}(ctx) returned a {type(result).__name__}, and {_PLAIN}")
+    if isinstance(result, BaseException):
+        raise TypeError(f"{name}(ctx) returned an {type(result).__name__}, and a task that fails raises it") from result
+    return result
 
 
-def require_changes(answer: object) -> tuple[Change, ...]:
+def require_changes(planned: object) -> tuple[Change, ...]:
     """Return the changes that a `plan` returned; raise TypeError for anything else.
 
     >>> require_changes(["+ /etc/hosts"])
@@ -106,10 +107,10 @@ def require_changes(answer: object) -> tuple[Change, ...]:
     TypeError: plan(ctx) returned a list with '+ /etc/hosts' in it: a plan is a list of Change, \
 [] if there is nothing to change
     """
-    _require_done(answer, "plan")
-    if not isinstance(answer, Sequence):
-        raise TypeError(f"plan(ctx) returned a {type(answer).__name__}: {_CHANGES}")
-    for each in answer:
-        if not isinstance(each, Change):
-            raise TypeError(f"plan(ctx) returned a {type(answer).__name__} with {each!r} in it: {_CHANGES}")
-    return tuple(answer)
+    kind = type(planned).__name__
+    if not isinstance(planned, Sequence):
+        raise TypeError(f"plan(ctx) returned a {kind}: {_CHANGES}")
+    for item in planned:
+        if not isinstance(item, Change):
+            raise TypeError(f"plan(ctx) returned a {kind} with {item!r} in it: {_CHANGES}")
+    return tuple(planned)

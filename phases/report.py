@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,6 +10,7 @@ from phases.task import Group, Undoable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
+    from threading import Lock
     from typing import Any
 
     from phases.context import Change, Context
@@ -49,19 +49,19 @@ class Report:
     """
 
     def __init__(self, task: Task, names: tuple[str, ...] = ()) -> None:
-        self.task: Task = task
+        self.task = task
         #: The path of the task, without its name.
-        self.names: tuple[str, ...] = names
-        self.name: str = task.name
-        self.status: str = "skipped"
+        self.names = names
+        self.name = task.name
+        self.status = "skipped"
         self.start: str | None = None
         self.duration: float | None = None
-        self.attempts: int = 0
+        self.attempts = 0
         self.error: BaseException | None = None
         #: For the runner; see `changes`.
         self.records: list[Record] = []
         subtasks = task.subtasks if isinstance(task, Group) else ()
-        self.children: list[Report] = [Report(subtask, self.names_inside) for subtask in subtasks]
+        self.children = [Report(subtask, self.names_inside) for subtask in subtasks]
 
     def __repr__(self) -> str:
         return f"<Report of {self.name}: {self.status}>"
@@ -104,13 +104,8 @@ class Report:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the tree for `json.dumps`."""
-        return {
-            "name": self.name,
-            "status": self.status,
-            "degraded": self.degraded,
-            "attempts": self.attempts,
-            "start": self.start,
-            "duration": self.duration,
+        plain = ("name", "status", "degraded", "attempts", "start", "duration")
+        return {key: getattr(self, key) for key in plain} | {
             "error": None if self.error is None else describe(self.error),
             "changes": [change.to_mapping() for record in self.records for change in record.changes],
             "children": [child.to_mapping() for child in self.children],
@@ -132,30 +127,25 @@ class Step(NamedTuple):
     """
 
     report: Report
-    skip: Collection[str]
-    #: Only a run that may undo keeps the inverses: one that lasts for months must not grow.
-    keep: bool
-    observer: Callable[[Event], object] | None
-    records: list[Record]
-    lock: threading.Lock
-
-    @classmethod
-    def first(cls, report: Report) -> Step:
-        """Return the outermost step of a run that skips, keeps and tells nothing."""
-        return cls(report, (), keep=False, observer=None, records=[], lock=threading.Lock())
+    lock: Lock
+    skip: Collection[str] = ()
+    observer: Callable[[Event], object] | None = None
+    #: None for a run that undoes nothing: one that lasts for months must not grow.
+    records: list[Record] | None = None
 
     def enter(self, task: Task) -> Step:
         """Return the step of a task that this one does now."""
         with self.lock:
             children = self.report.children
-            free = [each for each in children if each.status not in {"due", "running"}]
+            free = [child for child in children if child.status not in {"due", "running"}]
             # One not begun, or the oldest if the task is tried again.
-            report = min((each for each in free if each.task is task), key=lambda each: each.start or "", default=None)
+            of_task = (child for child in free if child.task is task)
+            report = min(of_task, key=lambda child: child.start or "", default=None)
             if report is None:
                 report = Report(task, self.report.names_inside)
                 # If a group makes a task of the same name in each round, only the latest report stays.
-                same = [children.index(each) for each in free if each.name == task.name]
-                children[same[0] if same else len(children) : same[-1] + 1 if same else None] = [report]
+                older = [children.index(c) for c in free if c.name == task.name] or [len(children)]
+                children[older[0] : older[-1] + 1] = [report]
             report.status, report.duration = "due", None
         return self._replace(report=report)
 
@@ -164,27 +154,22 @@ class Step(NamedTuple):
         report = self.report
         report.start = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1_000_000):06}Z"
         report.status, report.error, report.attempts = "running", None, report.attempts + 1
-        self.tell(report)
+        self.notify(report)
 
     def end(self, status: str, error: BaseException | None, duration: float) -> None:
         """Note that the task ended."""
-        self.report.status, self.report.error, self.report.duration = status, error, duration
-        if status == "ok" and self.keep:
-            self._complete()
-        self.tell(self.report)
-
-    def _complete(self) -> None:
-        """Record the inverse of a completed task that has recorded none."""
         report, task = self.report, self.report.task
-        has_recorded = getattr(task, "records", False) or any(each.undo for each in report.records)
+        report.status, report.error, report.duration = status, error, duration
         undo = task.undo if isinstance(task, Undoable) else None
-        if has_recorded or isinstance(task, Group) or (undo is None and report.children):
-            return
-        # It reverses the tasks inside, too, and earlier attempts.
-        within = set(report.walk())
-        with self.lock:
-            self.records[:] = [each for each in self.records if each.report not in within]
-            self.records.append(Record(report, undo, []))
+        has_recorded = getattr(task, "records", False) or any(record.undo for record in report.records)
+        is_left_out = has_recorded or isinstance(task, Group) or (undo is None and report.children)
+        if status == "ok" and self.records is not None and not is_left_out:
+            # Its own inverse reverses the tasks inside, too, and earlier attempts.
+            inside = set(report.walk())
+            with self.lock:
+                others = [record for record in self.records if record.report not in inside]
+                self.records[:] = [*others, Record(report, undo, [])]
+        self.notify(report)
 
     def skips(self, name: str) -> bool:
         """See `Account`."""
@@ -199,24 +184,40 @@ class Step(NamedTuple):
             else:
                 record = Record(self.report, undo, [change])
                 self.report.records.append(record)
-                if self.keep:
+                if self.records is not None:
                     self.records.append(record)
-        self.tell(self.report, change=change)
+        self.notify(self.report, change=change)
 
-    def undone(self, record: Record) -> None:
-        """Take a record out of its report; a task without any left is undone."""
+    def roll_back(self, undo: Callable[[Record], object]) -> Iterator[tuple[Record, object]]:
+        """Call `undo` for each record, newest first; yield it with the result or the error.
+
+        `undo` returns False if the change stays; it stays in the report, too.
+        """
+        while self.records:
+            record = self.records[-1]
+            try:
+                result = undo(record)
+                if result is not False:
+                    self._forget(record)
+            except Exception as error:  # noqa: BLE001 - however one fails, the others are tried
+                result = error
+            self.records.pop()
+            yield record, result
+
+    def _forget(self, record: Record) -> None:
+        """Take a reversed record out of its report; a task without any left is undone."""
         # The undo of a task reverses everything inside.
         for report in [record.report] if record.changes else record.report.walk():
             report.records = [each for each in report.records if record.changes and each is not record]
             if report.status == "ok" and not report.records:
                 report.status = "undone"
-                self.tell(report)
+                self.notify(report)
 
-    def tell(self, report: Report, *, change: Change | None = None, **others: Any) -> None:
-        """Tell the observer of a task's status or change; `others` replace parts of the event."""
+    def notify(self, report: Report, **others: Any) -> None:
+        """Call the observer with an event of a task; `others` replace parts of it."""
         if self.observer is None:
             return
-        event = Event(report.path, report.status, change, report.error)._replace(**others)
+        event = Event(report.path, report.status, error=report.error)._replace(**others)
         try:
             self.observer(event)
         except Exception:

@@ -7,18 +7,18 @@ with the context (`Step`), so groups know nothing of logs and reports.
 
 from __future__ import annotations
 
-import threading
 from contextlib import contextmanager, nullcontext
+from threading import Lock, current_thread, main_thread
 from typing import TYPE_CHECKING, NamedTuple
 
 from phases.exceptions import CONTEXT_OVER, PhaseError, TaskFailedError, UnknownTaskError, describe
-from phases.mistakes import call, context_of, require_changes, require_plain, require_task
-from phases.report import Event, Report, Step, names_in_path
+from phases.mistakes import call, context_for, require_changes, require_plain
+from phases.report import Event, Record, Report, Step, names_in_path
 from phases.task import Group, Plannable, Task, Tolerant, Undoable
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from types import FrameType
 
     from phases.context import Change, Context
@@ -41,14 +41,13 @@ def execute(task: Task, ctx: Context | None = None, *, logger: logging.Logger | 
     Traceback (most recent call last):
     phases.exceptions.TaskFailedError: bootstrap/static-routes: no such device
     """
-    require_task(task)
-    ctx = context_of(ctx, logger)
+    ctx = context_for(task, ctx, logger)
     do_step(step_of(task, ctx), ctx)
 
 
 def step_of(task: Task, ctx: Context) -> Step:
     """Return the step of a task that is done now, in the run of its context if there is one."""
-    return ctx.account.enter(task) if isinstance(ctx.account, Step) else Step.first(Report(task))
+    return ctx.account.enter(task) if isinstance(ctx.account, Step) else Step(Report(task), Lock())
 
 
 def do_step(step: Step, ctx: Context) -> None:
@@ -66,8 +65,7 @@ def undo(task: Task, ctx: Context | None = None, *, logger: logging.Logger | Non
     A failure does not stop the rest; one TaskFailedError at the end names all of them. A task
     without `undo` is left as it is, and the log says so.
     """
-    require_task(task)
-    ctx = context_of(ctx, logger)
+    ctx = context_for(task, ctx, logger)
     names = ctx.account.report.names_inside if isinstance(ctx.account, Step) else ()
     _undo(Report(task, names), task.undo if isinstance(task, Undoable) else None, ctx)
 
@@ -77,7 +75,7 @@ def _undo(report: Report, inverse: Callable[[Context], object] | None, ctx: Cont
         log_line(ctx.logger.warning, "cannot undo", report, "skipped")
     else:
         # It is no step of the run, whose report has only the changes that its tasks made.
-        _perform(Step.first(report), ctx, inverse, undoing=True)
+        _perform(Step(report, Lock()), ctx, inverse, undoing=True)
 
 
 def _perform(step: Step, ctx: Context, method: Callable[[Context], object], *, undoing: bool = False) -> None:
@@ -94,18 +92,20 @@ def _perform(step: Step, ctx: Context, method: Callable[[Context], object], *, u
         call(method, ctx.within(step), name)
     except BaseException as error:
         seen, raised = error, _as_raised(error, report.task, ctx)
-        failed = isinstance(raised, TaskFailedError)
-        word = status = "failed" if failed else "cancelled"
-        log = logger.error if failed else logger.warning
-        if isinstance(raised, TaskFailedError) and isinstance(report.task, Tolerant) and not undoing:
-            try:
-                report.task.tolerate(raised)
-            except Exception as refusal:  # noqa: BLE001 - a failure that could not be handled is not tolerated
-                if refusal is not raised:
-                    seen = raised = TaskFailedError.combine([raised, TaskFailedError((report.name,), refusal)])
-            else:
-                word, log = "failed, and is optional", logger.warning
-                return
+        word, log = "cancelled", logger.warning
+        if isinstance(raised, TaskFailedError):
+            word, log = "failed", logger.error
+            if isinstance(report.task, Tolerant) and not undoing:
+                try:
+                    report.task.tolerate(raised)
+                except Exception as refusal:  # noqa: BLE001 - so it is not tolerated
+                    if refusal is not raised:
+                        own = TaskFailedError((report.name,), refusal)
+                        seen = raised = TaskFailedError.combine([raised, own])
+                else:
+                    status, word, log = word, "failed, and is optional", logger.warning
+                    return
+        status = word
         if raised is error:
             raise
         raise raised from raised.__cause__
@@ -174,8 +174,7 @@ class Plan(NamedTuple):
 
 def plan(task: Task, ctx: Context | None = None) -> Plan:
     """Return the forecast of a task and its subtasks; raise TaskFailedError if a plan fails."""
-    require_task(task)
-    ctx = context_of(ctx)
+    ctx = context_for(task, ctx)
     by_task, unplannable = [], []
     for report in Report(task).walk():
         leaf = report.task
@@ -186,7 +185,7 @@ def plan(task: Task, ctx: Context | None = None) -> Plan:
             continue
         try:
             ctx.check()
-            by_task.append((report.path, require_changes(leaf.plan(ctx))))
+            by_task.append((report.path, require_changes(call(leaf.plan, ctx, "plan"))))
         except Exception as error:
             raised = _as_raised(error, leaf, ctx)
             if isinstance(raised, TaskFailedError):
@@ -231,12 +230,17 @@ def run(
     >>> run(Serial(greet, name="demo"), timeout=30).to_mapping()["status"]
     'ok'
     """
-    require_task(task)
+    ctx = context_for(task, ctx, logger).child(timeout).within(None)
     if observer is not None:
         require_plain(observer, "the observer")
+    if isinstance(skip, str):
+        raise TypeError(f"skip takes a list of names, not the text {skip!r}")
     report = Report(task)
-    step = Step.first(report)._replace(skip=_known_names(report, skip), keep=undo_on_failure, observer=observer)
-    ctx = context_of(ctx, logger).child(timeout).within(None)
+    known = list(dict.fromkeys(each.name for each in report.walk() if names_in_path(each.task)))
+    wanted = list(skip)
+    if unknown := [name for name in wanted if name not in known]:
+        raise UnknownTaskError(unknown, known)
+    step = Step(report, Lock(), wanted, observer, [] if undo_on_failure else None)
     with cancel_on_signals(ctx) if handle_signals else nullcontext(ctx):
         try:
             do_step(step, ctx)
@@ -248,41 +252,25 @@ def run(
     return report
 
 
-def _known_names(whole: Report, skip: Iterable[str]) -> list[str]:
-    if isinstance(skip, str):
-        raise TypeError(f"skip takes a list of names, not the text {skip!r}")
-    known = list(dict.fromkeys(report.name for report in whole.walk() if names_in_path(report.task)))
-    wanted = list(skip)
-    unknown = [name for name in wanted if name not in known]
-    if unknown:
-        raise UnknownTaskError(unknown, known)
-    return wanted
-
-
 def _undo_run(outermost: Step, ctx: Context) -> None:
     whole, failures = outermost.report, []
     failed_before = {report for report in whole.walk() if report.status == "failed"}
-    for record in reversed(outermost.records):
-        report = record.report
-        try:
-            _undo(Report(report.task, report.names), record.undo, ctx)
-        except TaskFailedError as error:
-            report.status, report.error = "failed", error
-            failures.append(error.under(*report.names))
-        else:
-            if record.undo is not None:
-                outermost.undone(record)
-    _summarise(whole, failed_before)
-    if failures and isinstance(whole.error, TaskFailedError):
-        whole.error = TaskFailedError.combine([whole.error, *failures])
 
+    def reverse(record: Record) -> bool:
+        _undo(Report(record.report.task, record.report.names), record.undo, ctx)
+        return record.undo is not None
 
-def _summarise(whole: Report, failed_before: Collection[Report]) -> None:
-    """Give completed groups the status of their subtasks after an undo; failures that they tolerated do not count."""
+    for (report, *_), result in outermost.roll_back(reverse):
+        if isinstance(result, TaskFailedError):
+            report.status, report.error = "failed", result
+            failures.append(result.under(*report.names))
+    # Completed groups get the status of their subtasks; failures that they tolerated do not count.
     for report in whole.walk():
         if isinstance(report.task, Group) and report.status == "ok":
             inside = {child.status for child in report.children if child not in failed_before}
             report.status = next((status for status in ("failed", "undone") if status in inside), "ok")
+    if failures and isinstance(whole.error, TaskFailedError):
+        whole.error = TaskFailedError.combine([whole.error, *failures])
 
 
 @contextmanager
@@ -301,7 +289,7 @@ def cancel_on_signals(ctx: Context) -> Iterator[Context]:
         restore()
         ctx.cancel_by_signal(signal.Signals(number).name)
 
-    numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    numbers = (signal.SIGINT, signal.SIGTERM) if current_thread() is main_thread() else ()
     # Python cannot restore a handler that was not installed from Python; it has None for it.
     before = {number: signal.getsignal(number) or signal.SIG_DFL for number in numbers}
     try:

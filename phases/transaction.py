@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from phases.compose import Serial
-from phases.report import Report, Step
+from phases.report import Record, Report, Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from phases.context import Change, Context
-    from phases.report import Record
 
 
 class Transaction:
@@ -30,22 +30,23 @@ class Transaction:
     """
 
     def __init__(self, ctx: Context) -> None:
-        self._run = ctx.account if isinstance(ctx.account, Step) else Step.first(Report(Serial()))
-        self._step = self._run._replace(records=[], keep=True)
+        run = ctx.account if isinstance(ctx.account, Step) else Step(Report(Serial()), Lock())
+        self._of_run, self._records = run.records, list[Record]()
+        self._step = run._replace(records=self._records)
         #: The context for the work: for `execute`, or for `record`.
         self.ctx: Context = ctx.within(self._step)
 
     @property
     def changes(self) -> tuple[Change, ...]:
         """The changes that are neither committed nor reversed, in their order."""
-        return tuple(change for record in self._step.records for change in record.changes)
+        return tuple(change for record in self._records for change in record.changes)
 
     def commit(self) -> None:
         """Pass the changes on, so that `run(undo_on_failure=True)` finds them."""
         with self._step.lock:
-            if self._run.keep:
-                self._run.records.extend(self._step.records)
-            self._step.records.clear()
+            if self._of_run is not None:
+                self._of_run.extend(self._records)
+            self._records.clear()
 
     def rollback(self, *, timeout: float) -> Iterator[tuple[Record, object]]:
         """Reverse the changes, newest first, though `ctx` may be over; iterate to the end.
@@ -54,15 +55,8 @@ class Transaction:
         gets half of the time that is left, so that one that hangs leaves time for the others.
         """
         own = self.ctx.within(None).shielded().child(timeout)
-        records = self._step.records
-        while records:
-            record = records[-1]
-            result: object = False
-            try:
-                if record.undo is not None:
-                    result = record.undo(own.child((own.remaining() or 0) / 2))
-                    self._step.undone(record)
-            except Exception as error:  # noqa: BLE001 - however one fails, the others are tried
-                result = error
-            records.pop()
-            yield record, result
+
+        def reverse(record: Record) -> object:
+            return record.undo is not None and record.undo(own.child((own.remaining() or 0) / 2))
+
+        return self._step.roll_back(reverse)

@@ -122,12 +122,12 @@ def test_interrupt_while_waiting() -> None:
 
         interrupts = 1
 
-        def _wait(self, crew: Any) -> None:
+        def _wait(self, *arguments: Any) -> None:
             if self.interrupts:
                 self.interrupts -= 1
                 sleeper.asleep.wait(10)
                 raise KeyboardInterrupt
-            super()._wait(crew)
+            super()._wait(*arguments)
 
     with pytest.raises(KeyboardInterrupt):
         execute(Interrupted(task("a")(sleeper.sleep)))
