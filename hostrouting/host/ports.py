@@ -246,17 +246,18 @@ class Ebtables(Protocol):
         """Return every rule, chain by chain in its order, with notes on backends that could not be read."""
 
     def delete(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
-        """Delete the rules, each by its full description, through its backend; all or none.
+        """Delete the rules, each by its full description, through its backend.
 
         Of identical rules the first ones are deleted. That matters only for their order after `insert`, unless all of
         them are deleted.
 
-        If a rule is refused (it may be gone), the deleted ones are restored in their places, and the `BackendError` has
-        the program's own words and the rules that could not be restored.
+        If a rule is gone, nothing is deleted. If one is refused, or another program adds one again, the `BackendError`
+        has the program's own words; rules that were deleted by then do not come back by themselves, but by `insert`.
         """
 
     def insert(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """Insert the rules into their chains at their `position`, in ascending order; at the end of a shorter chain.
 
-        So the rules of a `delete` get their places back, unless another program has changed the chain. All or none.
+        So the rules of a `delete` get their places back, unless another program has changed the chain. After a
+        refusal the rules that were inserted by then stay.
         """

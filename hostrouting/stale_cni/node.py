@@ -161,7 +161,7 @@ class Observer:
 
 
 class Sort(NamedTuple):
-    """The objects that one port changes, all of them or none."""
+    """The objects that one port changes."""
 
     objects: Sequence[Restorable]
     remove: Callable[[], None]

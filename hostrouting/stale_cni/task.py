@@ -262,14 +262,12 @@ class CleanStaleCNI(NodeTask):
 
     def _sweep(self, ctx: Context, record: Record, stale: Sequence[Verdict], swept: Swept) -> None:
         swept.record = record.path
-        gone: list[Restorable] = []
+        gone: Sequence[Restorable] = record.objects
         try:
             for sort in by_sort(ctx, self._host, record.objects):
                 sort.remove()
-                gone += sort.objects
         except Exception as error:
-            was_begun = bool(gone)
-            gone, left = self._roll_back(ctx, record, gone)
+            was_begun, gone, left = self._roll_back(ctx, record)
             if left:
                 lines = "".join(f"\n  {line}" for line in left)
                 raise StaleCNIError(
@@ -285,7 +283,6 @@ class CleanStaleCNI(NodeTask):
             raise
         except BaseException:
             # An interrupt: only a reading shows which objects are gone; `undo` restores no others.
-            gone = [*record.objects]
             with suppress(HostRoutingError):
                 gone = compare(gone, self._look(ctx.shielded())).gone
             raise
@@ -296,13 +293,16 @@ class CleanStaleCNI(NodeTask):
                 if verdict.object in lasting:
                     ctx.record(Change("-", str(verdict.object), verdict.reason), undo=undo)
 
-    def _roll_back(self, ctx: Context, record: Record, gone: list[Restorable]) -> tuple[list[Restorable], list[str]]:
-        """Restore the removed objects; return those that could not be, and the same in words."""
+    def _roll_back(self, ctx: Context, record: Record) -> tuple[bool, Sequence[Restorable], list[str]]:
+        """Restore the removed objects; return if there were any, those that could not be, and the same in words.
+
+        A port that fails or is interrupted may have removed any part of its objects, so only a look shows what is gone.
+        """
         # Not bound by the caller's context, whose end may be the reason for the rollback.
         ctx = ctx.shielded().child(timeout=_SECONDS_TO_RESTORE)
         problems: list[str] = []
         try:
-            missing = compare(gone, self._look(ctx)).missing
+            missing = compare(record.objects, self._look(ctx)).missing
             for sort in reversed(by_sort(ctx, self._host, missing)):
                 try:
                     sort.add()
@@ -310,9 +310,9 @@ class CleanStaleCNI(NodeTask):
                     problems.append(str(error))
             after = compare(record.objects, self._look(ctx))
         except HostRoutingError as error:
-            return gone, [*problems, f"the present state cannot be read: {error}"]
+            return True, record.objects, [*problems, f"the present state cannot be read: {error}"]
         lost = (f"{leftover}: {reason}" for leftover, reason in after.lost.items())
-        return after.gone, [*problems, *map(str, after.missing), *lost]
+        return bool(missing), after.gone, [*problems, *map(str, after.missing), *lost]
 
     def _look_again(self, ctx: Context, record: Record) -> None:
         """Raise StaleCNIError if another program adds removed objects again; removing them again would never end."""

@@ -1,12 +1,14 @@
 """CleanStaleCNI on a fake machine: the record, failures midway, and the changes that a run records."""
 
 import json
+from collections.abc import Sequence
 
 import pytest
 from support.stale_cni_sweeps import DEAD, DEAD_MAC, RECORD, STALE, done_by, made_host, refused, sweep, there
 from support.stale_cni_worlds import context, dnat, whole_state
 
 from hostrouting.exceptions import RouteRejectedError, StaleCNIError
+from hostrouting.host import EbtablesRule
 from hostrouting.testing import FakeHost
 from phases import CancelledError, Change, Context, DeadlineExceededError, Serial, run, task
 
@@ -98,6 +100,21 @@ def test_a_run_cancelled_midway_restores_everything(error: Exception, caplog: py
         task.do(context())
     assert whole_state(host) == before
     assert caplog.messages[-1] == f"the sweep was stopped ({error}); all the objects that it had removed are back"
+
+
+def test_a_run_cancelled_while_rules_go_restores_everything() -> None:
+    """The context ends when the kernel has the last batch: only a look shows that its rules are gone."""
+    host = made_host()
+    before, delete = whole_state(host), host.ebtables.delete
+
+    def cancelled(ctx: Context, rules: Sequence[EbtablesRule]) -> None:
+        delete(ctx, rules)
+        raise CancelledError("SIGTERM")
+
+    host.ebtables.delete = cancelled  # type: ignore[method-assign]
+    with pytest.raises(CancelledError):
+        sweep(host).do(context())
+    assert whole_state(host) == before
 
 
 class Killed(BaseException):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -20,15 +20,13 @@ from hostrouting.host.packets.ebtables_rules import (
     why_unsafe,
 )
 from hostrouting.host.packets.ebtables_tools import UNSEEN, Command, RefusedError, Tools, find, legacy_may_have_rules
-from phases import Context, DeadlineExceededError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-_logger = logging.getLogger(__name__)
+    from phases import Context
 
-#: The time that one process may take to undo another's change: the caller's context may be over by then.
-_SECONDS_TO_PUT_BACK: Final = 60.0
+_logger = logging.getLogger(__name__)
 
 
 @attrs.frozen
@@ -74,7 +72,7 @@ class EbtablesCommand:
 
 
 class _Change:
-    """One call of `delete` or `insert`: the rules before it, the commands done so far, and their rollback."""
+    """One call of `delete` or `insert`: the rules before it, and its commands."""
 
     def __init__(self, ctx: Context, prefix: Sequence[str], rules: Sequence[EbtablesRule], done: str) -> None:
         ctx.check()
@@ -87,66 +85,33 @@ class _Change:
         self.before = self._read(ctx)
 
     def make(self, commands: Sequence[Command]) -> None:
-        """Make all of the change or nothing of it; log each batch with its `progress`: (done, total)."""
-        attempted: list[Command] = []
+        """Make the change, batch by batch; log each batch with its `progress`: (done, total)."""
         done = 0
-        try:
-            for tools, batch in self._batches(commands):
-                attempted += batch
+        for tools, batch in self._batches(commands):
+            try:
                 tools.change(self._ctx, batch)
-                done = len(attempted)
-                fields = {"progress": (done, len(commands))}
-                _logger.info("%d of %d ebtables rules %s", done, len(commands), self._word, extra=fields)
-            lasting, undone = self._outcome(commands, self._read(self._ctx))
-        except RefusedError as error:
-            culprit = error.rule.line if error.rule else f"one of these: {_titles(attempted[done:])}"
-            raise BackendError(f"not {self._word}: {culprit}: {error}\n{self._take_back(attempted[:done])}") from error
-        except BaseException:
-            # The context may have ended, for example, and the kernel may have got the last batch all the same.
-            _logger.warning("ebtables: interrupted: %s", self._take_back(attempted))
-            raise
-        if undone:
-            words = f"{_titles(undone)} was {self._word}, and at once it was not: something alive undoes it"
-            raise BackendError(f"{words}; find and stop that first\n{self._take_back(lasting)}")
+            except RefusedError as error:
+                culprit = error.rule.line if error.rule else f"one of these: {_titles(batch)}"
+                before = f"{done} rules were {self._word} before it" if done else f"nothing was {self._word}"
+                raise BackendError(f"not {self._word}: {culprit}: {error}\n{before}") from error
+            done += len(batch)
+            fields = {"progress": (done, len(commands))}
+            _logger.info("%d of %d ebtables rules %s", done, len(commands), self._word, extra=fields)
+        if undone := self._undone(commands):
+            words = f"{_titles(undone)} was {self._word}, and at once it was not"
+            raise BackendError(f"{words}: something alive undoes it; find and stop that first")
 
-    def _outcome(self, commands: Sequence[Command], now: Iterable[EbtablesRule]) -> tuple[list[Command], list[Command]]:
-        """Split the commands into those in force and those not in force, by the rules that are there now."""
-        before, after = Counter(map(identity, self.before)), Counter(map(identity, now))
+    def _undone(self, commands: Sequence[Command]) -> list[Command]:
+        """Return the commands that are not in force, by the rules that are there now."""
+        before, after = Counter(map(identity, self.before)), Counter(map(identity, self._read(self._ctx)))
         # How often each rule was in fact deleted or inserted: there are identical ones.
         times = before - after if self._word == "deleted" else after - before
-        lasting: list[Command] = []
         undone: list[Command] = []
         for command in commands:
             times[identity(command.rule)] -= 1
-            (undone if times[identity(command.rule)] < 0 else lasting).append(command)
-        return lasting, undone
-
-    def _take_back(self, attempted: Sequence[Command]) -> str:
-        """Roll back those of the commands that are in force; return a sentence about the result."""
-        lasting = list(attempted)
-        reasons: list[str] = []
-        try:
-            now = self._read(Context(timeout=_SECONDS_TO_PUT_BACK)) if attempted else []
-            lasting, _ = self._outcome(attempted, now)
-            if not lasting:
-                return f"nothing was {self._word}"
-            rules = [command.rule for command in lasting]
-            if self._word == "deleted":
-                back = insertions(now, rules)
-            else:
-                back = [Command("-D", rule) for rule in matches(now, rules)]
-            for tools, batch in self._batches(back):
-                reasons += _as_far_as_possible(tools, batch)
-            # A second reading shows the result; the program's own reasons say more.
-            still, _ = self._outcome(lasting, self._read(Context(timeout=_SECONDS_TO_PUT_BACK)))
-            reasons = reasons or [command.rule.line for command in still]
-        except (BackendError, DeadlineExceededError) as error:
-            reasons.append(str(error))
-        count = f"{len(lasting)} rules"
-        if not reasons:
-            return f"the {count} that had been {self._word} before it are as they were; nothing has changed"
-        _logger.error("ebtables: the rollback is incomplete", extra={"reasons": reasons})
-        return "\n  ".join([f"THE ROLLBACK IS INCOMPLETE, of {count} these could not be restored:", *reasons])
+            if times[identity(command.rule)] < 0:
+                undone.append(command)
+        return undone
 
     def _read(self, ctx: Context) -> list[EbtablesRule]:
         """Return the rules of the backends that the change is about."""
@@ -185,19 +150,6 @@ def _from_the_back(layout: list[EbtablesRule | None]) -> Iterator[Command]:
             there -= 1
         else:
             yield Command("-I", rule, there + 1)
-
-
-def _as_far_as_possible(tools: Tools, batch: Sequence[Command]) -> list[str]:
-    """Run a batch, or each command alone if the batch is refused; return the refusals with their reasons."""
-    reasons = []
-    try:
-        tools.change(Context(timeout=_SECONDS_TO_PUT_BACK), batch)
-    except RefusedError as error:
-        if len(batch) == 1:
-            return [f"{batch[0].rule.line}: {error}"]
-        for command in batch:
-            reasons += _as_far_as_possible(tools, [command])
-    return reasons
 
 
 def _titles(commands: Sequence[Command]) -> str:
