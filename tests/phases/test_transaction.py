@@ -1,11 +1,18 @@
 """Transaction: changes are kept until a commit, and a rollback reverses those that were not committed."""
 
+from collections.abc import Callable
+
 import pytest
 
 from phases import Change, Context, Serial, Transaction, execute, run, task
 from phases.testing import ManualClock
 
 FIRST, SECOND, THIRD = (Change("+", f"/etc/{name}") for name in ("first", "second", "third"))
+
+
+def noting(names: list[str], name: str) -> Callable[[Context], None]:
+    """Return an inverse that notes its name."""
+    return lambda _: names.append(name)
 
 
 def fail(_: Context) -> None:
@@ -20,13 +27,13 @@ def test_a_run_undoes_what_was_committed(*, commits: bool) -> None:
     @task("both", records=True)
     def both(ctx: Context) -> None:
         transaction = Transaction(ctx)
-        for change in (FIRST, SECOND):
-            transaction.ctx.record(change, undo=lambda _, change=change: undone.append(change.subject))
+        for name in ("first", "second"):
+            transaction.ctx.record(Change("+", f"/etc/{name}"), undo=noting(undone, name))
             if commits:
                 transaction.commit()
 
     report = run(Serial(both, task("later")(fail), name="all"), undo_on_failure=True)
-    assert undone == (["/etc/second", "/etc/first"] if commits else [])
+    assert undone == (["second", "first"] if commits else [])
     assert report.changes == (() if commits else (FIRST, SECOND))
 
 
@@ -47,7 +54,7 @@ def test_a_rollback_reverses_what_was_not_committed() -> None:
         execute(task("inside", records=True)(lambda _: change(THIRD)), transaction.ctx)
         assert transaction.changes == (SECOND, THIRD)
         assert [record.changes for record, _ in transaction.rollback(timeout=15)] == [[THIRD], [SECOND]]
-        assert transaction.changes == ()
+        assert not transaction.changes
 
     assert run(all_three).changes == (FIRST,)
     assert undone == ["/etc/third", "/etc/second"]
