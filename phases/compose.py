@@ -96,9 +96,9 @@ class Parallel(_Group):
         have_threads = False
 
         def run_step(step: Step) -> None:
-            # No task begins before each has a thread: if one is refused, none must have done
-            # anything. A task woken by a cancel finds the context over. This is no threading.Event:
-            # a Ctrl-C inside its `set` would leave it locked for ever.
+            # Tasks begin once each has a thread: if a thread is refused, nothing has been done. A
+            # task woken by a cancel finds the context over. A threading.Event in its place would
+            # stay locked for ever after a Ctrl-C inside its `set`.
             inner.wait(lambda: have_threads or inner.cancelled)
             try:
                 do_step(step, inner)
@@ -126,7 +126,7 @@ class Parallel(_Group):
             inner.notify()
             self._wait(inner, running, failed)
         except BaseException as error:
-            # After a second interrupt there is no more waiting.
+            # After a second interrupt it does not wait.
             patient = isinstance(error, Exception) or not inner.over
             inner.cancel(describe(error))
             if patient:
@@ -143,7 +143,7 @@ class Parallel(_Group):
 
     def _wait(self, ctx: Context, running: list[Step], failed: list[tuple[str, BaseException]]) -> None:
         def is_over() -> bool:
-            # A failure counts once no task is still to begin.
+            # A failure counts once all tasks have begun.
             is_due = any(step.report.status != "running" for step in running.copy())
             return not running or ctx.cancelled or bool(failed and not is_due)
 
@@ -232,10 +232,10 @@ def with_retry(
 ) -> Task:
     """Return the task with retries after errors of `retry_on`, up to `attempts` times in all.
 
-    An error that says by `retryable = False` that a retry cannot help, such as a cancellation, ends
+    An error with `retryable = False`, such as a cancellation, ends
     them. The pauses begin with `backoff` seconds and double up to `max_backoff`; they end with the
     context. The last error is raised, with the earlier ones in its `failures`. A group is retried
-    if all its failures allow it. An observer hears of each attempt by the status `retrying`.
+    if all its failures allow it. An observer gets an event `retrying` for each failed attempt.
 
     >>> answers = [OSError("busy"), OSError("busy"), None]
     >>> @task("flaky")

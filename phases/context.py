@@ -107,7 +107,7 @@ class Account(Protocol):
 
 
 class Context:
-    """Tells a task if and for how long it may go on, and receives the changes that it makes.
+    """Limits the time of a task, cancels it, and receives the changes that it makes.
 
     >>> ctx = Context(timeout=30)
     >>> child = ctx.child(timeout=60)   # inherits the earlier deadline
@@ -187,7 +187,7 @@ class Context:
 
         Safe in any thread and in a signal handler.
         """
-        # str: None in its place would be no cancellation, now or later.
+        # str: None in its place would not count as a cancellation.
         self._reasons[0].append(str(reason))
         self.notify()
 
@@ -309,16 +309,16 @@ class Context:
 
 
 def ring(doorbell: threading.Lock) -> None:
-    """Release a lock that a thread waits for; a second ring before the first is heard has no effect."""
+    """Release a lock that a thread waits for; do nothing if it is released already."""
     with suppress(RuntimeError):
         doorbell.release()
 
 
 def not_negative(seconds: float) -> float:
-    """Return a time to wait; raise TypeError or ValueError if it is none."""
+    """Return the duration; raise TypeError or ValueError for anything but 0 or more seconds."""
     if not isinstance(seconds, int | float):
-        raise TypeError(f"a time to wait is a number of seconds, not {seconds!r}")
+        raise TypeError(f"a duration must be a number of seconds (got {seconds!r})")
     # Written so that nan is refused too.
     if not seconds >= 0:
-        raise ValueError(f"a time to wait is 0 or more seconds, not {seconds}")
+        raise ValueError(f"a duration must be at least 0 seconds (got {seconds})")
     return seconds

@@ -52,7 +52,7 @@ class TaskFailedError(PhaseError):
         self.cause = cause
         # Here and not only in a `raise ... from`: the others are reached without being raised themselves.
         self.__cause__: BaseException | None = cause
-        #: True if each cause is retryable, or says nothing about it, as errors of other libraries.
+        #: True if each cause is retryable, or has no such attribute, as errors of other libraries.
         self.retryable = all(getattr(cause, "retryable", True) for cause in self.failures)
         # Attempts that fail alike are shown once. A text of several lines has its end on a separate line.
         texts = dict.fromkeys(": ".join([*filter(None, [each.path]), describe(each.cause)]) for each in self.walk())
@@ -118,8 +118,8 @@ the tasks are: configure-static-routes, check-route-overlap
         self.unknown = tuple(unknown)
         self.known = tuple(known)
         guesses = {name: get_close_matches(str(name), self.known, n=1) for name in self.unknown}
-        told = (f"{name!r} (did you mean {found[0]!r}?)" if found else repr(name) for name, found in guesses.items())
-        super().__init__(f"no task is named {', '.join(told)}; the tasks are: {', '.join(self.known)}")
+        texts = (f"{name!r} (did you mean {found[0]!r}?)" if found else repr(name) for name, found in guesses.items())
+        super().__init__(f"no task is named {', '.join(texts)}; the tasks are: {', '.join(self.known)}")
 
 
 class CommandFailedError(PhaseError):
@@ -158,7 +158,7 @@ class CommandFailedError(PhaseError):
         super().__init__(f"`{join(self.argv)}` {reason}" + (f": {text}" if text else ""))
 
 
-#: The errors of `Context.check`. A handler asks the context if they mean its own end.
+#: The errors of `Context.check`. `ctx.over` shows if they mean the end of `ctx` itself.
 CONTEXT_OVER: Final = (CancelledError, DeadlineExceededError)
 
 
@@ -171,8 +171,8 @@ def describe(error: BaseException) -> str:
     name = type(error).__name__
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001 - an error that cannot tell its text is reported all the same
+    except Exception:  # noqa: BLE001 - an error whose text fails is reported all the same
         return name
     # str() of a KeyError is only the key, that of a SystemExit only a number.
-    tells = isinstance(error, Exception) and not isinstance(error, KeyError)
-    return text if text and tells else f"{name}: {text}" if text else name
+    is_clear = isinstance(error, Exception) and not isinstance(error, KeyError)
+    return text if text and is_clear else f"{name}: {text}" if text else name

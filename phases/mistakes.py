@@ -28,7 +28,7 @@ def require_task(candidate: object) -> None:
 
     >>> require_task("greet")
     Traceback (most recent call last):
-    TypeError: 'greet' is no task: a task has a name (a text, not empty) and do(ctx)
+    TypeError: 'greet' is not a task: a task has a name (a text, not empty) and do(ctx)
     """
     # Not by the protocol: it sees that there is a name, but not that it is a method; and it takes ten times as long.
     name = getattr(candidate, "name", None)
@@ -42,14 +42,14 @@ def _why_no_task(candidate: object) -> str:
     if isinstance(candidate, type):
         return f"{candidate.__name__} is a class, not a task: make an instance of it, {candidate.__name__}(...)"
     if isinstance(candidate, Context):
-        return "a Context is no task: the task comes first, as in execute(task, ctx)"
+        return "a Context is not a task: the task comes first, as in execute(task, ctx)"
     if candidate is None:
-        return f"None is no task: {needs}; does the function that makes it lack its `return`?"
+        return f"None is not a task: {needs}; does the function that makes it lack its `return`?"
     if isinstance(candidate, list | tuple):
-        return f"a {type(candidate).__name__} is no task: pass the tasks themselves, as in Serial(*tasks)"
+        return f"a {type(candidate).__name__} is not a task: pass the tasks themselves, as in Serial(*tasks)"
     if callable(candidate) and not hasattr(candidate, "do"):
         return f'{candidate!r} is a function, not a task: put @task("name") above it, or write task("name")(function)'
-    return f"{candidate!r} is no task: {needs}"
+    return f"{candidate!r} is not a task: {needs}"
 
 
 def require_runnable(candidate: object) -> None:
@@ -77,7 +77,7 @@ def context_for(task: object, ctx: object, logger: logging.Logger | None = None)
     require_task(task)
     ctx = Context() if ctx is None else ctx
     if not isinstance(ctx, Context):
-        raise TypeError(f"{ctx!r} is no Context: the second argument is a Context, or is left out")
+        raise TypeError(f"{ctx!r} is not a Context: the second argument is a Context, or is left out")
     return ctx.within(ctx.account, logger)
 
 

@@ -74,7 +74,7 @@ def _undo(report: Report, inverse: Callable[[Context], object] | None, ctx: Cont
     if inverse is None:
         log_line(ctx.logger.warning, "cannot undo", report, "skipped")
     else:
-        # It is no step of the run, whose report has only the changes that its tasks made.
+        # Outside the steps of the run, whose report has only the changes that its tasks made.
         _perform(Step(report, Lock()), ctx, inverse, undoing=True)
 
 

@@ -115,11 +115,11 @@ def test_sleep_on_real_time() -> None:
 @pytest.mark.parametrize("seconds", [-1, float("nan")])
 def test_times_are_checked(seconds: float) -> None:
     """A negative time and nan are refused, for timeouts and for sleeps."""
-    with pytest.raises(ValueError, match=r"^a time to wait is 0 or more seconds, not (-1|nan)$"):
+    with pytest.raises(ValueError, match=r"^a duration must be at least 0 seconds \(got (-1|nan)\)$"):
         Context(timeout=seconds)
-    with pytest.raises(ValueError, match="0 or more seconds"):
+    with pytest.raises(ValueError, match="at least 0 seconds"):
         Context().sleep(seconds)
-    with pytest.raises(ValueError, match="0 or more seconds"):
+    with pytest.raises(ValueError, match="at least 0 seconds"):
         Context().child(timeout=seconds)
 
 

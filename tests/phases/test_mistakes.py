@@ -250,17 +250,17 @@ WRAPPERS: list[Callable[[Any], object]] = [
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (_NameIsAMethod(), " is no task: a task has a name (a text, not empty) and do(ctx)"),
-        (_Task(name=""), "<greet> is no task: a task has a name (a text, not empty) and do(ctx)"),
-        (Serial(name=""), "<Serial > is no task: a task has a name (a text, not empty) and do(ctx)"),
-        (_Task(name=None), "<greet> is no task: a task has a name (a text, not empty) and do(ctx)"),
+        (_NameIsAMethod(), " is not a task: a task has a name (a text, not empty) and do(ctx)"),
+        (_Task(name=""), "<greet> is not a task: a task has a name (a text, not empty) and do(ctx)"),
+        (Serial(name=""), "<Serial > is not a task: a task has a name (a text, not empty) and do(ctx)"),
+        (_Task(name=None), "<greet> is not a task: a task has a name (a text, not empty) and do(ctx)"),
         (RecordingTask, "RecordingTask is a class, not a task: make an instance of it, RecordingTask(...)"),
-        (Context(), "a Context is no task: the task comes first, as in execute(task, ctx)"),
+        (Context(), "a Context is not a task: the task comes first, as in execute(task, ctx)"),
         (None, "and do(ctx); does the function that makes it lack its `return`?"),
-        ([RecordingTask("a", [])], "a list is no task: pass the tasks themselves, as in Serial(*tasks)"),
+        ([RecordingTask("a", [])], "a list is not a task: pass the tasks themselves, as in Serial(*tasks)"),
         (_function, ' is a function, not a task: put @task("name") above it, or write task("name")(function)'),
-        ("greet", "'greet' is no task: a task has a name (a text, not empty) and do(ctx)"),
-        (_Task(do=None), "<greet> is no task: a task has a name (a text, not empty) and do(ctx)"),
+        ("greet", "'greet' is not a task: a task has a name (a text, not empty) and do(ctx)"),
+        (_Task(do=None), "<greet> is not a task: a task has a name (a text, not empty) and do(ctx)"),
     ],
 )
 def test_an_object_that_is_no_task_is_refused_by_name(
@@ -275,9 +275,9 @@ def test_an_object_that_is_no_task_is_refused_by_name(
 @pytest.mark.parametrize("use", [execute, plan, undo])
 def test_swapped_arguments(use: Callable[[Any, Any], object]) -> None:
     """`execute(ctx, task)` says which one comes first; something else for a context is refused, too."""
-    with pytest.raises(TypeError, match=r"^a Context is no task: the task comes first, as in execute\(task, ctx\)$"):
+    with pytest.raises(TypeError, match=r"^a Context is not a task: the task comes first, as in execute\(task, ctx\)$"):
         use(Context(), RecordingTask("a", []))
-    with pytest.raises(TypeError, match=r"^30 is no Context: the second argument is a Context, or is left out$"):
+    with pytest.raises(TypeError, match=r"^30 is not a Context: the second argument is a Context, or is left out$"):
         use(RecordingTask("a", []), 30)
 
 
@@ -290,18 +290,18 @@ SHARE = "share is a part of the time that is left, above 0 and up to 1"
     [
         (with_retry, "attempts", 0, "attempts is a whole number of 1 or more, not 0"),
         (with_retry, "attempts", "3", "attempts is a whole number of 1 or more, not '3'"),
-        (partial(with_retry, attempts=2), "backoff", -1, "a time to wait is 0 or more seconds, not -1"),
-        (partial(with_retry, attempts=2), "max_backoff", "1", "a time to wait is a number of seconds, not '1'"),
+        (partial(with_retry, attempts=2), "backoff", -1, "a duration must be at least 0 seconds (got -1)"),
+        (partial(with_retry, attempts=2), "max_backoff", "1", "a duration must be a number of seconds (got '1')"),
         (partial(with_retry, attempts=2), "retry_on", [3], "retry_on is a tuple of exception classes, not [3]"),
-        (with_timeout, "seconds", -1, "a time to wait is 0 or more seconds, not -1"),
-        (with_timeout, "seconds", None, "a time to wait is a number of seconds, not None"),
+        (with_timeout, "seconds", -1, "a duration must be at least 0 seconds (got -1)"),
+        (with_timeout, "seconds", None, "a duration must be a number of seconds (got None)"),
         *(
             (partial(with_timeout, seconds=5), "share", share, f"{SHARE}, not {share!r}: try 0.5")
             for share in (-1, 0, 1.5, math.nan, "1")
         ),
-        (Parallel, "grace", "5", "a time to wait is a number of seconds, not '5'"),
+        (Parallel, "grace", "5", "a duration must be a number of seconds (got '5')"),
         (tolerate, "on_failure", 3, "on_failure of task 'nap' is a function, not 3"),
-        (run, "timeout", "30", "a time to wait is a number of seconds, not '30'"),
+        (run, "timeout", "30", "a duration must be a number of seconds (got '30')"),
         (run, "observer", 3, "the observer is a function, not 3"),
     ],
 )
