@@ -109,7 +109,8 @@ def test_a_run_cancelled_while_rules_go_restores_everything() -> None:
 
     def cancelled(ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         delete(ctx, rules)
-        raise CancelledError("SIGTERM")
+        ctx.cancel("SIGTERM")
+        ctx.check()
 
     host.ebtables.delete = cancelled  # type: ignore[method-assign]
     with pytest.raises(CancelledError):
