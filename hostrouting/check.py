@@ -14,7 +14,7 @@ from hostrouting.boot_files import PROBE_UNIT, boot_parts, installs_units, missi
 from hostrouting.commands import command_line
 from hostrouting.config import OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
-from hostrouting.findings import APPLY, REFUSED, STATES, NodeFinding
+from hostrouting.findings import APPLY, APPLY_LATER, REFUSED, STATES, NodeFinding
 from hostrouting.host.units import template_of
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import KERNEL_PROTOCOL, OUR_PROTOCOL
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     _Looker: TypeAlias = Callable[[Context], Iterable[NodeFinding]]
 
+#: The steps of findings that an apply mends.
+_APPLIES: Final = (APPLY, APPLY_LATER)
 #: Seconds for all checks except the proof; requests to the cloud have another limit.
 _LONGEST_LOOK: Final = 30.0
 #: When a unit ran last, in microseconds of the monotonic clock; 0 if it has not run since the boot.
@@ -75,7 +77,7 @@ class NodeReport:
     @property
     def left_routes(self) -> int:
         """The number of routes that an earlier config has left."""
-        return sum(found.reason.startswith("is ours, ") for found in self.findings)
+        return sum((found.kind, found.action) == ("lost-route", "-") for found in self.findings)
 
     def lost_routes(self, config: HostRoutingConfig) -> int:
         """Return the number of routes of the config that are not in force."""
@@ -90,7 +92,7 @@ class NodeReport:
         The state is the kind of that finding (`held`, `down`, ...), or `open`, or `shut` if a start would be held now.
         """
         gates = {
-            found.subject: (found.kind.removeprefix("gate-"), found.reason.partition(";")[0])
+            found.subject: (found.kind.removeprefix("gate-"), found.reason)
             for found in self.findings
             if found.kind.startswith(("held", "gate-"))
         }
@@ -147,10 +149,11 @@ def check_node(
     boot = Boot(host, gates=config.gates)
     look = _Look(ctx.child(timeout=_LONGEST_LOOK), config, host, boot, overlap.expected_devs, seconds != 0, is_applied)
     findings, step = (*overlap.notes, *look.findings()), None
-    if path and any(APPLY in each.reason for each in findings):
-        refused = any(each.kind == "lost-route" and APPLY not in each.reason for each in findings)
+    if path and any(each.step in _APPLIES for each in findings):
+        refused = any(each.kind == "lost-route" and each.step not in _APPLIES for each in findings)
         step = command_line("plan" if refused or look.is_worse() else "apply", path, root=root)
-        findings = tuple(attrs.evolve(each, reason=each.reason.replace(APPLY, f"run: {step}")) for each in findings)
+        commands = {name: name.replace(APPLY, f"run: {step}") for name in _APPLIES}
+        findings = tuple(attrs.evolve(each, step=commands.get(each.step, each.step)) for each in findings)
     return NodeReport(
         overlap=overlap,
         mode=config.route_overlap.mode,
@@ -183,8 +186,9 @@ class _Look:
         config, is_live, has_traces = self.config, self.host.is_live, self.boot.has_traces
         if waiting := not has_traces and installs_units(self.ctx, config, self.host):
             place = ", live or for the next boot" if is_live else " in the image"
-            reason = f"nothing of this config is installed{place}; {APPLY}"
-            yield NodeFinding("not-applied", "hostRouting", reason, "warning" if is_live else "error")
+            severity: Severity = "warning" if is_live else "error"
+            reason = f"nothing of this config is installed{place}"
+            yield NodeFinding("not-applied", "hostRouting", reason, severity, APPLY)
         # Of IPv4 only the own routes of the kernel stand in the way: the apply tells of them.
         if is_live and (not waiting or IPV6 in config.families):
             yield from _lasting(self._ask(routes=self._routes), waiting)
@@ -208,8 +212,11 @@ class _Look:
         if config.route_overlap.cidrs:
             yield from self._ask(routers=self._routers)
         elif config.route_overlap != RouteOverlapConfig():
-            reason = "it names no addresses, so nothing is proven, now or at a boot; give expectedCidrs or expected"
-            yield NodeFinding("nothing-proven", "routeOverlap", reason, "warning")
+            reason, step = (
+                "it names no addresses, so nothing is proven, now or at a boot",
+                "give expectedCidrs or expected",
+            )
+            yield NodeFinding("nothing-proven", "routeOverlap", reason, "warning", step)
         yield from self._ask_sibling(self._leftovers, config.stale_cni, "stale-cni", "leftovers of azure-vnet")
 
     def is_worse(self) -> bool:
@@ -291,8 +298,8 @@ class _Look:
                 ran = int(found[_RAN] or 0) or int(found[_BEGAN] or 0) * (found[RESTARTS] == "0")
                 clock = ctx.clock
                 since = time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(clock.time() - clock.monotonic() + ran / 1e6))
-                step = f"starts by itself once routing is right; see: systemctl status {gate}"
-                yield NodeFinding("held", gate, f"is held by its gate since {since}, and {step}")
+                reason = f"is held by its gate since {since}, and starts by itself once routing is right"
+                yield NodeFinding("held", gate, reason, step=f"see: systemctl status {gate}")
             elif refused is None:
                 yield NodeFinding("held", gate, "is starting, and checks the routing now", "note")
 
@@ -301,8 +308,9 @@ class _Look:
         for name in self.boot.installed_units():
             state = self.host.services.state(ctx, name)
             if state.active_state == "failed":
-                reason = f"its last run failed ({state.result}); see: journalctl -b -u {name}"
-                yield NodeFinding("failed-unit", name, reason, "warning" if name in optional else "error")
+                severity: Severity = "warning" if name in optional else "error"
+                step = f"see: journalctl -b -u {name}"
+                yield NodeFinding("failed-unit", name, f"its last run failed ({state.result})", severity, step)
 
     # --- the siblings
 
@@ -334,9 +342,9 @@ class _Look:
 
 def _lasting(found: Iterable[NodeFinding], waiting: bool) -> Iterator[NodeFinding]:
     """Leave out what the first apply mends, if that is `waiting`."""
-    return (each for each in found if not (waiting and APPLY in each.reason))
+    return (each for each in found if not (waiting and each.step in _APPLIES))
 
 
 def _boot_file(change: Change) -> NodeFinding:
     state = change.detail or STATES[change.action]
-    return NodeFinding("boot-file", change.subject, state if change.kind == REFUSED else f"{state}; {APPLY}")
+    return NodeFinding("boot-file", change.subject, state, step="" if change.kind == REFUSED else APPLY)

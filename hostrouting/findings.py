@@ -16,8 +16,9 @@ Severity = Literal["error", "warning", "note"]
 _WILL_BE: Final = "will be refused: "
 #: The kinds of planned changes: an apply fails; it leaves an optional part that cannot be done; it waits for a lease.
 REFUSED, LEFT, AWAITED = "refused", "left", "awaited"
-#: The step that ends many findings. `check`, which knows the path of the config, names the command line in its place.
+#: The step of many findings, now or later. `check`, which knows the path of the config, names the command line instead.
 APPLY: Final = "apply the config"
+APPLY_LATER: Final = f"when that is there, {APPLY}"
 #: Why the refusal of an optional task fails nothing.
 OPTIONAL: Final = "it is optional, and the rest goes on"
 #: What is wrong where an apply would make a change, by its action.
@@ -31,7 +32,7 @@ class NodeFinding:
     An `error` keeps the node from doing its work, now or after the next boot; a `warning` should be looked at; a
     `note` is information.
 
-    >>> print(NodeFinding("probe-snat", "nft table ip6 azureSLBProbe", "is missing; apply the config"))
+    >>> print(NodeFinding("probe-snat", "nft table ip6 azureSLBProbe", "is missing", step=APPLY))
     error: probe-snat: nft table ip6 azureSLBProbe: is missing; apply the config
     """
 
@@ -43,15 +44,24 @@ class NodeFinding:
     subject: str
     reason: str
     severity: Severity = "error"
+    #: What to do about it, if that is not clear.
+    step: str = ""
+    #: That of the planned change that would mend it.
+    action: str = ""
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the finding for JSON."""
-        return attrs.asdict(self)
+        return {"kind": self.kind, "subject": self.subject, "reason": self.sentence, "severity": self.severity}
+
+    @property
+    def sentence(self) -> str:
+        """The reason and the step."""
+        return f"{self.reason}; {self.step}" if self.step else self.reason
 
     @property
     def text(self) -> str:
-        """The subject and the reason, for a log that shows the severity otherwise."""
-        return f"{self.subject}: {self.reason}"
+        """The subject and the sentence, for a log that shows the severity otherwise."""
+        return f"{self.subject}: {self.sentence}"
 
     def __str__(self) -> str:
         return f"{self.severity}: {self.kind}: {self.text}"

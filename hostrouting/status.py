@@ -46,7 +46,7 @@ class NodeStatus:
     def sentence(self) -> str:
         """The verdict, with the first cause, the first held unit and the next step."""
         causes = self.report.overlap.lines() + [
-            found.text.partition("; ")[0]
+            f"{found.subject}: {found.reason}"
             for found in self.report.findings
             if found.kind == "not-applied" or (found.severity == "error" and found.kind != "held")
         ]
@@ -63,14 +63,12 @@ class NodeStatus:
     def next(self) -> str | None:
         """The command that mends the node, or that tells more; None if there is no need, and for an image."""
         overlap = self.report.overlap
-        told = [found.reason for found in self.report.findings if found.severity != "note" and found.kind != "held"]
-        if not self.live or (overlap.ok and not told and not self.report.not_asked):
+        steps = [found.step for found in self.report.findings if found.severity != "note" and found.kind != "held"]
+        if not self.live or (overlap.ok and not steps and not self.report.not_asked):
             return None
         # A route that waits for a default route has another step first: `check` names it.
         step = self.report.step
-        if step and (
-            any(f"; run: {step}" in each for each in told) or any(each.configured_routes for each in overlap.cidrs)
-        ):
+        if step and (f"run: {step}" in steps or any(each.configured_routes for each in overlap.cidrs)):
             return step
         return FIX if overlap.suggested_routes else CHECK
 

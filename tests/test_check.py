@@ -278,7 +278,7 @@ def test_a_lost_route_says_apply(host: FakeHost) -> None:
     report = check(host, config)
     assert told(report) == [("error", "lost-route", "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142")]
     [finding] = report.findings
-    assert finding.reason == "is not in force; apply the config"
+    assert finding.sentence == "is not in force; apply the config"
     assert "add these routes" not in report.overlap.advice
     [cidr] = report.to_mapping()["cidrs"]
     assert (cidr["suggested_routes"], cidr["configured_routes"]) == ([], ["172.16.8.0/22"])
@@ -338,7 +338,7 @@ def test_a_route_that_waits_for_a_default_route_says_so(host: FakeHost) -> None:
     config = config_of(staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22", "dev": "ib0"}]})
     reason = "no IPv4 default route leaves by ib0, so it has no gateway there"
     assert reason in str(fixed(in_time(), config, host))
-    assert f"{reason}); when that is there, apply the config" in check(host, config).findings[0].reason
+    assert f"{reason}); when that is there, apply the config" in check(host, config).findings[0].sentence
 
 
 def test_a_route_in_force_needs_no_default_route(host: FakeHost) -> None:
@@ -474,7 +474,7 @@ def test_a_unit_that_failed(host: FakeHost) -> None:
         host.services.start(in_time(), "static-routes.service")
     [finding] = check(host, config).findings
     assert (finding.severity, finding.kind) == ("error", "failed-unit")
-    assert finding.reason == "its last run failed (exit-code); see: journalctl -b -u static-routes.service"
+    assert finding.sentence == "its last run failed (exit-code); see: journalctl -b -u static-routes.service"
 
 
 def test_a_machine_whose_systemd_does_not_answer(host: FakeHost) -> None:

@@ -214,8 +214,8 @@ def gates_down(ctx: Context, services: ServiceManager, gates: Sequence[str]) -> 
         active = [target for target in targets if services.state(ctx, target).is_running]
         if active and not is_skipped:
             was = f"failed ({state.result})" if state.active_state == "failed" else "down"
-            reason = f"is {was}, although {active[0]} wants it, and is not held; see: systemctl status {state.name}"
-            yield NodeFinding("gate-down", state.name, reason, "warning")
+            reason = f"is {was}, although {active[0]} wants it, and is not held"
+            yield NodeFinding("gate-down", state.name, reason, "warning", f"see: systemctl status {state.name}")
 
 
 def refuse_faulty_gates(ctx: Context, services: ServiceManager, gates: Sequence[str]) -> None:
@@ -234,20 +234,16 @@ def is_unsuitable(fault: NodeFinding) -> bool:
 def _faults(ctx: Context, services: ServiceManager, unit: str) -> Iterator[NodeFinding]:
     state = services.state(ctx, unit)
     if state.load_state == "masked":
-        reason = (
-            f"is masked, so that it never starts; run: systemctl unmask {unit}, or take it out of hostRouting.gates"
-        )
-        yield NodeFinding("gate-masked", unit, reason, "note")
+        step = f"run: systemctl unmask {unit}, or take it out of hostRouting.gates"
+        yield NodeFinding("gate-masked", unit, "is masked, so that it never starts", "note", step)
     if state.load_state != "loaded":
         return
     found = services.settings(ctx, unit, "After", "ExecStartPre", *_UNSUITABLE)
     # No other drop-in can remove an After=, so this setting shows that systemd has read ours.
     if READY_UNIT in found["After"].split() and HELD_PREFIX not in found["ExecStartPre"]:
-        reason = (
-            "starts whatever the routes are: a later drop-in (systemctl edit makes such) empties ExecStartPre=; see: "
-            f"systemctl cat {unit}; remove that line, or rename its file so that it sorts before {DROP_IN_NAME}"
-        )
-        yield NodeFinding("gate-open", unit, reason)
+        reason = "starts whatever the routes are: a later drop-in (systemctl edit makes such) empties ExecStartPre="
+        step = f"see: systemctl cat {unit}; remove that line, or rename its file so that it sorts before {DROP_IN_NAME}"
+        yield NodeFinding("gate-open", unit, reason, step=step)
     for name, (kind, why) in _UNSUITABLE.items():
         if _does_harm(name, found[name]):
             yield NodeFinding(kind, unit, f"cannot be a gate: it has {name}={found[name]}, {why}")

@@ -298,16 +298,16 @@ class ConfigureProbeSNAT(NodeTask):
         if isinstance(outcome, NotWanted):
             return []
         if isinstance(outcome, Obstacle):
-            return [NodeFinding("probe-snat", TABLE, f"{outcome.reason}; {outcome.step}")]
+            return [NodeFinding("probe-snat", TABLE, outcome.reason, step=outcome.step)]
         found = [
-            NodeFinding("probe-snat", change.subject, f"is not as this config wants it at the next boot; {APPLY}")
+            NodeFinding("probe-snat", change.subject, "is not as this config wants it at the next boot", step=APPLY)
             for change in self._boot.plan_install(ctx, *self._parts(outcome))
             if DEPARTURE.name in change.subject or change.subject in DEPARTURE.paths
         ]
         standing = standing_rules(ctx, self._host)
         if standing != outcome:
             reason = "is missing" if standing is None else f"has drifted: {standing}"
-            found.insert(0, NodeFinding("probe-snat", TABLE, f"{reason}; {APPLY}"))
+            found.insert(0, NodeFinding("probe-snat", TABLE, reason, step=APPLY))
         if taken := taken_before(outcome, self._host):
             found.append(NodeFinding("probe-snat", outcome.dev, taken, "warning"))
         return found

@@ -196,7 +196,7 @@ class CleanStaleCNI(NodeTask):
             return [], []
         reading, obstacle = self.foresee(ctx), self.obstacle()
         step = f"cannot be removed now: {obstacle}" if obstacle else APPLY
-        found = [NodeFinding("stale-cni", str(each.object), f"{each.reason}; {step}") for each in reading.stale]
+        found = [NodeFinding("stale-cni", str(each.object), each.reason, step=step) for each in reading.stale]
         return found, reading.spared
 
     def obstacle(self) -> str | None:

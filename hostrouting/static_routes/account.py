@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from hostrouting.exceptions import LinkNotFoundError, Refusal
-from hostrouting.findings import APPLY, AWAITED, REFUSED, NodeFinding, refused
+from hostrouting.findings import APPLY, APPLY_LATER, AWAITED, REFUSED, NodeFinding, refused
 from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address, Prefix
 from hostrouting.net.changes import RouteChange, is_merged, may_merge
 from hostrouting.net.routes import OUR_PROTOCOL, PROTOCOL_NAMES, SCOPE_LINK, place, signature
@@ -159,15 +159,14 @@ def findings_of(changes: Iterable[Change], connected: Mapping[Route, ObservedRou
     state = {"+": "is not in force", "-": "is ours, but not of this config", "~": "is another one now"}
     for change in changes:
         told = f"{state[change.action]} ({change.detail})" if change.detail else state[change.action]
-        first = "when that is there, " if change.kind == AWAITED else ""
-        step = "" if change.kind == REFUSED else f"; {first}{APPLY}"
-        yield NodeFinding("lost-route", change.subject, f"{told}{step}")
+        step = {REFUSED: "", AWAITED: APPLY_LATER}.get(change.kind, APPLY)
+        yield NodeFinding("lost-route", change.subject, told, step=step, action=change.action)
     for route, own in connected.items():
         reason = (
             f"comes before the kernel's own route '{own}', which hostrouting would not hide if it had to add its route "
-            f"now; configure narrower destinations"
+            f"now"
         )
-        yield NodeFinding("hides-connected", str(route), reason, "warning")
+        yield NodeFinding("hides-connected", str(route), reason, "warning", "configure narrower destinations")
 
 
 def _foreseen(

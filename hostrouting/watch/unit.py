@@ -198,10 +198,11 @@ class ConfigureWatch(NodeTask):
     def findings(self, ctx: Context) -> list[NodeFinding]:
         """Return the reasons why routing may not stay right; changes nothing, needs no root."""
         found = [
-            NodeFinding("watch", change.subject, self._told(ctx, change), "warning")
+            NodeFinding("watch", change.subject, reason, "warning", step)
             for change in self.plan(ctx)
             # A unit is restarted because of its files, of which others tell.
             if any(name in change.subject for name in (*UNIT_OF.values(), DROP_IN_PATH)) and change.kind != _RESTARTED
+            for reason, step in [self._account(ctx, change)]
         ]
         section, sweep = self._config.watch, self._config.stale_cni
         has_timer = section.enabled and section.mode == "timer"
@@ -213,18 +214,19 @@ class ConfigureWatch(NodeTask):
             found.append(NodeFinding("watch", "hostRouting.watch.readings", _NO_COUNT, "note"))
         return found
 
-    def _told(self, ctx: Context, change: Change) -> str:
+    def _account(self, ctx: Context, change: Change) -> tuple[str, str]:
+        """Return the reason and the step of a finding."""
         if change.kind == _STARTED:
             result = self._host.services.state(ctx, change.subject).result
             if result == "success":
-                return f"does not run; {APPLY}"
+                return "does not run", APPLY
             # Another start alone would end like the last one.
             failure = f"its last run failed ({result}); read journalctl -u {change.subject}"
-            return f"does not run, and {failure}, then {APPLY}"
+            return f"does not run, and {failure}", APPLY
         # It cannot be made, and no apply helps.
         if change.detail:
-            return change.detail
-        return f"{STATES[change.action]}; {APPLY}"
+            return change.detail, ""
+        return STATES[change.action], APPLY
 
     def _parts(self) -> tuple[list[Part], BootUnit | None]:
         """Return the parts to install, and the unit among them."""

@@ -65,7 +65,7 @@ def test_a_masked_gate(host: FakeHost, ctx: Context) -> None:
     host.files.tree.link(f"{UNITS}/{KUBELET}", "/dev/null")
     [fault] = gate_faults(ctx, host.services, [KUBELET])
     assert (fault.kind, fault.severity, is_unsuitable(fault)) == ("gate-masked", "note", False)
-    assert "run: systemctl unmask kubelet.service" in fault.reason
+    assert "run: systemctl unmask kubelet.service" in fault.step
 
 
 @pytest.mark.parametrize(

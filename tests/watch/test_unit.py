@@ -19,6 +19,7 @@ from hostrouting.check import check_node
 from hostrouting.config import HostRoutingConfig
 from hostrouting.configure import Configure, Reset
 from hostrouting.exceptions import UnitError
+from hostrouting.findings import APPLY
 from hostrouting.testing import FakeHost
 from hostrouting.testing.strategies import configs
 from hostrouting.watch.unit import ConfigureWatch, boot_unit, command_path, has_duties
@@ -250,9 +251,8 @@ class TestApply:
         apply(host, **ROUTES, **BY_SERVICE)
         host.services._unit(SERVICE).outcome = ("activating", "auto-restart", "exit-code")
         [finding] = check_node(in_time(), wanted, host).findings
-        assert finding.reason == (
-            f"does not run, and its last run failed (exit-code); read journalctl -u {SERVICE}, then apply the config"
-        )
+        reason = f"does not run, and its last run failed (exit-code); read journalctl -u {SERVICE}"
+        assert (finding.reason, finding.step) == (reason, APPLY)
 
     def test_a_masked_unit_is_told_with_the_way_out(self) -> None:
         """`check` does not advise an apply, which leaves a mask; nothing that cannot start is announced to start."""
