@@ -14,7 +14,7 @@ from hostrouting.boot_files import PROBE_UNIT, boot_parts, installs_units, missi
 from hostrouting.commands import command_line
 from hostrouting.config import OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
-from hostrouting.findings import APPLY, APPLY_LATER, REFUSED, STATES, NodeFinding
+from hostrouting.findings import REFUSED, STATES, NodeFinding
 from hostrouting.host.units import template_of
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import KERNEL_PROTOCOL, OUR_PROTOCOL
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     _Looker: TypeAlias = Callable[[Context], Iterable[NodeFinding]]
 
-#: The steps of findings that an apply mends.
-_APPLIES: Final = (APPLY, APPLY_LATER)
 #: Seconds for all checks except the proof; requests to the cloud have another limit.
 _LONGEST_LOOK: Final = 30.0
 #: When a unit ran last, in microseconds of the monotonic clock; 0 if it has not run since the boot.
@@ -149,11 +147,10 @@ def check_node(
     boot = Boot(host, gates=config.gates)
     look = _Look(ctx.child(timeout=_LONGEST_LOOK), config, host, boot, overlap.expected_devs, seconds != 0, is_applied)
     findings, step = (*overlap.notes, *look.findings()), None
-    if path and any(each.step in _APPLIES for each in findings):
-        refused = any(each.kind == "lost-route" and each.step not in _APPLIES for each in findings)
+    if path and any(each.apply for each in findings):
+        refused = any(each.kind == "lost-route" and not each.apply for each in findings)
         step = command_line("plan" if refused or look.is_worse() else "apply", path, root=root)
-        commands = {name: name.replace(APPLY, f"run: {step}") for name in _APPLIES}
-        findings = tuple(attrs.evolve(each, step=commands.get(each.step, each.step)) for each in findings)
+        findings = tuple(attrs.evolve(each, step=f"run: {step}") if each.apply else each for each in findings)
     return NodeReport(
         overlap=overlap,
         mode=config.route_overlap.mode,
@@ -188,7 +185,7 @@ class _Look:
             place = ", live or for the next boot" if is_live else " in the image"
             severity: Severity = "warning" if is_live else "error"
             reason = f"nothing of this config is installed{place}"
-            yield NodeFinding("not-applied", "hostRouting", reason, severity, APPLY)
+            yield NodeFinding("not-applied", "hostRouting", reason, severity, apply="now")
         # Of IPv4 only the own routes of the kernel stand in the way: the apply tells of them.
         if is_live and (not waiting or IPV6 in config.families):
             yield from _lasting(self._ask(routes=self._routes), waiting)
@@ -342,9 +339,9 @@ class _Look:
 
 def _lasting(found: Iterable[NodeFinding], waiting: bool) -> Iterator[NodeFinding]:
     """Leave out what the first apply mends, if that is `waiting`."""
-    return (each for each in found if not (waiting and each.step in _APPLIES))
+    return (each for each in found if not (waiting and each.apply))
 
 
 def _boot_file(change: Change) -> NodeFinding:
     state = change.detail or STATES[change.action]
-    return NodeFinding("boot-file", change.subject, state, step="" if change.kind == REFUSED else APPLY)
+    return NodeFinding("boot-file", change.subject, state, apply="" if change.kind == REFUSED else "now")

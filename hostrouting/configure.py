@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-import attrs
-
-from hostrouting.boot import WAIT_SECONDS, Boot, Intent, NamedTask, RecordedFiles, UnreadFilesError, read_intent
+from hostrouting.boot import Boot, Deployment, Intent, NamedTask, NodeTask, read_intent
 from hostrouting.boot_files import boot_parts, watch_units
 from hostrouting.config import HostRoutingConfig, require_config
-from hostrouting.exceptions import HostFileError, InvalidConfigError, WorseRoutingError
+from hostrouting.exceptions import InvalidConfigError, WorseRoutingError
 from hostrouting.forecast import Forecast, Forecaster, dropped
 from hostrouting.host import Host
 from hostrouting.probe_snat import ConfigureProbeSNAT
@@ -34,54 +33,30 @@ from phases import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from hostrouting.boot import Part
     from phases import Context, Task
 
+    _Work: TypeAlias = Callable[[Context], None]
+
 #: A sibling of the routing pair may take this long, and never more than half of the time that is left.
 _SIBLING_SECONDS: Final = 60.0
-#: The time of an undo or of the end of a commit, which begin when the time of their run may be over.
-SECONDS_TO_UNDO: Final = 15.0
-#: The change of a unit that its gate held before the run.
-#: The kind of the change of a unit that was held.
+#: The kind of the change of a unit that its gate held before the run.
 RELEASED: Final = "released"
 _WORSE: Final = "refused, since these addresses leave right without this config, and would not with it:"
 _FORCE: Final = "correct the config, or use --force if this is meant"
-#: The tasks that install a unit, each with the section of the config that it is made of.
-_WITH_UNIT: Final = (
-    (ConfigureStaticRoutes, "static_routes"),
-    (CheckRouteOverlap, "route_overlap"),
-    (ConfigureProbeSNAT, "probe_snat"),
-    (ConfigureWatch, "watch"),
-)
-
-
-@attrs.define(eq=False)
-class _Run:
-    """All that one run knows: a task may run in two threads, and again."""
-
-    ctx: Context
-    transaction: Transaction
-    #: Both halves together wait for DHCP as long as one of them would.
-    until: float
-    failures: list[TaskFailedError] = attrs.field(factory=list)
-    #: The boot files that the run has changed.
-    files: RecordedFiles | None = None
-    #: False until the commit: the files of the earlier config stay, and an undo needs no space.
-    removes: bool = True
-    is_committed: bool = False
-
-    @property
-    def lacks_files(self) -> bool:
-        """True if a boot file could not be changed."""
-        return any(isinstance(cause, HostFileError) for failure in self.failures for cause in failure.failures)
+#: The tasks that install a unit.
+_WITH_UNIT: Final = (ConfigureStaticRoutes, CheckRouteOverlap, ConfigureProbeSNAT, ConfigureWatch)
 
 
 class _Pipeline(NamedTask, ABC):
     """Tasks under one hold of the run lock; a failure does not stop the others, and one error at the end has all."""
 
     anonymous = False
+    subtasks: tuple[Task, ...]
+    #: The present run.
+    _run: Deployment
 
     def __init__(self, config: HostRoutingConfig, host: Host | None, logger: logging.Logger | None) -> None:
         """Make the tasks of the pair, whose boot files are installed together: both scripts change at once."""
@@ -91,24 +66,23 @@ class _Pipeline(NamedTask, ABC):
         self._log = log = logger or logging.getLogger("hostrouting")
         self._routes = ConfigureStaticRoutes(config, host=self._host, logger=log)
         self._check = CheckRouteOverlap(config, host=self._host, logger=log)
-        self._parts = tuple(zip((self._routes, self._check), boot_parts(config), strict=True))
         self._boot = Boot(self._host, gates=config.gates, logger=log)
 
     def do(self, ctx: Context) -> None:
         """Do all tasks; raise one error with every failure in it."""
         with self._host.lock.hold(ctx) as held:
-            transaction = Transaction(held)
-            run = _Run(transaction.ctx, transaction, held.clock.monotonic() + WAIT_SECONDS)
+            # One thread at a time has the lock, also of those that run the same task.
+            self._run = run = Deployment(Transaction(held), self._boot, self._parts(held), self._log)
             before = self._boot.held(held)
             try:
-                self._do_all(run)
+                self._do_all(*(partial(execute, subtask, logger=self._logger) for subtask in self.subtasks))
             except (CancelledError, DeadlineExceededError):
                 if run.is_committed:
                     self._log.warning("the config is changed, live and for the next boot; the rest was interrupted")
                 if not run.failures:
                     raise
             finally:
-                run.transaction.commit()
+                run.commit()
             still, released = self._boot.release(held, before, is_right=not run.failures)
             for unit in released:
                 held.record(Change("~", unit, "was held, and starts within seconds", RELEASED))
@@ -119,65 +93,34 @@ class _Pipeline(NamedTask, ABC):
             raise TaskFailedError.combine(run.failures)
 
     @abstractmethod
-    def _do_all(self, run: _Run) -> None:
+    def _do_all(self, files: _Work, *others: _Work) -> None:
         """Attempt the tasks, under the lock."""
-
-    def _attempt(self, subtask: Task, run: _Run) -> None:
-        try:
-            execute(subtask, run.ctx, logger=self._logger)
-        except TaskFailedError as error:
-            run.failures.append(error)
-
-    def _undo(self, run: _Run, state: str) -> None:
-        """Roll back what is not committed; if there was anything, log the `state` after it."""
-        has_changed, has_failed, stays = bool(run.transaction.changes), False, False
-        try:
-            for record, result in run.transaction.rollback(timeout=SECONDS_TO_UNDO):
-                stays |= result is False
-                if isinstance(result, Exception):
-                    has_failed = True
-                    what = f"{record.changes[-1]}, and what changed with it: {result}"
-                    # The error of files that systemd has not read says all of it: the files are back.
-                    self._log.error("not undone: %s", result if isinstance(result, UnreadFilesError) else what)
-        except BaseException:
-            left = run.transaction.changes
-            self._log.error("the undo was ended; %d changes stay, the newest is: %s", len(left), left[-1])
-            raise
-        if has_changed and not has_failed:
-            # As important as the error: of many lines the command shows the errors.
-            self._log.error("undone: %s", "only in part, since others have changed the rest" if stays else state)
-        if not (has_failed or stays):
-            with suppress(HostFileError):
-                self._boot.finish()
 
     # --- the tasks of the pair, for one run, or for plans and names alone
 
-    def _live_half(self, whole: ConfigureStaticRoutes | CheckRouteOverlap, run: _Run | None = None) -> Task:
+    def _live_half(self, whole: ConfigureStaticRoutes | CheckRouteOverlap) -> Task:
         """Return a task of the pair without its boot files."""
 
         @task(whole.name, plan=whole.plan_act, records=True)
         def act(ctx: Context) -> None:
-            if run is not None:
-                whole.act(ctx, seconds=max(0.0, run.until - ctx.clock.monotonic()))
+            whole.act(ctx, seconds=max(0.0, self._run.until - ctx.clock.monotonic()))
 
         return act
 
-    def _files_task(self, run: _Run | None = None) -> Task:
+    def _files_task(self) -> Task:
         """Return a task for the scripts, units and gates of the pair, and for the intent of the whole config."""
 
-        @task("install-boot-files", plan=lambda ctx: self._boot.plan_install(ctx, *self._present(ctx)), records=True)
+        @task("install-boot-files", plan=lambda ctx: self._boot.plan_install(ctx, *self._parts(ctx)), records=True)
         def install(ctx: Context) -> None:
-            if run is not None:
-                run.files = run.files or self._boot.recorded(ctx)
-                self._boot.install(ctx, *self._present(ctx), removes=run.removes, files=run.files)
+            self._run.install(ctx)
 
         return install
 
-    def _present(self, ctx: Context) -> list[Part]:
+    def _parts(self, ctx: Context) -> list[Part]:
         """Return the parts to install or remove; that of a skipped task stays as it is."""
-        kept = frozenset(section for each, section in _WITH_UNIT if ctx.skips(each))
-        parts = [part for each, part in self._parts if not ctx.skips(each)]
-        return [*parts, Intent(config=self._config, kept=kept)]
+        pair = zip((self._routes, self._check), boot_parts(self._config), strict=True)
+        kept = frozenset(each.section for each in _WITH_UNIT if ctx.skips(each))
+        return [*(part for each, part in pair if not ctx.skips(each)), Intent(config=self._config, kept=kept)]
 
 
 class Configure(_Pipeline):
@@ -220,18 +163,13 @@ class Configure(_Pipeline):
     ) -> None:
         super().__init__(require_config(config), host, logger)
         self._force = force
-        sweep = CleanStaleCNI(config, host=self._host, logger=self._log)
-        probes = ConfigureProbeSNAT(config, host=self._host, logger=self._log)
-        self._siblings = (
-            self._sibling(sweep, required=config.stale_cni.required),
-            self._sibling(probes, required=config.probe_snat.required),
-        )
-        self._watch = self._sibling(ConfigureWatch(config, host=self._host, logger=self._log), required=False)
-        self.subtasks: tuple[Task, ...] = (
-            self._files_task(),
-            self._live_half(self._routes),
-            *self._last(self._live_half(self._check)),
-        )
+        sweep = self._sibling(CleanStaleCNI, required=config.stale_cni.required)
+        probes = self._sibling(ConfigureProbeSNAT, required=config.probe_snat.required)
+        check = self._live_half(self._check)
+        # Stale objects may shadow routes.
+        last = (sweep, probes, check) if config.stale_cni.enabled else (check, sweep, probes)
+        watch = self._sibling(ConfigureWatch, required=False)
+        self.subtasks = (self._files_task(), self._live_half(self._routes), *last, watch)
         if config.void:
             self.subtasks = tuple(map(self._idle, self.subtasks))
 
@@ -250,11 +188,6 @@ class Configure(_Pipeline):
         if not self._boot.changes_nothing(self._config):
             super().do(ctx)
 
-    def _last(self, check: Task) -> tuple[Task, ...]:
-        """Return the tasks after the commit; stale objects may shadow routes, so a sweep comes before the check."""
-        pair = (*self._siblings, check) if self._config.stale_cni.enabled else (check, *self._siblings)
-        return (*pair, self._watch)
-
     def plan(self, ctx: Context) -> Sequence[Change]:
         """Return the changes that `do` would make; do not change or wait."""
         return plan(self, ctx).changes
@@ -270,77 +203,22 @@ class Configure(_Pipeline):
         if self._config.given is not None:
             Reset(self._config, host=self._host, logger=self._logger).do(ctx)
 
-    def _do_all(self, run: _Run) -> None:
+    def _do_all(self, files: _Work, *others: _Work) -> None:
+        run, (routes, *last) = self._run, others
         self._boot.refuse_exposed(*watch_units(self._config, self._host))
-        ctx, parts = run.ctx, self._present(run.ctx)
         # A gate that could never open, or a gateway that leads nowhere, is refused before anything is changed.
-        self._boot.refuse_gates(ctx, *parts)
+        run.refuse()
         self._routes.refuse_own_gateways()
-        is_installed = self._boot.is_installed
-        if is_installed:
-            self._boot.refuse_unwritable(*parts)
-            for warning in dropped(self._earlier(), self._config):
-                self._log.warning("%s", warning)
-        with ctx.interruptible():
-            # A dump of all routes is only worth it where something is to be proven.
-            forecaster = self._forecaster(ctx) if self._config.route_overlap.cidrs else None
-            if forecaster is not None:
-                forecaster.look()
-                planned = self._planned(ctx, forecaster)
-                self._refuse_worse(planned, "nothing was changed")
-                for line in planned.worse:
-                    self._log.warning("this leaves right without this config: %s", line)
-        if not self._change(run, forecaster, is_installed=is_installed):
-            return
-        for each in self._last(self._live_half(self._check, run)):
-            self._attempt(each, run)
-        if run.failures and self._boot.is_installed:
-            self._log.warning("this config is installed all the same; gated units start once this is fixed")
-
-    def _change(self, run: _Run, forecaster: Forecaster | None, *, is_installed: bool) -> bool:
-        """Change routes and boot files; return False if the installed config is in force again."""
-        files, routes = self._files_task(run), self._live_half(self._routes, run)
-        run.removes = not is_installed
-        state = "the earlier config is in force, live and for the next boot"
-        try:
-            if is_installed:
-                # A gate that starts meanwhile runs the earlier config's script, which puts its own routes back: after
-                # the files are exchanged, the routes are compared again.
-                for each in (routes, files, routes) if self._config.static_routes.routes else (files, routes):
-                    execute(each, run.ctx, logger=self._logger)
-            else:
-                state = "no route of this config is in force"
-                self._attempt(files, run)
-                if run.lacks_files:
-                    # Without the others, those that were written would hold nothing, or for ever.
-                    self._undo(run, "nothing is installed for the next boot")
-                run.transaction.commit()
-                self._attempt(routes, run)
-            run.ctx.check()
-            if forecaster is not None and not run.failures:
-                with run.ctx.interruptible():
-                    self._refuse_worse(forecaster.now(), f"undone: {state}")
-        except BaseException as error:
-            self._undo(run, state)
-            if not isinstance(error, TaskFailedError | WorseRoutingError):
-                raise
-            failed = error if isinstance(error, TaskFailedError) else TaskFailedError((self._check.name,), error)
-            run.failures.append(failed)
-            return not is_installed
-        run.transaction.commit()
-        run.is_committed = not run.failures
-        if is_installed:
-            run.removes = True
-            if not self._boot.is_right(*self._present(run.ctx)):
-                # An interrupt would leave files of both configs.
-                self._attempt(files, attrs.evolve(run, ctx=run.ctx.shielded().child(SECONDS_TO_UNDO)))
-        return True
-
-    def _earlier(self) -> HostRoutingConfig:
-        # One that is damaged is replaced.
-        with suppress(InvalidConfigError):
-            return read_intent(self._host.files) or self._config
-        return self._config
+        if run.is_installed:
+            # One that is damaged is replaced.
+            with suppress(InvalidConfigError):
+                for warning in dropped(read_intent(self._host.files) or self._config, self._config):
+                    self._log.warning("%s", warning)
+        if run.carry_out(files, routes, prove=self._prove_before(run.ctx)):
+            for work in last:
+                run.attempt(work)
+            if run.failures and self._boot.is_installed:
+                self._log.warning("this config is installed all the same; gated units start once this is fixed")
 
     # --- the proofs
 
@@ -352,13 +230,38 @@ class Configure(_Pipeline):
     def _planned(self, ctx: Context, forecaster: Forecaster) -> Forecast:
         return forecaster.planned(*(([], []) if ctx.skips(self._routes) else self._routes.planned()))
 
+    def _prove_before(self, ctx: Context) -> Callable[[str], None] | None:
+        """Refuse a plan that makes the node worse; return the proof that comes after the changes."""
+        # A dump of all routes is only worth it where something is to be proven.
+        if not self._config.route_overlap.cidrs:
+            return None
+        with ctx.interruptible():
+            forecaster = self._forecaster(ctx)
+            if forecaster is None:
+                return None
+            forecaster.look()
+            planned = self._planned(ctx, forecaster)
+        self._refuse_worse(planned, "nothing was changed")
+        for line in planned.worse:
+            self._log.warning("this leaves right without this config: %s", line)
+
+        def prove(state: str) -> None:
+            with ctx.interruptible():
+                now = forecaster.now()
+            try:
+                self._refuse_worse(now, f"undone: {state}")
+            except WorseRoutingError as error:
+                raise TaskFailedError((self._check.name,), error) from error
+
+        return prove
+
     def _refuse_worse(self, found: Forecast, state: str) -> None:
         """Refuse what is worse under STRICT."""
         if found.is_refused(self._config) and not self._force:
             raise WorseRoutingError(found.report, "\n".join([_WORSE, *found.worse, f"{state}; {_FORCE}"]))
 
-    def _sibling(self, optional: Task, *, required: bool) -> Task:
-        bounded = with_timeout(optional, _SIBLING_SECONDS, share=0.5)
+    def _sibling(self, kind: type[NodeTask], *, required: bool) -> Task:
+        bounded = with_timeout(kind(self._config, host=self._host, logger=self._log), _SIBLING_SECONDS, share=0.5)
         return bounded if required else tolerate(bounded, on_failure=self._keep_mistakes)
 
     def _keep_mistakes(self, failure: TaskFailedError) -> None:
@@ -381,31 +284,25 @@ class Reset(_Pipeline):
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
     ) -> None:
         super().__init__(HostRoutingConfig(gates=()), host, logger)
-        self._sweep = CleanStaleCNI(require_config(config), host=self._host, logger=self._log)
-        self.subtasks: tuple[Task, ...] = self._tasks()
-
-    def _tasks(self, run: _Run | None = None) -> tuple[Task, ...]:
-        nothing, sweep = self._config, self._sweep
-        return (
+        sweep = CleanStaleCNI(require_config(config), host=self._host, logger=self._log)
+        self.subtasks = (
             # The gate first: the units would add the routes again if a gated machine started meanwhile.
-            self._files_task(run),
-            ConfigureWatch(nothing, host=self._host, logger=self._log),
-            self._live_half(self._routes, run),
-            ConfigureProbeSNAT(nothing, host=self._host, logger=self._log),
-            self._live_half(self._check, run),
+            self._files_task(),
+            ConfigureWatch(self._config, host=self._host, logger=self._log),
+            self._live_half(self._routes),
+            ConfigureProbeSNAT(self._config, host=self._host, logger=self._log),
+            self._live_half(self._check),
             task("restore-stale-cni", plan=sweep.plan_undo)(sweep.undo),
         )
 
-    def _do_all(self, run: _Run) -> None:
-        self._boot.refuse_unwritable(*self._present(run.ctx))
-        files, *others = self._tasks(run)
-        self._attempt(files, run)
-        if run.lacks_files:
-            # The gates and the config stay, so the routes must, too.
-            self._undo(run, "what was installed is in force, live and for the next boot")
+    def _do_all(self, files: _Work, *others: _Work) -> None:
+        run = self._run
+        self._boot.refuse_unwritable(*run.parts)
+        run.attempt(files)
+        # The gates and the config stay, so the routes must, too.
+        if run.undo_partial("what was installed is in force, live and for the next boot"):
             return
-        for each in others:
-            self._attempt(each, run)
+        for work in others:
+            run.attempt(work)
         # The same failure of several tasks is reported once.
-        causes = [str(failure.cause) for failure in run.failures]
-        run.failures = [each for at, each in enumerate(run.failures) if causes.index(causes[at]) == at]
+        run.failures = [*{str(failure.cause): failure for failure in reversed(run.failures)}.values()][::-1]

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import attrs
 
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
-
-    from phases import Change
+from phases import Change
 
 Severity = Literal["error", "warning", "note"]
 
-_WILL_BE: Final = "will be refused: "
 #: The kinds of planned changes: an apply fails; it leaves an optional part that cannot be done; it waits for a lease.
 REFUSED, LEFT, AWAITED = "refused", "left", "awaited"
-#: The step of many findings, now or later. `check`, which knows the path of the config, names the command line instead.
-APPLY: Final = "apply the config"
-APPLY_LATER: Final = f"when that is there, {APPLY}"
-#: Why the refusal of an optional task fails nothing.
-OPTIONAL: Final = "it is optional, and the rest goes on"
 #: What is wrong where an apply would make a change, by its action.
 STATES: Final = {"+": "is missing", "-": "is not of this config", "~": "is not as this config wants it"}
 
@@ -32,7 +23,7 @@ class NodeFinding:
     An `error` keeps the node from doing its work, now or after the next boot; a `warning` should be looked at; a
     `note` is information.
 
-    >>> print(NodeFinding("probe-snat", "nft table ip6 azureSLBProbe", "is missing", step=APPLY))
+    >>> print(NodeFinding("probe-snat", "nft table ip6 azureSLBProbe", "is missing", apply="now"))
     error: probe-snat: nft table ip6 azureSLBProbe: is missing; apply the config
     """
 
@@ -46,6 +37,8 @@ class NodeFinding:
     severity: Severity = "error"
     #: What to do about it, if that is not clear.
     step: str = ""
+    #: Not empty if an apply of the config mends it: `now`, or `later`, when what it waits for is there.
+    apply: Literal["", "now", "later"] = ""
     #: That of the planned change that would mend it.
     action: str = ""
 
@@ -56,7 +49,9 @@ class NodeFinding:
     @property
     def sentence(self) -> str:
         """The reason and the step."""
-        return f"{self.reason}; {self.step}" if self.step else self.reason
+        step = self.step or ("apply the config" if self.apply else "")
+        later = "when that is there, " if self.apply == "later" else ""
+        return f"{self.reason}; {later}{step}" if step else self.reason
 
     @property
     def text(self) -> str:
@@ -67,28 +62,13 @@ class NodeFinding:
         return f"{self.severity}: {self.kind}: {self.text}"
 
 
-def refused(reason: str) -> str:
-    """Return the detail of a planned change that will be refused.
+def hindered(action: Literal["+", "-", "~"], subject: str, reason: str, *, optional: bool = False) -> Change:
+    """Return a planned change that cannot be made; of an optional task it refuses no plan as a whole.
 
-    >>> refused("the kernel's own route is never overwritten")
-    "will be refused: the kernel's own route is never overwritten"
+    >>> print(hindered("+", "172.16.0.0/16 dev eth0", "the kernel's own route is never overwritten"))
+    + 172.16.0.0/16 dev eth0 (will be refused: the kernel's own route is never overwritten)
+    >>> print(hindered("~", "/etc/a.service", "it is masked", optional=True))
+    ~ /etc/a.service (will be left out: it is masked)
     """
-    return f"{_WILL_BE}{reason}"
-
-
-def of_optional(changes: Iterable[Change], paths: Container[str]) -> list[Change]:
-    """Return the planned changes of an optional task, whose refusal at its own `paths` refuses no plan as a whole.
-
-    It is all that there is then: the task changes nothing.
-
-    >>> from phases import Change
-    >>> [change] = of_optional([Change("~", "/etc/a.service", refused("it is masked"), REFUSED)], ["/etc/a.service"])
-    >>> print(change, change.kind)
-    ~ /etc/a.service (it is masked: will be refused: it is optional, and the rest goes on) left
-    """
-    planned = list(changes)
-    return [
-        change._replace(detail=f"{(change.detail or '').removeprefix(_WILL_BE)}: {refused(OPTIONAL)}", kind=LEFT)
-        for change in planned
-        if change.subject in paths and change.kind == REFUSED
-    ] or planned
+    fate, kind = ("left out", LEFT) if optional else ("refused", REFUSED)
+    return Change(action, subject, f"will be {fate}: {reason}", kind)

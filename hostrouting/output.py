@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 #: Of syslog(3).
 _PRIORITIES: Final = {logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6, logging.DEBUG: 7}
+#: The outcomes of tasks that the error at the end repeats.
+_REPEATED: Final = ("failed", "cancelled")
 #: Of the JSON of all commands; another one for another meaning of a key, or for one less.
 _VERSION: Final = 1
 #: The lines on stderr of a command that fails, besides two for its waits.
 _MOST_LINES: Final = 10
-#: The beginnings of lines that the error at the end repeats.
-_REPEATED: Final = ("failed task=", "cancelled task=")
 
 
 def printable(text: str) -> str:
@@ -124,11 +124,11 @@ class _Lines(logging.StreamHandler):  # type: ignore[type-arg]  # no subscript o
     _kept: tuple[tuple[int, str], ...] = ()
 
     def emit(self, record: logging.LogRecord) -> None:
-        message = record.getMessage()
-        if not self.is_brief or message.startswith("waiting "):
+        fields = vars(record)
+        if not self.is_brief or "waits" in fields:
             super().emit(record)
-        # The verdict has the first step.
-        elif record.levelno >= logging.WARNING and not (hasattr(record, "advice") or message.startswith(_REPEATED)):
+        # The verdict has the first step, and the error at the end the failures of tasks.
+        elif record.levelno >= logging.WARNING and not ("advice" in fields or fields.get("outcome") in _REPEATED):
             self._kept += tuple((-record.levelno, line) for line in self.format(record).split("\n"))
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)

@@ -63,12 +63,15 @@ class NodeStatus:
     def next(self) -> str | None:
         """The command that mends the node, or that tells more; None if there is no need, and for an image."""
         overlap = self.report.overlap
-        steps = [found.step for found in self.report.findings if found.severity != "note" and found.kind != "held"]
-        if not self.live or (overlap.ok and not steps and not self.report.not_asked):
+        findings = [found for found in self.report.findings if found.severity != "note" and found.kind != "held"]
+        if not self.live or (overlap.ok and not findings and not self.report.not_asked):
             return None
         # A route that waits for a default route has another step first: `check` names it.
         step = self.report.step
-        if step and (f"run: {step}" in steps or any(each.configured_routes for each in overlap.cidrs)):
+        is_mended = any(found.apply == "now" for found in findings) or any(
+            each.configured_routes for each in overlap.cidrs
+        )
+        if step and is_mended:
             return step
         return FIX if overlap.suggested_routes else CHECK
 
@@ -113,7 +116,11 @@ def node_status(ctx: Context, host: Host, config: HostRoutingConfig | None = Non
     wrong = sum(found.kind == "boot-file" for found in report.findings)
     routes, lost = len(config.static_routes.routes), report.lost_routes(config)
     gates = {unit: told or f"{word} ({state(unit)})" for unit, (word, told) in report.gates(config).items()}
-    held = [f"{unit} {told}" for unit, told in gates.items() if told.startswith("is held")]
+    held = [
+        f"{found.subject} {found.reason}"
+        for found in report.findings
+        if (found.kind, found.severity) == ("held", "error")
+    ]
     unit = UNIT_OF[config.watch.mode]
     age = ctx.clock.time() - (host.files.modified(INTENT_PATH) or 0)
     facts = {

@@ -143,6 +143,7 @@ def log_line(
         first, *more = text.split("\n", 1)
         line += f" error={f'{first} ...' if more else first!r}"  # quoted, so that its end is visible
     extra = {"task": report.name, "path": report.path, "status": status, "duration": report.duration, "error": text}
+    extra["outcome"] = word
     log("%s", line, extra=extra)
 
 

@@ -7,6 +7,7 @@
     generation      the scripts of all capabilities and the intent, which change at once; a survey of the disk
     steps           from the disk as it is to the disk as it should be
     gates           faults of gates; the units that their gate has refused
+    deployment      the live changes and boot files of one run, which are committed or undone together
     task            the common parts of tasks
     assets/         hostrouting-ready.service, the gates' drop-in, the ask, the retry, the functions that scripts share
 
@@ -27,6 +28,7 @@ No other room writes hostrouting-ready.service, its links, or a gate's drop-in.
 from __future__ import annotations
 
 from hostrouting.boot.boot import RELOAD, Boot, UnreadFilesError
+from hostrouting.boot.deployment import Deployment
 from hostrouting.boot.gates import RESTARTS, held_gates, is_refused_now
 from hostrouting.boot.intent import NOT_INSTALLED, Intent, Part, installed_checksum, read_intent, require_intent
 from hostrouting.boot.layout import (
@@ -71,6 +73,7 @@ __all__ = [
     "BootTemplate",
     "BootUnit",
     "Departure",
+    "Deployment",
     "Intent",
     "NamedTask",
     "NodeTask",

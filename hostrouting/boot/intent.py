@@ -33,7 +33,8 @@ _SECTION_OF: Final[dict[str, str]] = {
     "hostrouting-watch.timer": "watch",
 }
 _BETWEEN: Final = ",\n  "
-_SECTIONS: Final = frozenset(field.name for field in attrs.fields(HostRoutingConfig) if field.init)
+#: The attributes of a config.
+SECTIONS: Final = frozenset(field.name for field in attrs.fields(HostRoutingConfig) if field.init)
 
 
 @attrs.frozen(kw_only=True)
@@ -56,16 +57,6 @@ class Intent:
     config: HostRoutingConfig
     #: Attributes of the config.
     kept: frozenset[str] = frozenset()
-
-    @classmethod
-    def of_part(cls, part: BootUnit | Departure, config: HostRoutingConfig) -> Intent:
-        """Return the intent of a task that runs by itself: it keeps the sections of the other units."""
-        return cls(config=config, kept=frozenset(_SECTION_OF.values()) - {_SECTION_OF.get(part.name)})
-
-    @classmethod
-    def of_departure(cls, part: BootUnit | Departure) -> Intent:
-        """Return the intent of an undo: nothing in the section of the part, and the rest as it is."""
-        return cls(config=HostRoutingConfig(), kept=_SECTIONS - {_SECTION_OF.get(part.name)})
 
     @property
     def file(self) -> BootFile:
@@ -91,7 +82,7 @@ class Intent:
 
 
 #: The intent of a run that names none.
-UNCHANGED: Final = Intent(config=HostRoutingConfig(), kept=_SECTIONS)
+UNCHANGED: Final = Intent(config=HostRoutingConfig(), kept=SECTIONS)
 #: One of the parts that `Boot` installs or removes at once.
 Part: TypeAlias = BootUnit | Departure | Intent
 

@@ -38,7 +38,7 @@ from hostrouting.boot.layout import (
 )
 from hostrouting.boot.recorded import FileState, change_of, state_of
 from hostrouting.config import OWN_UNITS
-from hostrouting.findings import REFUSED, refused
+from hostrouting.findings import hindered
 from hostrouting.host.units import MASK
 from phases import Change
 
@@ -254,7 +254,7 @@ class Steps:
         if now == state:
             return []
         if now == MASK:
-            return [Step((Change("~", path, refused(MASKED), REFUSED),), {path: state})]
+            return [Step((hindered("~", path, MASKED),), {path: state})]
         return [Step((change_of(path, now, state),), {path: state})]
 
     def _remove(self, paths: Iterable[str]) -> list[Step]:

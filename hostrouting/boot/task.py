@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
+import attrs
+
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.intent import Intent
-from hostrouting.boot.layout import Departure
+from hostrouting.boot.deployment import Deployment
+from hostrouting.boot.intent import SECTIONS, Intent
+from hostrouting.boot.layout import WAIT_SECONDS, units_in
+from hostrouting.boot.steps import MASKED
 from hostrouting.config import HostRoutingConfig, require_config
 from hostrouting.exceptions import BackendError
+from hostrouting.findings import REFUSED, hindered
 from hostrouting.host import Host
 from hostrouting.net.addresses import IPV6
+from phases import Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from hostrouting.boot.layout import BootUnit
+    from hostrouting.boot.intent import Part
+    from hostrouting.boot.layout import BootUnit, Departure
     from phases import Change, Context
 
 
@@ -39,11 +47,13 @@ class NamedTask:
         return f"<{type(self).__name__} {self.name}>"
 
 
-class NodeTask(NamedTask):
+class NodeTask(NamedTask, ABC):
     """A task made of a config, a host (this machine) and a logger (that of its module)."""
 
     #: The runner reverses the changes that a run recorded; it does not call `undo`, which also reverses earlier runs.
     records = True
+    #: The attribute of the config that it carries out.
+    section: str
 
     def __init__(
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
@@ -62,46 +72,60 @@ class NodeTask(NamedTask):
     def _boot(self) -> Boot:
         return Boot(self._host, gates=self._config.gates, logger=self._logger)
 
-    def _intent_with(self, part: BootUnit | Departure) -> Intent:
-        return Intent.of_part(part, self._config)
+    @property
+    def _intent(self) -> Intent:
+        """The config in force after this task: the sections of other tasks stay as installed."""
+        # No task that installs a unit has the sweep for its section.
+        own = {self.section, "gates", *(["stale_cni"] if self._config.stale_cni.enabled else [])}
+        return Intent(config=self._config, kept=SECTIONS - own)
+
+    def _plan_files(self, ctx: Context, *parts: Part, optional: bool) -> list[Change]:
+        """Return the changes of the boot files; those that a mask prevents, alone, if the task is optional."""
+        planned = self._boot.plan_install(ctx, *parts)
+        paths = [path for unit in units_in(parts) for path in unit.paths]
+        masked = [each for each in planned if optional and each.kind == REFUSED and each.subject in paths]
+        return [hindered(each.action, each.subject, MASKED, optional=True) for each in masked] or planned
+
+    def undo(self, ctx: Context) -> None:
+        """Do as for a config without the section."""
+        config = attrs.evolve(self._config, **{self.section: type(getattr(self._config, self.section))()})
+        type(self)(config, host=self._host, logger=self._logger).do(ctx)
+
+    @abstractmethod
+    def do(self, ctx: Context) -> None:
+        """Do the task."""
 
 
-class PairTask(NodeTask, ABC):
-    """A task with a live half, and with a unit that does the same at every boot.
-
-    `Configure` uses the live half alone, because it installs the boot files of all its tasks at once.
-    """
+class PairTask(NodeTask):
+    """A task with a live half, and with a unit that does the same at every boot."""
 
     #: Returns the unit for a config; its departure if the config asks for nothing.
     _boot_part: Callable[[HostRoutingConfig], BootUnit | Departure]
 
     @property
-    def _part(self) -> BootUnit | Departure:
-        return self._boot_part(self._config)
+    def _parts(self) -> tuple[Part, ...]:
+        return self._boot_part(self._config), self._intent
+
+    @contextmanager
+    def _deployment(self, ctx: Context) -> Iterator[Deployment]:
+        """Hold the run lock around the changes of this task by itself."""
+        with self._host.lock.hold(ctx) as held:
+            deployment = Deployment(Transaction(held), self._boot, self._parts, self._logger)
+            deployment.refuse()
+            try:
+                yield deployment
+            finally:
+                deployment.commit()
+
+    @abstractmethod
+    def act(self, ctx: Context, *, seconds: float = WAIT_SECONDS) -> None:
+        """Do the live half, and wait up to `seconds` for what may heal; without the section, reverse it."""
 
     @abstractmethod
     def plan_act(self, ctx: Context) -> list[Change]:
-        """Return the changes that the live half would make now."""
-
-    @abstractmethod
-    def undo_act(self, ctx: Context) -> None:
-        """Reverse the live half."""
+        """Return the changes that `act` would make now."""
 
     def plan(self, ctx: Context) -> list[Change]:
         """Return the changes that `do` would make now; do not wait."""
         ctx.check()
-        part = self._part
-        planned = self._boot.plan_install(ctx, part, self._intent_with(part))
-        # In the order of the work.
-        return planned + self.plan_act(ctx) if isinstance(part, Departure) else self.plan_act(ctx) + planned
-
-    def undo(self, ctx: Context) -> None:
-        """Remove the unit with its files, then reverse the live half."""
-        part = self._boot_part(HostRoutingConfig())
-        self._remove(ctx, part, Intent.of_departure(part))
-
-    def _remove(self, ctx: Context, part: BootUnit | Departure, intent: Intent) -> None:
-        with self._host.lock.hold(ctx) as held:
-            # The unit first: it would do its work again if a gated machine started meanwhile.
-            self._boot.install(held, part, intent)
-            self.undo_act(held)
+        return [*self.plan_act(ctx), *self._boot.plan_install(ctx, *self._parts)]

@@ -61,7 +61,8 @@ class InstanceMetadataClient:
                     return self._document(answer)
                 last = str(answer)
                 level = logging.INFO if tries == 1 else logging.DEBUG
-                _logger.log(level, "waiting for the cloud's metadata: %s", last, extra={"endpoint": self.endpoint})
+                extra = {"endpoint": self.endpoint, "waits": True}
+                _logger.log(level, "waiting for the cloud's metadata: %s", last, extra=extra)
                 within.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
         except DeadlineExceededError as error:

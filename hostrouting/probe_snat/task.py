@@ -7,9 +7,9 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
-from hostrouting.boot import SCRIPT_DIRECTORY, Intent, NodeTask, RecordedFiles, program_path
+from hostrouting.boot import SCRIPT_DIRECTORY, NodeTask, RecordedFiles, program_path
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
-from hostrouting.findings import APPLY, LEFT, REFUSED, NodeFinding, of_optional, refused
+from hostrouting.findings import LEFT, NodeFinding, hindered
 from hostrouting.probe_snat.detect import (
     NotWanted,
     Obstacle,
@@ -37,7 +37,7 @@ from hostrouting.probe_snat.ruleset import (
 from phases import Change, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from hostrouting.boot import BootUnit
+    from hostrouting.boot import BootUnit, Intent
     from phases import Context
 
 #: The whole wait for router advertisements.
@@ -58,10 +58,10 @@ class ConfigureProbeSNAT(NodeTask):
     """
 
     name = "configure-probe-snat"
+    section = "probe_snat"
 
     def _parts(self, rules: ProbeRules) -> tuple[BootUnit, Intent]:
-        unit = boot_unit(rules, required=self._config.probe_snat.required)
-        return unit, self._intent_with(unit)
+        return boot_unit(rules, required=self._config.probe_snat.required), self._intent
 
     def do(self, ctx: Context) -> None:
         """Decide if the node needs the rules, load them if they are missing or have drifted, and install boot files."""
@@ -73,8 +73,7 @@ class ConfigureProbeSNAT(NodeTask):
                     "%s: the node needs no rules for IPv6 probes, and those of an earlier run are removed",
                     rules.reason,
                 )
-                # Not `undo`: the config asks for the rules, even if this node has no use for them now.
-                self._remove(held, self._intent_with(DEPARTURE))
+                self._remove(held)
                 return
             parts = self._parts(rules)
             if self._host.is_live:
@@ -104,47 +103,35 @@ class ConfigureProbeSNAT(NodeTask):
         if isinstance(outcome, Obstacle):
             missing = [Change("+", path) for path in DEPARTURE.paths if not self._host.files.exists(path)]
             action: Literal["~", "+"] = "~" if is_installed(self._host.files) else "+"
-            return [Change(action, TABLE, *self._foreseen(outcome)), *missing]
-        unit, intent = self._parts(outcome)
-        files = self._boot.plan_install(ctx, unit, intent)
-        if not self._config.probe_snat.required:
-            files = of_optional(files, unit.paths)
+            if outcome.may_change:
+                return [Change(action, TABLE, f"{outcome.reason}: follows once that is right"), *missing]
+            # An optional task fails nothing if it is refused, so the plan as a whole is not refused.
+            reason = f"{outcome.reason}; {outcome.step}"
+            return [hindered(action, TABLE, reason, optional=not self._config.probe_snat.required), *missing]
+        files = self._plan_files(ctx, *self._parts(outcome), optional=not self._config.probe_snat.required)
         if not self._host.is_live or any(change.kind == LEFT for change in files):
             return files
         self._warn_of_cilium(outcome)
         return [*self._plan_table(ctx, outcome), *files]
 
-    def _foreseen(self, obstacle: Obstacle) -> tuple[str, str]:
-        """Return the detail and the kind of the planned change."""
-        if obstacle.may_change:
-            return f"{obstacle.reason}: follows once that is right", ""
-        # An optional task fails nothing if it is refused, so the plan as a whole is not refused.
-        if self._config.probe_snat.required:
-            return refused(f"{obstacle.reason}; {obstacle.step}"), REFUSED
-        return f"{obstacle.reason}: {refused(obstacle.step)}", LEFT
-
-    def undo(self, ctx: Context) -> None:
+    def _remove(self, ctx: Context) -> None:
         """Remove the unit, then the table if hostrouting owns it, and last its file, which proves that."""
-        self._remove(ctx, Intent.of_departure(DEPARTURE))
-
-    def _remove(self, ctx: Context, intent: Intent) -> None:
         files = self._host.files
-        with self._host.lock.hold(ctx) as held:
-            ours = is_installed(files)
-            if ours and not files.exists(RULESET_PATH):
-                # The file was removed by hand. If this run is killed after it removed the unit, the next one needs the
-                # file.
-                files.write(RULESET_PATH, delete_script().encode(), mode=0o644)
-            # The unit first: a machine that starts meanwhile would load the rules again.
-            paths = tuple(path for path in DEPARTURE.paths if path != RULESET_PATH)
-            self._boot.install(held, DEPARTURE._replace(paths=paths), intent)
-            files.remove_directory_if_empty(AGAIN_PATH.rpartition("/")[0])
-            if ours:
-                if self._host.is_live:
-                    self._delete_table(held)
-                RecordedFiles(held, self._host).remove(RULESET_PATH)
-                # Boot leaves the folder if it is not empty.
-                files.remove_directory_if_empty(SCRIPT_DIRECTORY)
+        ours = is_installed(files)
+        if ours and not files.exists(RULESET_PATH):
+            # The file was removed by hand. If this run is killed after it removed the unit, the next one needs the
+            # file.
+            files.write(RULESET_PATH, delete_script().encode(), mode=0o644)
+        # The unit first: a machine that starts meanwhile would load the rules again.
+        paths = tuple(path for path in DEPARTURE.paths if path != RULESET_PATH)
+        self._boot.install(ctx, DEPARTURE._replace(paths=paths), self._intent)
+        files.remove_directory_if_empty(AGAIN_PATH.rpartition("/")[0])
+        if ours:
+            if self._host.is_live:
+                self._delete_table(ctx)
+            RecordedFiles(ctx, self._host).remove(RULESET_PATH)
+            # Boot leaves the folder if it is not empty.
+            files.remove_directory_if_empty(SCRIPT_DIRECTORY)
 
     # --- deciding
 
@@ -163,7 +150,8 @@ class ConfigureProbeSNAT(NodeTask):
             if ctx.clock.monotonic() >= began + seconds:
                 break
             if is_first:
-                self._tell(logging.INFO, "waiting up to %.0f s: %s", seconds, outcome.reason)
+                extra = {"task": self.name, "waits": True}
+                self._logger.info("waiting up to %.0f s: %s", seconds, outcome.reason, extra=extra)
             try:
                 ctx.sleep(_SECONDS_BETWEEN_LOOKS)
             except DeadlineExceededError as error:
@@ -272,7 +260,7 @@ class ConfigureProbeSNAT(NodeTask):
 
     def _plan_removal(self, ctx: Context) -> list[Change]:
         """Return the changes in the order of `undo`."""
-        changes = self._boot.plan_install(ctx, DEPARTURE, self._intent_with(DEPARTURE))
+        changes = self._boot.plan_install(ctx, DEPARTURE, self._intent)
         if self._host.is_live and is_installed(self._host.files):
             with suppress(ToolNotFoundError):
                 changes += self._plan_table(ctx, None)
@@ -300,14 +288,14 @@ class ConfigureProbeSNAT(NodeTask):
         if isinstance(outcome, Obstacle):
             return [NodeFinding("probe-snat", TABLE, outcome.reason, step=outcome.step)]
         found = [
-            NodeFinding("probe-snat", change.subject, "is not as this config wants it at the next boot", step=APPLY)
+            NodeFinding("probe-snat", change.subject, "is not as this config wants it at the next boot", apply="now")
             for change in self._boot.plan_install(ctx, *self._parts(outcome))
             if DEPARTURE.name in change.subject or change.subject in DEPARTURE.paths
         ]
         standing = standing_rules(ctx, self._host)
         if standing != outcome:
             reason = "is missing" if standing is None else f"has drifted: {standing}"
-            found.insert(0, NodeFinding("probe-snat", TABLE, reason, step=APPLY))
+            found.insert(0, NodeFinding("probe-snat", TABLE, reason, apply="now"))
         if taken := taken_before(outcome, self._host):
             found.append(NodeFinding("probe-snat", outcome.dev, taken, "warning"))
         return found

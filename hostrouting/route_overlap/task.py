@@ -51,26 +51,32 @@ class CheckRouteOverlap(PairTask):
     """
 
     name = "check-route-overlap"
+    section = "route_overlap"
     _boot_part = staticmethod(boot_part)
 
     def do(self, ctx: Context) -> None:
         """Install boot files, prove the routing and write the marker."""
-        with self._host.lock.hold(ctx) as held:
-            self._boot.install(held, self._part, self._intent_with(self._part))
-            self.act(held)
+        with self._deployment(ctx) as deployment:
+            deployment.carry_out(deployment.install)
+            self.act(deployment.ctx)
 
-    # --- the live half, for Configure, which installs the boot files of all its tasks at once
+    # --- the live half
 
     def act(self, ctx: Context, *, seconds: float = WAIT_SECONDS) -> None:
-        """Prove the routing of a live machine, in up to `seconds` if it may heal; write the marker."""
+        """Prove the routing of a live machine, in up to `seconds` if it may heal; write the marker, or remove both."""
+        ctx.check()
+        files = RecordedFiles(ctx, self._host)
         if not self._config.route_overlap.cidrs:
-            self.undo_act(ctx)
+            removed = [*map(files.remove, MARKERS), *map(self._host.files.remove, (TOLD, WAITED))]
+            if any(removed):
+                # The folder was not empty when Boot removed its files.
+                self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
             return
         if not self._host.is_live:
             return
         report = check_now(ctx, self._config, self._host, seconds=seconds)
         try:
-            leave_marker(RecordedFiles(ctx, self._host), report)
+            leave_marker(files, report)
         finally:
             # Findings are reported even if the marker cannot be written.
             self._tell(report)
@@ -89,15 +95,6 @@ class CheckRouteOverlap(PairTask):
         ctx.check()
         markers = () if self._config.route_overlap.cidrs else MARKERS
         return [Change("-", marker) for marker in markers if self._host.files.exists(marker)]
-
-    def undo_act(self, ctx: Context) -> None:
-        """Remove the markers."""
-        ctx.check()
-        files = RecordedFiles(ctx, self._host)
-        removed = [*map(files.remove, MARKERS), *map(self._host.files.remove, (TOLD, WAITED))]
-        if any(removed):
-            # The folder was not empty when Boot removed its files.
-            self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
 
 
 def tell_notes(report: OverlapReport, logger: logging.Logger, *, task: str) -> None:
@@ -147,7 +144,8 @@ def check_now(ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: f
         if not reason or waiting.remaining() == 0:
             return report
         if not said:
-            _logger.warning("waiting up to %.0f s: %s", ceil(waiting.remaining() or 0), reason)
+            seconds = ceil(waiting.remaining() or 0)
+            _logger.warning("waiting up to %.0f s: %s", seconds, reason, extra={"waits": True})
             said = True
         with suppress(DeadlineExceededError):
             waiting.sleep(SECONDS_BETWEEN_LOOKS)

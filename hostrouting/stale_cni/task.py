@@ -12,7 +12,7 @@ import attrs
 
 from hostrouting.boot import NodeTask
 from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError, StaleCNIError
-from hostrouting.findings import APPLY, LEFT, REFUSED, NodeFinding, refused
+from hostrouting.findings import NodeFinding, hindered
 from hostrouting.journal import Sweeps, set_aside
 from hostrouting.stale_cni import azure_vnet
 from hostrouting.stale_cni.leftovers import compare, identity
@@ -58,6 +58,7 @@ class CleanStaleCNI(NodeTask):
     """
 
     name = "clean-stale-cni"
+    section = "stale_cni"
 
     @property
     def _section(self) -> StaleCNIConfig:
@@ -114,19 +115,13 @@ class CleanStaleCNI(NodeTask):
         if not self._section.enabled or not self._host.is_live:
             return []
         obstacle = self.obstacle()
+        optional = not self._section.required
         return [
-            Change("-", str(verdict.object), *self._foreseen(verdict.reason, obstacle))
+            hindered("-", str(verdict.object), f"{obstacle}; {verdict.reason}", optional=optional)
+            if obstacle
+            else Change("-", str(verdict.object), verdict.reason)
             for verdict in self._observer.read(ctx, self._host, may_guess=True).stale
         ]
-
-    def _foreseen(self, reason: str, obstacle: str | None) -> tuple[str, str]:
-        """Return the detail and the kind of a planned change."""
-        if obstacle is None:
-            return reason, ""
-        # An optional sweep fails nothing, so its refusal does not make the whole plan one that is refused.
-        if self._section.required:
-            return refused(f"{obstacle}; {reason}"), REFUSED
-        return f"{reason}; {refused(obstacle)}", LEFT
 
     def undo(self, ctx: Context) -> None:
         """Restore the objects that were swept since the machine was started; those that are there are left alone.
@@ -195,9 +190,9 @@ class CleanStaleCNI(NodeTask):
         if not self._section.enabled or not self._host.is_live:
             return [], []
         reading, obstacle = self.foresee(ctx), self.obstacle()
-        step = f"cannot be removed now: {obstacle}" if obstacle else APPLY
-        found = [NodeFinding("stale-cni", str(each.object), each.reason, step=step) for each in reading.stale]
-        return found, reading.spared
+        step = f"cannot be removed now: {obstacle}" if obstacle else ""
+        finding = partial(NodeFinding, "stale-cni", step=step, apply="" if obstacle else "now")
+        return [finding(str(each.object), each.reason) for each in reading.stale], reading.spared
 
     def obstacle(self) -> str | None:
         """Return why `do` would be refused now; None if it would not."""

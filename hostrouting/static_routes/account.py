@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import attrs
 
 from hostrouting.exceptions import LinkNotFoundError, Refusal
-from hostrouting.findings import APPLY, APPLY_LATER, AWAITED, REFUSED, NodeFinding, refused
+from hostrouting.findings import AWAITED, REFUSED, NodeFinding, hindered
 from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address, Prefix
 from hostrouting.net.changes import RouteChange, is_merged, may_merge
 from hostrouting.net.routes import OUR_PROTOCOL, PROTOCOL_NAMES, SCOPE_LINK, place, signature
@@ -141,17 +141,32 @@ def forecast(
 ) -> list[Change]:
     """Return the changes of a reconciliation, with the refusals that are certain, and those of missing routes."""
     devices = {link.name: link for link in links}
-    foreseen = _foreseen(outcome.changes, devices, observed)
-    foreseen |= {change: (refused(reason), REFUSED) for change, reason in all_in_the_way(outcome).items()}
+    refusals, awaited = _without_gateway(outcome.changes, observed), dict[RouteChange, str]()
+    for change in outcome.changes:
+        if change.after is None or change.after.dev is None:
+            continue
+        device = devices.get(change.after.dev)
+        if device is None:
+            refusals[change] = _no_device(change.after)
+        elif lack := _lack(device, change.after):
+            refusals.pop(change, None)
+            awaited[change] = f"waits up to 30 s, since {device.name} {lack}"
+    refusals |= all_in_the_way(outcome)
+
+    def planned(change: RouteChange) -> Change:
+        told = _told(change, outcome.hidden)
+        if change in refusals:
+            return hindered(told.action, told.subject, refusals[change])
+        return told._replace(detail=awaited[change], kind=AWAITED) if change in awaited else told
+
     unresolved = [
         Change("+", str(route), f"looked up when a default route is there: {reason}", AWAITED)
         if route.dev in {None, *devices}
-        else Change("+", str(route), refused(_no_device(route)), REFUSED)
+        else hindered("+", str(route), _no_device(route))
         for route, reason in missing
     ]
-    merged = [Change("-", str(route), refused(why_merged(route)), REFUSED) for route in outcome.merged]
-    planned = ((_told(change, outcome.hidden), foreseen.get(change)) for change in outcome.changes)
-    return unresolved + merged + [Change(*shown[:2], *(fate or shown[2:])) for shown, fate in planned]
+    merged = [hindered("-", str(route), why_merged(route)) for route in outcome.merged]
+    return [*unresolved, *merged, *map(planned, outcome.changes)]
 
 
 def findings_of(changes: Iterable[Change], connected: Mapping[Route, ObservedRoute]) -> Iterator[NodeFinding]:
@@ -159,30 +174,16 @@ def findings_of(changes: Iterable[Change], connected: Mapping[Route, ObservedRou
     state = {"+": "is not in force", "-": "is ours, but not of this config", "~": "is another one now"}
     for change in changes:
         told = f"{state[change.action]} ({change.detail})" if change.detail else state[change.action]
-        step = {REFUSED: "", AWAITED: APPLY_LATER}.get(change.kind, APPLY)
-        yield NodeFinding("lost-route", change.subject, told, step=step, action=change.action)
+        apply: Literal["", "now", "later"] = (
+            "" if change.kind == REFUSED else "later" if change.kind == AWAITED else "now"
+        )
+        yield NodeFinding("lost-route", change.subject, told, apply=apply, action=change.action)
     for route, own in connected.items():
         reason = (
             f"comes before the kernel's own route '{own}', which hostrouting would not hide if it had to add its route "
             f"now"
         )
         yield NodeFinding("hides-connected", str(route), reason, "warning", "configure narrower destinations")
-
-
-def _foreseen(
-    changes: Iterable[RouteChange], devices: Mapping[str, Device], observed: Routes
-) -> dict[RouteChange, tuple[str, str]]:
-    """Return the details and kinds of changes whose device, or the gateway on it, is missing."""
-    foreseen = {change: (refused(reason), REFUSED) for change, reason in _without_gateway(changes, observed).items()}
-    for change in changes:
-        if change.after is None or change.after.dev is None:
-            continue
-        device = devices.get(change.after.dev)
-        if device is None:
-            foreseen[change] = refused(_no_device(change.after)), REFUSED
-        elif lack := _lack(device, change.after):
-            foreseen[change] = f"waits up to 30 s, since {device.name} {lack}", AWAITED
-    return foreseen
 
 
 # --- refusals

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from hostrouting.boot import RUNTIME_DIRECTORY, WAIT_SECONDS, Departure, PairTask
+from hostrouting.boot import RUNTIME_DIRECTORY, WAIT_SECONDS, PairTask
 from hostrouting.exceptions import (
     BackendError,
     ConfigMistake,
-    HostRoutingError,
     InvalidConfigError,
     LinkNotFoundError,
-    PermissionDeniedError,
     RouteRejectedError,
 )
 from hostrouting.findings import REFUSED
@@ -39,37 +37,19 @@ class ConfigureStaticRoutes(PairTask):
     """Configure the static routes of a config, now and at every boot; without any, remove those of earlier runs.
 
     It holds the run lock while it works. Routes change all together or not at all. On a node without hostrouting the
-    boot files come first: if the routes fail, the machine must not start at the next boot either. Over an installed
-    config the routes come first, and a config that the kernel refuses is not installed. Any other failure may be gone
-    at the next boot, and is raised after the installation.
+    boot files come first, and stay: if the routes fail, the machine must not start at the next boot either. Over an
+    installed config the routes come first; if anything fails, all of it is undone.
     """
 
     name = "configure-static-routes"
+    section = "static_routes"
     _boot_part = staticmethod(boot_part)
 
     def do(self, ctx: Context) -> None:
         """Change the live routes, and install the boot files that do so at every boot."""
-        boot, unit = self._boot, self._part
-        intent = self._intent_with(unit)
-        if isinstance(unit, Departure):
-            self._remove(ctx, unit, intent)
-            return
-        with self._host.lock.hold(ctx) as held:
-            # An unsuitable gate or gateway is refused before anything is changed.
-            boot.refuse_gates(held, unit, intent)
+        with self._deployment(ctx) as deployment:
             self.refuse_own_gateways()
-            if not boot.is_installed:
-                boot.install(held, unit, intent)
-                self.act(held)
-                return
-            try:
-                self.act(held)
-            except HostRoutingError as error:
-                # A refusal of the config as such would come again at the next boot.
-                if not isinstance(error, RouteRejectedError | PermissionDeniedError) or error.retryable:
-                    boot.install(held, unit, intent)
-                raise
-            boot.install(held, unit, intent)
+            deployment.carry_out(deployment.install, self.act)
 
     def refuse_own_gateways(self) -> None:
         """Raise InvalidConfigError for gateways of the node itself: the kernel takes them, and sends nothing there."""
@@ -88,16 +68,19 @@ class ConfigureStaticRoutes(PairTask):
         if mistakes:
             raise InvalidConfigError(mistakes)
 
-    # --- the live half, for Configure, which installs the boot files of all its tasks at once
+    # --- the live half
 
     def act(self, ctx: Context, *, seconds: float = WAIT_SECONDS) -> None:
         """Change the routes of a live machine; wait up to `seconds` in all for DHCP."""
-        if not self._config.static_routes.routes:
-            self.undo_act(ctx)
-            return
         ctx.check()
-        if self._host.is_live:
+        if self._host.is_live and self._config.static_routes.routes:
             self._converge_in_time(ctx, seconds)
+        elif self._host.is_live:
+            # The routes that they hid decide again.
+            self._converge(ctx, ())
+            removed = [self._host.files.remove(path) for path in RUN_FILES]
+            if any(removed):
+                self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
 
     def plan_act(self, ctx: Context) -> list[Change]:
         """Return the changes that `act` would make now."""
@@ -123,16 +106,6 @@ class ConfigureStaticRoutes(PairTask):
         refused = {place(change.route) for change in self._foreseen()[2].in_the_way}
         return attrs.evolve(section, routes=tuple(route for route in section.routes if route.place not in refused))
 
-    def undo_act(self, ctx: Context) -> None:
-        """Remove our routes; those that they hid decide again."""
-        ctx.check()
-        if not self._host.is_live:
-            return
-        self._converge(ctx, ())
-        removed = [self._host.files.remove(path) for path in RUN_FILES]
-        if any(removed):
-            self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
-
     def _converge(self, ctx: Context, desired: Sequence[Route]) -> None:
         changed = converge(ctx, desired, self._host, self._logger)
         self._logger.info("routes changed: %d", changed, extra={"changed": changed})
@@ -157,7 +130,8 @@ class ConfigureStaticRoutes(PairTask):
                     raise
                 if not told:
                     refusals = "; ".join(map(str, error.refusals)) if isinstance(error, RouteRejectedError) else ""
-                    self._logger.info("waiting up to %g s: %s", round(seconds, 1), refusals or resolution.reasons)
+                    reasons, extra = refusals or resolution.reasons, {"waits": True}
+                    self._logger.info("waiting up to %g s: %s", round(seconds, 1), reasons, extra=extra)
                     told = True
             else:
                 return

@@ -12,7 +12,6 @@ from hostrouting.boot import (
     BootFile,
     BootUnit,
     Departure,
-    Intent,
     NodeTask,
     is_program,
     program_path,
@@ -21,7 +20,7 @@ from hostrouting.boot import (
 from hostrouting.config import WatchConfig
 from hostrouting.config.rules import write_duration
 from hostrouting.exceptions import UnitError
-from hostrouting.findings import APPLY, LEFT, OPTIONAL, REFUSED, STATES, NodeFinding, of_optional, refused
+from hostrouting.findings import LEFT, STATES, NodeFinding, hindered
 from hostrouting.watch.networkd import DROP_IN_PATH, drop_in
 from phases import Change
 
@@ -163,6 +162,7 @@ class ConfigureWatch(NodeTask):
     """
 
     name = "configure-watch"
+    section = "watch"
 
     def do(self, ctx: Context) -> None:
         """Install or remove the unit, and start it without waiting: its first look waits for the run lock."""
@@ -181,28 +181,20 @@ class ConfigureWatch(NodeTask):
         parts, unit = self._parts()
         obstacle = self._obstacle()
         if unit is not None and obstacle:
-            return [Change("~", unit.name, f"{obstacle}: {refused(OPTIONAL)}", LEFT)]
-        planned = self._boot.plan_install(ctx, *parts)
-        if unit is None:
-            return planned
+            return [hindered("~", unit.name, obstacle, optional=True)]
+        planned = self._plan_files(ctx, *parts, optional=True)
         # A masked unit is not installed, so it is not started either.
-        if any(change.kind == REFUSED for change in planned):
-            return of_optional(planned, unit.paths)
+        if unit is None or any(change.kind == LEFT for change in planned):
+            return planned
         return [*planned, *self._plan_start(ctx, unit.name, is_outdated=bool(planned))]
-
-    def undo(self, ctx: Context) -> None:
-        """Stop and remove the unit."""
-        with self._host.lock.hold(ctx) as held:
-            self._boot.install(held, *_departures(None), Intent.of_departure(_departures(None)[0]))
 
     def findings(self, ctx: Context) -> list[NodeFinding]:
         """Return the reasons why routing may not stay right; changes nothing, needs no root."""
         found = [
-            NodeFinding("watch", change.subject, reason, "warning", step)
+            self._finding(ctx, change)
             for change in self.plan(ctx)
             # A unit is restarted because of its files, of which others tell.
             if any(name in change.subject for name in (*UNIT_OF.values(), DROP_IN_PATH)) and change.kind != _RESTARTED
-            for reason, step in [self._account(ctx, change)]
         ]
         section, sweep = self._config.watch, self._config.stale_cni
         has_timer = section.enabled and section.mode == "timer"
@@ -214,27 +206,22 @@ class ConfigureWatch(NodeTask):
             found.append(NodeFinding("watch", "hostRouting.watch.readings", _NO_COUNT, "note"))
         return found
 
-    def _account(self, ctx: Context, change: Change) -> tuple[str, str]:
-        """Return the reason and the step of a finding."""
+    def _finding(self, ctx: Context, change: Change) -> NodeFinding:
+        # If it has a detail it cannot be made, and no apply helps.
+        reason, apply = self._obstacle() or change.detail or STATES[change.action], not change.detail
         if change.kind == _STARTED:
             result = self._host.services.state(ctx, change.subject).result
-            if result == "success":
-                return "does not run", APPLY
             # Another start alone would end like the last one.
-            failure = f"its last run failed ({result}); read journalctl -u {change.subject}"
-            return f"does not run, and {failure}", APPLY
-        # It cannot be made, and no apply helps.
-        if change.detail:
-            return change.detail, ""
-        return STATES[change.action], APPLY
+            failure = f", and its last run failed ({result}); read journalctl -u {change.subject}"
+            reason, apply = f"does not run{'' if result == 'success' else failure}", True
+        return NodeFinding("watch", change.subject, reason, "warning", apply="now" if apply else "")
 
     def _parts(self) -> tuple[list[Part], BootUnit | None]:
         """Return the parts to install, and the unit among them."""
         if not has_duties(self._config):
-            gone = _departures(None)
-            return [*gone, self._intent_with(gone[0])], None
+            return [*_departures(None), self._intent], None
         unit = boot_unit(self._config, command_path(self._host.files))
-        return [unit, *_departures(unit), self._intent_with(unit)], unit
+        return [unit, *_departures(unit), self._intent], unit
 
     def _obstacle(self) -> str:
         if not has_duties(self._config) or self._config.watch.mode != "service":

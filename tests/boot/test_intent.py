@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import attrs
 import pytest
 from hypothesis import given
 from support.intent_nodes import (
@@ -16,17 +15,17 @@ from support.intent_nodes import (
     READY,
     ROUTES,
     SWEEP,
+    WATCH,
     apply,
     config,
     in_time,
     node,
 )
 
-from hostrouting.boot import INTENT_PATH, Boot, Departure, Intent, read_intent
-from hostrouting.boot.layout import GATE_UNITS
+from hostrouting.boot import INTENT_PATH, Boot, Intent, NodeTask, read_intent
 from hostrouting.boot_files import boot_files, boot_parts
 from hostrouting.check import check_node
-from hostrouting.config import OWN_UNITS, HostRoutingConfig
+from hostrouting.config import HostRoutingConfig
 from hostrouting.configure import Configure, Reset
 from hostrouting.exceptions import InvalidConfigError, RouteRejectedError
 from hostrouting.probe_snat import ConfigureProbeSNAT
@@ -34,6 +33,7 @@ from hostrouting.route_overlap import CheckRouteOverlap
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.testing import FakeHost
 from hostrouting.testing.strategies import configs
+from hostrouting.watch.unit import ConfigureWatch
 from phases import Change, Task, TaskFailedError, execute, plan, run, undo
 
 
@@ -69,16 +69,19 @@ def test_an_apply_of_the_intent_does_the_same(wanted: HostRoutingConfig) -> None
     assert Intent(config=again).file == file
 
 
-def test_each_unit_has_a_section() -> None:
-    """So a task that runs by itself keeps the sections of all other units; watch has a unit for each of its modes."""
-    units = [Departure(name, ()) for name in OWN_UNITS - GATE_UNITS]
-    own = [all_sections() - Intent.of_departure(unit).kept for unit in units]
-    assert sorted(map(len, own)) == [1] * len(units)
-    assert len(frozenset().union(*own)) == len(units) - 1
-
-
-def all_sections() -> frozenset[str]:
-    return frozenset(field.name for field in attrs.fields(HostRoutingConfig) if field.init)
+@pytest.mark.parametrize("kind", [ConfigureStaticRoutes, CheckRouteOverlap, ConfigureProbeSNAT, ConfigureWatch])
+def test_a_task_alone_keeps_the_sections_of_others(kind: type[NodeTask]) -> None:
+    """Also one of which no unit is made, such as the sweep's; the undo of a task keeps them, too."""
+    host, sections = node(), {**ROUTES, **OVERLAP, **PROBES, **SWEEP, **WATCH}
+    apply(host, **sections)
+    task = kind(config(), host=host)
+    execute(task, in_time())
+    [own] = {"staticRoutes", "routeOverlap", "probeSnat", "watch"} - stored(host)["hostRouting"].keys()
+    assert stored(host) == {"hostRouting": {name: text for name, text in {**sections, **GATES}.items() if name != own}}
+    apply(host, **sections)
+    undo(kind(config(**sections), host=host), in_time())
+    assert own not in stored(host)["hostRouting"]
+    assert len(stored(host)["hostRouting"]) == len(sections)
 
 
 def test_only_our_part_of_an_agents_config_is_stored() -> None:

@@ -114,7 +114,7 @@ class TestPlan:
         lead(host, "eth0", "eth1")
         first = ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)[0]
         assert str(first) == (
-            f"+ {TABLE} (IPv6 default routes leave by eth0, eth1: will be refused: "
+            f"+ {TABLE} (will be left out: IPv6 default routes leave by eth0, eth1; "
             "choose the device that probes come in by with hostRouting.probeSnat.dev)"
         )
         assert first.kind == LEFT

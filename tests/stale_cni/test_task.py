@@ -26,7 +26,7 @@ from support.stale_cni_worlds import (
 
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import PermissionDeniedError
-from hostrouting.findings import APPLY, NodeFinding
+from hostrouting.findings import NodeFinding
 from hostrouting.net.addresses import IPV6
 from hostrouting.stale_cni.azure_vnet import ENDPOINTS_PATH, STATE_PATH
 from hostrouting.testing import FakeHost
@@ -58,7 +58,7 @@ def test_a_check_finds_the_objects_that_the_plan_removes() -> None:
     findings = sweep(host).findings(context())[0]
     assert [finding.subject for finding in findings] == STALE
     why = f"no live endpoint of azure-vnet has {DEAD}"
-    assert findings[0] == NodeFinding("stale-cni", STALE[0], why, step=APPLY)
+    assert findings[0] == NodeFinding("stale-cni", STALE[0], why, apply="now")
 
 
 def test_a_check_says_why_the_sweep_cannot_work() -> None:

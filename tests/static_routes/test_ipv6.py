@@ -120,7 +120,7 @@ def test_both_families_are_one_batch(node: Node, host: Host) -> None:
     assert at(host) == []
     apply(host, wanted[1])
     assert host.routes.routes_of(OUR_PROTOCOL) == []
-    task(host).undo_act(Context())
+    task(host).act(Context())
     assert at(host) == []
 
 
@@ -153,7 +153,7 @@ def test_a_route_for_one_source(node: Node, host: Host) -> None:
         assert "from fd00:1::/64 via fd00:1::8 dev eth0 proto static metric 1024' (protocol static) hides every" in (
             refusal(host, ROUTE)
         )
-        task(host).undo_act(Context())
+        task(host).act(Context())
 
 
 def test_a_merge_by_another_program(node: Node, host: Host, caplog: pytest.LogCaptureFixture) -> None:
@@ -167,7 +167,7 @@ def test_a_merge_by_another_program(node: Node, host: Host, caplog: pytest.LogCa
     done = repair(Context(), [ROUTE, other], read(host.routes, [ROUTE]), host, logging.getLogger())
     assert [*map(str.split, done.waiting)] == [OURS.split()]
     assert len(at(host, "fd00:7::/48")) == 1
-    task(host).undo_act(Context())
+    task(host).act(Context())
     assert (at(host), at(host, "fd00:7::/48")) == ([merged], [])
     assert "not removed: another program has merged" in caplog.text
 
@@ -188,7 +188,7 @@ def test_an_undo_leaves_the_place_to_its_new_holder(node: Node, host: Host, capl
     """A route that the run removed does not come back beside one that took its place."""
     apply(host, ROUTE)
     recorder = Recorder()
-    task(host).undo_act(Context().within(recorder, logging.getLogger()))
+    task(host).act(Context().within(recorder, logging.getLogger()))
     add(node, "fd00:1::8")
     recorder.inverses[0](Context())
     assert at(host) == [f"{PLACE} via fd00:1::8 dev eth0 proto static metric 1"]
@@ -254,7 +254,7 @@ def ours_act(host: Host, random: Random, inverses: list[Callable[[Context], obje
                 for undo in inverses[:1]:
                     undo(Context())
             case _:
-                task(host).undo_act(ctx)
+                task(host).act(ctx)
     inverses[:] = recorder.inverses
 
 

@@ -156,7 +156,7 @@ class TestPlan:
         ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
         before = state(host)
         changes = list(map(str, ConfigureStaticRoutes(NONE, host=host).plan(ctx)))
-        assert changes[-3:] == [f"- {route}" for route in WANTED]
+        assert changes[:3] == [f"- {route}" for route in WANTED]
         assert f"- {SCRIPT_PATH}" in changes
         assert state(host) == before
 

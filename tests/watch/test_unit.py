@@ -19,7 +19,6 @@ from hostrouting.check import check_node
 from hostrouting.config import HostRoutingConfig
 from hostrouting.configure import Configure, Reset
 from hostrouting.exceptions import UnitError
-from hostrouting.findings import APPLY
 from hostrouting.testing import FakeHost
 from hostrouting.testing.strategies import configs
 from hostrouting.watch.unit import ConfigureWatch, boot_unit, command_path, has_duties
@@ -176,9 +175,9 @@ class TestTheCommand:
         apply(host, **ROUTES, **BY_SERVICE)
         assert files_of_watch(host) == []
         [change] = plan(Configure(wanted, host=host), in_time()).changes
-        assert (change.detail or "").startswith(f"the command {path} of {SERVICE} {reason}")
         [finding] = check_node(in_time(), wanted, host).findings
-        assert finding.reason == change.detail
+        assert finding.reason.startswith(f"the command {path} of {SERVICE} {reason}")
+        assert change.detail == f"will be left out: {finding.reason}"
 
     def test_without_any_the_service_is_refused_and_the_rest_is_done(self, caplog: pytest.LogCaptureFixture) -> None:
         """`plan` and `check` say so; an apply warns, and installs all else."""
@@ -199,7 +198,7 @@ class TestTheCommand:
         [change] = plan(Configure(wanted, host=host), in_time()).changes
         assert (change.subject, change.detail) == (
             SERVICE,
-            f"{reason}: will be refused: it is optional, and the rest goes on",
+            f"will be left out: {reason}",
         )
         [finding] = check_node(in_time(), wanted, host).findings
         assert (finding.kind, finding.subject, finding.severity) == ("watch", SERVICE, "warning")
@@ -252,7 +251,7 @@ class TestApply:
         host.services._unit(SERVICE).outcome = ("activating", "auto-restart", "exit-code")
         [finding] = check_node(in_time(), wanted, host).findings
         reason = f"does not run, and its last run failed (exit-code); read journalctl -u {SERVICE}"
-        assert (finding.reason, finding.step) == (reason, APPLY)
+        assert (finding.reason, finding.apply) == (reason, "now")
 
     def test_a_masked_unit_is_told_with_the_way_out(self) -> None:
         """`check` does not advise an apply, which leaves a mask; nothing that cannot start is announced to start."""
@@ -272,7 +271,7 @@ class TestApply:
     def test_plan_and_apply_of_a_masked_optional_unit(
         self, unit: str, sections: dict[str, Any], tmp_path: Path
     ) -> None:
-        """The unit is optional: both say with the same words that it is refused, and neither fails.
+        """The unit is optional: both say that it is left out, and neither fails.
 
         A plan after the apply says so, too, and that nothing is to be changed: another apply would do no more.
         """
@@ -289,8 +288,7 @@ class TestApply:
         applied = run_here("apply", document, "--root", tmp_path)
         assert (planned.returncode, applied.returncode) == (0, 0), applied.stderr
         [told] = [line for line in planned.stdout.splitlines() if "masked" in line]
-        assert told.startswith(f"~ {UNITS}/{unit} (an administrator has masked it")
-        assert told.endswith(": will be refused: it is optional, and the rest goes on)")
+        assert told.startswith(f"~ {UNITS}/{unit} (will be left out: an administrator has masked it")
         assert "an administrator has masked it" in applied.stderr
         assert (tmp_path / f"{UNITS[1:]}/static-routes.service").exists()
         again = run_here("plan", "--exit-code", document, "--root", tmp_path)

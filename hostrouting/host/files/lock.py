@@ -67,7 +67,8 @@ class WaitingLock(ABC):
                     return
             holder = self.holder_name()
             if holder != announced:
-                _logger.info("waiting for another run of hostrouting (%s)", holder, extra={"holder": holder})
+                extra = {"holder": holder, "waits": True}
+                _logger.info("waiting for another run of hostrouting (%s)", holder, extra=extra)
                 announced = holder
             self._wait(waiting, holder)
 
