@@ -14,7 +14,7 @@ from hostrouting.boot_files import PROBE_UNIT, boot_parts, installs_units, missi
 from hostrouting.commands import command_line
 from hostrouting.config import OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
-from hostrouting.findings import REFUSED, STATES, NodeFinding
+from hostrouting.findings import STATES, NodeFinding
 from hostrouting.host.units import template_of
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import KERNEL_PROTOCOL, OUR_PROTOCOL
@@ -344,4 +344,4 @@ def _lasting(found: Iterable[NodeFinding], waiting: bool) -> Iterator[NodeFindin
 
 def _boot_file(change: Change) -> NodeFinding:
     state = change.detail or STATES[change.action]
-    return NodeFinding("boot-file", change.subject, state, apply="" if change.kind == REFUSED else "now")
+    return NodeFinding("boot-file", change.subject, state, apply="" if change.kind else "now")

@@ -6,9 +6,9 @@ import logging
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-from hostrouting.boot import Boot, Deployment, Intent, NamedTask, NodeTask, read_intent
+from hostrouting.boot import Boot, Deployment, Intent, NamedTask, NodeTask, deploying, read_intent
 from hostrouting.boot_files import boot_parts, watch_units
 from hostrouting.config import HostRoutingConfig, require_config
 from hostrouting.exceptions import InvalidConfigError, WorseRoutingError
@@ -24,7 +24,6 @@ from phases import (
     Change,
     DeadlineExceededError,
     TaskFailedError,
-    Transaction,
     execute,
     plan,
     task,
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from hostrouting.boot import Part
     from phases import Context, Task
 
+    _T = TypeVar("_T", bound=NodeTask)
     _Work: TypeAlias = Callable[[Context], None]
 
 #: A sibling of the routing pair may take this long, and never more than half of the time that is left.
@@ -63,17 +63,20 @@ class _Pipeline(NamedTask, ABC):
         self._config = config
         self._host = Host.given_or_live(host)
         self._logger = logger
-        self._log = log = logger or logging.getLogger("hostrouting")
-        self._routes = ConfigureStaticRoutes(config, host=self._host, logger=log)
-        self._check = CheckRouteOverlap(config, host=self._host, logger=log)
-        self._boot = Boot(self._host, gates=config.gates, logger=log)
+        self._log = logger or logging.getLogger("hostrouting")
+        self._routes = self._make(ConfigureStaticRoutes)
+        self._check = self._make(CheckRouteOverlap)
+        self._boot = Boot(self._host, gates=config.gates, logger=self._log)
+
+    def _make(self, kind: type[_T]) -> _T:
+        return kind(self._config, host=self._host, logger=self._log)
 
     def do(self, ctx: Context) -> None:
         """Do all tasks; raise one error with every failure in it."""
-        with self._host.lock.hold(ctx) as held:
+        with deploying(ctx, self._host, self._boot, self._parts(ctx), self._log) as run:
             # One thread at a time has the lock, also of those that run the same task.
-            self._run = run = Deployment(Transaction(held), self._boot, self._parts(held), self._log)
-            before = self._boot.held(held)
+            self._run, ctx = run, run.transaction.ctx
+            before = self._boot.held(ctx)
             try:
                 self._do_all(*(partial(execute, subtask, logger=self._logger) for subtask in self.subtasks))
             except (CancelledError, DeadlineExceededError):
@@ -81,11 +84,9 @@ class _Pipeline(NamedTask, ABC):
                     self._log.warning("the config is changed, live and for the next boot; the rest was interrupted")
                 if not run.failures:
                     raise
-            finally:
-                run.commit()
-            still, released = self._boot.release(held, before, is_right=not run.failures)
+            still, released = self._boot.release(ctx, before, is_right=not run.failures)
             for unit in released:
-                held.record(Change("~", unit, "was held, and starts within seconds", RELEASED))
+                ctx.record(Change("~", unit, "was held, and starts within seconds", RELEASED))
             if still:
                 told = ", ".join(still)
                 self._log.warning("these are held until routing is right: %s", told, extra={"held": still})
@@ -206,17 +207,15 @@ class Configure(_Pipeline):
     def _do_all(self, files: _Work, *others: _Work) -> None:
         run, (routes, *last) = self._run, others
         self._boot.refuse_exposed(*watch_units(self._config, self._host))
-        # A gate that could never open, or a gateway that leads nowhere, is refused before anything is changed.
-        run.refuse()
+        # A gateway that leads nowhere is refused before anything is changed.
         self._routes.refuse_own_gateways()
         if run.is_installed:
             # One that is damaged is replaced.
             with suppress(InvalidConfigError):
                 for warning in dropped(read_intent(self._host.files) or self._config, self._config):
                     self._log.warning("%s", warning)
-        if run.carry_out(files, routes, prove=self._prove_before(run.ctx)):
-            for work in last:
-                run.attempt(work)
+        if run.carry_out(files, routes, prove=self._prove_before(run.transaction.ctx)):
+            run.attempt(*last)
             if run.failures and self._boot.is_installed:
                 self._log.warning("this config is installed all the same; gated units start once this is fixed")
 
@@ -232,11 +231,9 @@ class Configure(_Pipeline):
 
     def _prove_before(self, ctx: Context) -> Callable[[str], None] | None:
         """Refuse a plan that makes the node worse; return the proof that comes after the changes."""
-        # A dump of all routes is only worth it where something is to be proven.
-        if not self._config.route_overlap.cidrs:
-            return None
         with ctx.interruptible():
-            forecaster = self._forecaster(ctx)
+            # A dump of all routes is only worth it where something is to be proven.
+            forecaster = self._forecaster(ctx) if self._config.route_overlap.cidrs else None
             if forecaster is None:
                 return None
             forecaster.look()
@@ -261,7 +258,7 @@ class Configure(_Pipeline):
             raise WorseRoutingError(found.report, "\n".join([_WORSE, *found.worse, f"{state}; {_FORCE}"]))
 
     def _sibling(self, kind: type[NodeTask], *, required: bool) -> Task:
-        bounded = with_timeout(kind(self._config, host=self._host, logger=self._log), _SIBLING_SECONDS, share=0.5)
+        bounded = with_timeout(self._make(kind), _SIBLING_SECONDS, share=0.5)
         return bounded if required else tolerate(bounded, on_failure=self._keep_mistakes)
 
     def _keep_mistakes(self, failure: TaskFailedError) -> None:
@@ -288,21 +285,19 @@ class Reset(_Pipeline):
         self.subtasks = (
             # The gate first: the units would add the routes again if a gated machine started meanwhile.
             self._files_task(),
-            ConfigureWatch(self._config, host=self._host, logger=self._log),
+            self._make(ConfigureWatch),
             self._live_half(self._routes),
-            ConfigureProbeSNAT(self._config, host=self._host, logger=self._log),
+            self._make(ConfigureProbeSNAT),
             self._live_half(self._check),
             task("restore-stale-cni", plan=sweep.plan_undo)(sweep.undo),
         )
 
     def _do_all(self, files: _Work, *others: _Work) -> None:
         run = self._run
-        self._boot.refuse_unwritable(*run.parts)
         run.attempt(files)
         # The gates and the config stay, so the routes must, too.
         if run.undo_partial("what was installed is in force, live and for the next boot"):
             return
-        for work in others:
-            run.attempt(work)
+        run.attempt(*others)
         # The same failure of several tasks is reported once.
         run.failures = [*{str(failure.cause): failure for failure in reversed(run.failures)}.values()][::-1]

@@ -10,7 +10,7 @@ from support.tasks import FailingTask
 
 from hostrouting.config import HostRoutingConfig
 from hostrouting.configure import Configure, Reset
-from hostrouting.exceptions import UnitError
+from hostrouting.exceptions import HostFileError, UnitError
 from hostrouting.host import Route, RouteChange
 from hostrouting.net.addresses import IPV4
 from hostrouting.probe_snat import ConfigureProbeSNAT
@@ -263,6 +263,38 @@ def test_reset_finishes_an_undo_whose_reload_failed() -> None:
 
 
 # --- tasks by themselves
+
+
+def test_a_task_that_cannot_install_its_files_keeps_the_earlier_routes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over an installed config routes and boot files change together, as those of Configure do."""
+    host = node()
+    execute(Configure(config("172.16.8.0/22"), host=host))
+    before, write = state(host), host.files.write
+
+    def full(path: str, content: bytes, *, mode: int) -> bool:
+        if "/hostrouting-" in path:
+            raise HostFileError(f"cannot write {path}: No space left on device")
+        return write(path, content, mode=mode)
+
+    monkeypatch.setattr(host.files, "write", full)
+    with pytest.raises(HostFileError):
+        ConfigureStaticRoutes(config("172.16.16.0/24"), host=host).do(context())
+    assert state(host) == before
+
+
+def test_a_check_that_fails_is_undone_with_its_marker() -> None:
+    """Its files are committed when it fails, and the marker is recorded later."""
+    host = node()
+    host.routes.add_link("ib0")
+    host.routes.add_address("ib0", "172.17.1.4/16")
+    before = state(host)
+    section = {"expectedCidrs": ["172.17.0.0/16"], "mode": "STRICT"}
+    check = CheckRouteOverlap(HostRoutingConfig.from_mapping({"routeOverlap": section}), host=host)
+    assert run(check, context()).status == "failed"
+    assert state(host) != before
+    check.undo(context())
+    assert run(check, context(), undo_on_failure=True).status == "failed"
+    assert state(host) == before
 
 
 TASKS = [ConfigureStaticRoutes, CheckRouteOverlap, ConfigureProbeSNAT, CleanStaleCNI]

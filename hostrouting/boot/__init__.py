@@ -27,8 +27,8 @@ No other room writes hostrouting-ready.service, its links, or a gate's drop-in.
 
 from __future__ import annotations
 
-from hostrouting.boot.boot import RELOAD, Boot, UnreadFilesError
-from hostrouting.boot.deployment import Deployment
+from hostrouting.boot.boot import RELOAD, Boot
+from hostrouting.boot.deployment import Deployment, deploying
 from hostrouting.boot.gates import RESTARTS, held_gates, is_refused_now
 from hostrouting.boot.intent import NOT_INSTALLED, Intent, Part, installed_checksum, read_intent, require_intent
 from hostrouting.boot.layout import (
@@ -80,7 +80,7 @@ __all__ = [
     "PairTask",
     "Part",
     "RecordedFiles",
-    "UnreadFilesError",
+    "deploying",
     "held_gates",
     "installed_checksum",
     "is_program",

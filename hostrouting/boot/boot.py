@@ -43,7 +43,7 @@ from hostrouting.boot.recorded import RecordedFiles
 from hostrouting.boot.steps import MASKED, Steps
 from hostrouting.config import DEFAULT_GATES, OWN_UNITS
 from hostrouting.exceptions import HostFileError, InvalidConfigError, UnitError
-from hostrouting.findings import REFUSED, NodeFinding
+from hostrouting.findings import NodeFinding
 from phases import Change
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Boot:
     def refuse_gates(self, ctx: Context, *parts: Part) -> list[Step]:
         """Raise UnitError for masked files, and for gates that never open or start too early; or return the steps."""
         steps = self._steps(parts)
-        masked = [change.subject for change in _changes(steps) if change.kind == REFUSED]
+        masked = [change.subject for change in _changes(steps) if change.kind]
         if masked:
             raise UnitError(f"cannot install {', '.join(masked)}: {MASKED}")
         self._refuse_gates(ctx, units_in(parts), steps)

@@ -100,13 +100,13 @@ class Steps:
         return [
             *([] if intent or self._files.read(INTENT_PATH) is None else self._remove([INTENT_PATH])),
             *written,
-            *(step for path in (*intent, ASKED_PATH) for step in self._put(path, link_of(path))),
-            *(step for unit in units for step in self._install(unit)),
+            *(step for path in (*intent, ASKED_PATH) for step in self._put(BootFile(path, b""))),
+            *(step for unit in units for step in self._install(unit, is_optional=not unit.is_asked)),
             *(switched if units else ()),
             *(self._install(ready_unit()) if units else ()),
             *self._remove(drop_in_of(gate) for gate in self._disk.gates() if gate not in self._gates),
             *(() if units else switched),
-            *(step for gate in (self._gates if units else ()) for step in self._put_file(gate_drop_in(gate))),
+            *(step for gate in (self._gates if units else ()) for step in self._put(gate_drop_in(gate))),
             *self._remove(
                 path for name, paths in gone for path in (*self._disk.links_to(name), unit_path(name), *paths)
             ),
@@ -219,12 +219,12 @@ class Steps:
 
     # --- units
 
-    def _install(self, unit: BootUnit) -> list[Step]:
+    def _install(self, unit: BootUnit, *, is_optional: bool = False) -> list[Step]:
         """Return the steps for the links to its scripts, its other files, and the links of its [Install] section."""
         # systemd reads only the name of a link's target; images and releases write the rest in different ways.
         links = [path for path in links_of(unit) if (self._files.read_link(path) or "").rpartition("/")[2] != unit.name]
         return [
-            *(step for file in unit.files for step in self._put_file(file)),
+            *(step for file in unit.files for step in self._put(file, is_optional=is_optional)),
             *(Step((Change("+", link),), {link: unit_path(unit.name)}) for link in links),
         ]
 
@@ -245,17 +245,16 @@ class Steps:
 
     # --- single steps
 
-    def _put_file(self, file: BootFile) -> list[Step]:
+    def _put(self, file: BootFile, *, is_optional: bool = False) -> list[Step]:
         """Return the step that writes a file, or makes the link to a script; none if it is right."""
-        return self._put(file.path, link_of(file.path) if file.path in LINKED_PATHS else file.state)
-
-    def _put(self, path: str, state: FileState) -> list[Step]:
-        now = state_of(self._files, path)
+        state = link_of(file.path) if file.path in LINKED_PATHS else file.state
+        now = state_of(self._files, file.path)
         if now == state:
             return []
+        change = change_of(file.path, now, state)
         if now == MASK:
-            return [Step((hindered("~", path, MASKED),), {path: state})]
-        return [Step((change_of(path, now, state),), {path: state})]
+            change = hindered("~", file.path, MASKED, optional=is_optional)
+        return [Step((change,), {file.path: state})]
 
     def _remove(self, paths: Iterable[str]) -> list[Step]:
         """Return the steps that remove those of the paths that exist and are not masked.

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.deployment import Deployment
 from hostrouting.boot.intent import SECTIONS, Intent
-from hostrouting.boot.layout import WAIT_SECONDS, units_in
-from hostrouting.boot.steps import MASKED
+from hostrouting.boot.layout import WAIT_SECONDS
 from hostrouting.config import HostRoutingConfig, require_config
 from hostrouting.exceptions import BackendError
-from hostrouting.findings import REFUSED, hindered
 from hostrouting.host import Host
 from hostrouting.net.addresses import IPV6
-from phases import Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from hostrouting.boot.intent import Part
     from hostrouting.boot.layout import BootUnit, Departure
@@ -79,13 +74,6 @@ class NodeTask(NamedTask, ABC):
         own = {self.section, "gates", *(["stale_cni"] if self._config.stale_cni.enabled else [])}
         return Intent(config=self._config, kept=SECTIONS - own)
 
-    def _plan_files(self, ctx: Context, *parts: Part, optional: bool) -> list[Change]:
-        """Return the changes of the boot files; those that a mask prevents, alone, if the task is optional."""
-        planned = self._boot.plan_install(ctx, *parts)
-        paths = [path for unit in units_in(parts) for path in unit.paths]
-        masked = [each for each in planned if optional and each.kind == REFUSED and each.subject in paths]
-        return [hindered(each.action, each.subject, MASKED, optional=True) for each in masked] or planned
-
     def undo(self, ctx: Context) -> None:
         """Do as for a config without the section."""
         config = attrs.evolve(self._config, **{self.section: type(getattr(self._config, self.section))()})
@@ -105,17 +93,6 @@ class PairTask(NodeTask):
     @property
     def _parts(self) -> tuple[Part, ...]:
         return self._boot_part(self._config), self._intent
-
-    @contextmanager
-    def _deployment(self, ctx: Context) -> Iterator[Deployment]:
-        """Hold the run lock around the changes of this task by itself."""
-        with self._host.lock.hold(ctx) as held:
-            deployment = Deployment(Transaction(held), self._boot, self._parts, self._logger)
-            deployment.refuse()
-            try:
-                yield deployment
-            finally:
-                deployment.commit()
 
     @abstractmethod
     def act(self, ctx: Context, *, seconds: float = WAIT_SECONDS) -> None:

@@ -99,7 +99,11 @@ class ConfigureProbeSNAT(NodeTask):
         ctx.check()
         outcome = self._decide(ctx, is_assumed=True)
         if isinstance(outcome, NotWanted):
-            return self._plan_removal(ctx)
+            changes = self._boot.plan_install(ctx, DEPARTURE, self._intent)
+            if self._host.is_live and is_installed(self._host.files):
+                with suppress(ToolNotFoundError):
+                    changes += self._plan_table(ctx, None)
+            return changes
         if isinstance(outcome, Obstacle):
             missing = [Change("+", path) for path in DEPARTURE.paths if not self._host.files.exists(path)]
             action: Literal["~", "+"] = "~" if is_installed(self._host.files) else "+"
@@ -108,9 +112,10 @@ class ConfigureProbeSNAT(NodeTask):
             # An optional task fails nothing if it is refused, so the plan as a whole is not refused.
             reason = f"{outcome.reason}; {outcome.step}"
             return [hindered(action, TABLE, reason, optional=not self._config.probe_snat.required), *missing]
-        files = self._plan_files(ctx, *self._parts(outcome), optional=not self._config.probe_snat.required)
-        if not self._host.is_live or any(change.kind == LEFT for change in files):
-            return files
+        files = self._boot.plan_install(ctx, *self._parts(outcome))
+        masked = [change for change in files if change.kind == LEFT]
+        if masked or not self._host.is_live:
+            return masked or files
         self._warn_of_cilium(outcome)
         return [*self._plan_table(ctx, outcome), *files]
 
@@ -257,14 +262,6 @@ class ConfigureProbeSNAT(NodeTask):
             doubt = "unless it is in place" if wanted else "if it exists"
             return [Change("~" if wanted else "-", TABLE, f"{doubt}: only root can read it")]
         return [] if before == wanted else [change_to(before, wanted)]
-
-    def _plan_removal(self, ctx: Context) -> list[Change]:
-        """Return the changes in the order of `undo`."""
-        changes = self._boot.plan_install(ctx, DEPARTURE, self._intent)
-        if self._host.is_live and is_installed(self._host.files):
-            with suppress(ToolNotFoundError):
-                changes += self._plan_table(ctx, None)
-        return changes
 
     # --- findings
 

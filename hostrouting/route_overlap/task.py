@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from hostrouting.boot import RUNTIME_DIRECTORY, WAIT_SECONDS, WAITED, PairTask, RecordedFiles
+from hostrouting.boot import RUNTIME_DIRECTORY, WAIT_SECONDS, WAITED, PairTask, RecordedFiles, deploying
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, OverlapMode
 from hostrouting.exceptions import HostFileError, RouteOverlapError
 from hostrouting.findings import NodeFinding
@@ -56,9 +56,9 @@ class CheckRouteOverlap(PairTask):
 
     def do(self, ctx: Context) -> None:
         """Install boot files, prove the routing and write the marker."""
-        with self._deployment(ctx) as deployment:
+        with deploying(ctx, self._host, self._boot, self._parts, self._logger) as deployment:
             deployment.carry_out(deployment.install)
-            self.act(deployment.ctx)
+            self.act(deployment.transaction.ctx)
 
     # --- the live half
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from hostrouting.boot import RUNTIME_DIRECTORY, WAIT_SECONDS, PairTask
+from hostrouting.boot import RUNTIME_DIRECTORY, WAIT_SECONDS, PairTask, deploying
 from hostrouting.exceptions import (
     BackendError,
     ConfigMistake,
@@ -47,7 +47,7 @@ class ConfigureStaticRoutes(PairTask):
 
     def do(self, ctx: Context) -> None:
         """Change the live routes, and install the boot files that do so at every boot."""
-        with self._deployment(ctx) as deployment:
+        with deploying(ctx, self._host, self._boot, self._parts, self._logger) as deployment:
             self.refuse_own_gateways()
             deployment.carry_out(deployment.install, self.act)
 

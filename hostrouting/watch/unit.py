@@ -182,10 +182,11 @@ class ConfigureWatch(NodeTask):
         obstacle = self._obstacle()
         if unit is not None and obstacle:
             return [hindered("~", unit.name, obstacle, optional=True)]
-        planned = self._plan_files(ctx, *parts, optional=True)
+        planned = self._boot.plan_install(ctx, *parts)
         # A masked unit is not installed, so it is not started either.
-        if unit is None or any(change.kind == LEFT for change in planned):
-            return planned
+        masked = [change for change in planned if change.kind == LEFT]
+        if unit is None or masked:
+            return masked or planned
         return [*planned, *self._plan_start(ctx, unit.name, is_outdated=bool(planned))]
 
     def findings(self, ctx: Context) -> list[NodeFinding]:
