@@ -100,17 +100,13 @@ def boot_links(config: HostRoutingConfig, *, host: Host | None = None) -> dict[s
 
 
 def _units(config: HostRoutingConfig, host: Host | None) -> list[BootUnit]:
-    static, check = boot_parts(config)
-    units = units_in([static, *_probe_units(config, host), check, *watch_units(config, host)])
+    static, *check = boot_parts(config)
+    if config.probe_snat.enabled:
+        from hostrouting.probe_snat import boot_unit, rules_to_install
+
+        check = [boot_unit(rules_to_install(config, host=host), required=config.probe_snat.required), *check]
+    units = units_in([static, *check, *watch_units(config, host)])
     return [*units, ready_unit()] if units else []
-
-
-def _probe_units(config: HostRoutingConfig, host: Host | None) -> list[BootUnit]:
-    if not config.probe_snat.enabled:
-        return []
-    from hostrouting.probe_snat import boot_unit, rules_to_install
-
-    return [boot_unit(rules_to_install(config, host=host), required=config.probe_snat.required)]
 
 
 def watch_units(config: HostRoutingConfig, host: Host | None) -> list[BootUnit]:

@@ -209,11 +209,8 @@ class _Look:
         if config.route_overlap.cidrs:
             yield from self._ask(routers=self._routers)
         elif config.route_overlap != RouteOverlapConfig():
-            reason, step = (
-                "it names no addresses, so nothing is proven, now or at a boot",
-                "give expectedCidrs or expected",
-            )
-            yield NodeFinding("nothing-proven", "routeOverlap", reason, "warning", step)
+            reason = "it names no addresses, so nothing is proven, now or at a boot"
+            yield NodeFinding("nothing-proven", "routeOverlap", reason, "warning", "give expectedCidrs or expected")
         yield from self._ask_sibling(self._leftovers, config.stale_cni, "stale-cni", "leftovers of azure-vnet")
 
     def is_worse(self) -> bool:

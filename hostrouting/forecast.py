@@ -53,8 +53,8 @@ class Forecast(NamedTuple):
 
     def fails(self, config: HostRoutingConfig) -> bool:
         """Return True if an apply is refused, or ends with addresses for which STRICT holds the gates."""
-        is_strict = config.route_overlap.mode is OverlapMode.STRICT
-        return is_strict and (bool(self.worse) or not (self.report is None or self.report.ok))
+        is_bad = bool(self.worse) or (self.report is not None and not self.report.ok)
+        return is_bad and config.route_overlap.mode is OverlapMode.STRICT
 
     def to_mapping(self, config: HostRoutingConfig, broken: str | None) -> dict[str, Any]:
         """Return the forecast for `plan --json`: `proof`, `worse`, `holds` and `undecided`, those that there are.

@@ -45,11 +45,9 @@ class NodeStatus:
     @property
     def sentence(self) -> str:
         """The verdict, with the first cause, the first held unit and the next step."""
-        causes = self.report.overlap.lines() + [
-            f"{found.subject}: {found.reason}"
-            for found in self.report.findings
-            if found.kind == "not-applied" or (found.severity == "error" and found.kind != "held")
-        ]
+        errors = [found for found in self.report.findings if found.severity == "error" or found.kind == "not-applied"]
+        causes = [f"{found.subject}: {found.reason}" for found in errors if found.kind != "held"]
+        causes = self.report.overlap.lines() + causes
         # Then the other errors are held units.
         word = "wrong" if causes else "waiting" if not self.report.ok else "right"
         told = [_first(causes), *list(self.live.values())[2:]] if causes else [*self.live.values()]

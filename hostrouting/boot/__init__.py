@@ -52,7 +52,7 @@ from hostrouting.boot.layout import (
     units_in,
 )
 from hostrouting.boot.recorded import RecordedFiles
-from hostrouting.boot.task import NamedTask, NodeTask, PairTask
+from hostrouting.boot.task import NamedTask, NodeTask, PairTask, SectionTask
 
 __all__ = [
     "BOOT_FOLDERS",
@@ -80,6 +80,7 @@ __all__ = [
     "PairTask",
     "Part",
     "RecordedFiles",
+    "SectionTask",
     "deploying",
     "held_gates",
     "installed_checksum",

@@ -261,8 +261,8 @@ class Steps:
 
         The folder of a link or drop-in goes, too, if it is empty then.
         """
+        present = {path: path.rpartition("/")[0] for path in paths if self._disk.has(path)}
         return [
             Step((Change("-", path),), {path: None}, None if folder in {SCRIPT_DIRECTORY, UNIT_DIRECTORY} else folder)
-            for path in dict.fromkeys(paths)
-            if self._disk.has(path) and (folder := path.rpartition("/")[0])
+            for path, folder in present.items()
         ]

@@ -42,13 +42,11 @@ class NamedTask:
         return f"<{type(self).__name__} {self.name}>"
 
 
-class NodeTask(NamedTask, ABC):
+class NodeTask(NamedTask):
     """A task made of a config, a host (this machine) and a logger (that of its module)."""
 
     #: The runner reverses the changes that a run recorded; it does not call `undo`, which also reverses earlier runs.
     records = True
-    #: The attribute of the config that it carries out.
-    section: str
 
     def __init__(
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
@@ -67,6 +65,13 @@ class NodeTask(NamedTask, ABC):
     def _boot(self) -> Boot:
         return Boot(self._host, gates=self._config.gates, logger=self._logger)
 
+
+class SectionTask(NodeTask, ABC):
+    """A task that installs a unit for one section of the config."""
+
+    #: The attribute of the config.
+    section: str
+
     @property
     def _intent(self) -> Intent:
         """The config in force after this task: the sections of other tasks stay as installed."""
@@ -84,7 +89,7 @@ class NodeTask(NamedTask, ABC):
         """Do the task."""
 
 
-class PairTask(NodeTask):
+class PairTask(SectionTask):
     """A task with a live half, and with a unit that does the same at every boot."""
 
     #: Returns the unit for a config; its departure if the config asks for nothing.

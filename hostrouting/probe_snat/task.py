@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
-from hostrouting.boot import SCRIPT_DIRECTORY, NodeTask, RecordedFiles, program_path
+from hostrouting.boot import SCRIPT_DIRECTORY, RecordedFiles, SectionTask, program_path
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.findings import LEFT, NodeFinding, hindered
 from hostrouting.probe_snat.detect import (
@@ -47,7 +47,7 @@ _SECONDS_BETWEEN_LOOKS: Final = 0.5
 _SECONDS_FOR_A_LOOK: Final = 5
 
 
-class ConfigureProbeSNAT(NodeTask):
+class ConfigureProbeSNAT(SectionTask):
     """Rewrite the source of IPv6 load-balancer probes, so that they reach pods; now and at every boot.
 
     If the section is off, the node has no IPv6, or an eBPF program does this job, the task removes the rules of an

@@ -58,7 +58,6 @@ class CleanStaleCNI(NodeTask):
     """
 
     name = "clean-stale-cni"
-    section = "stale_cni"
 
     @property
     def _section(self) -> StaleCNIConfig:

@@ -12,7 +12,7 @@ from hostrouting.boot import (
     BootFile,
     BootUnit,
     Departure,
-    NodeTask,
+    SectionTask,
     is_program,
     program_path,
     read_asset,
@@ -154,7 +154,7 @@ def _quoted(path: str) -> str:
     return path if path == escaped and not set(path) & set(" ;") else f'"{escaped}"'
 
 
-class ConfigureWatch(NodeTask):
+class ConfigureWatch(SectionTask):
     """Install the unit that keeps routing right, and run it; remove that of an earlier config.
 
     A unit that runs is restarted if its file changed; the service reads a changed config by itself. An image gets the
@@ -191,12 +191,10 @@ class ConfigureWatch(NodeTask):
 
     def findings(self, ctx: Context) -> list[NodeFinding]:
         """Return the reasons why routing may not stay right; changes nothing, needs no root."""
-        found = [
-            self._finding(ctx, change)
-            for change in self.plan(ctx)
-            # A unit is restarted because of its files, of which others tell.
-            if any(name in change.subject for name in (*UNIT_OF.values(), DROP_IN_PATH)) and change.kind != _RESTARTED
-        ]
+        # A unit is restarted because of its files, which have a finding.
+        planned = [change for change in self.plan(ctx) if change.kind != _RESTARTED]
+        own = (*UNIT_OF.values(), DROP_IN_PATH)
+        found = [self._finding(ctx, change) for change in planned if any(name in change.subject for name in own)]
         section, sweep = self._config.watch, self._config.stale_cni
         has_timer = section.enabled and section.mode == "timer"
         if section.enabled and not has_duties(self._config):

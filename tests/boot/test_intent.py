@@ -22,7 +22,7 @@ from support.intent_nodes import (
     node,
 )
 
-from hostrouting.boot import INTENT_PATH, Boot, Intent, NodeTask, read_intent
+from hostrouting.boot import INTENT_PATH, Boot, Intent, SectionTask, read_intent
 from hostrouting.boot_files import boot_files, boot_parts
 from hostrouting.check import check_node
 from hostrouting.config import HostRoutingConfig
@@ -70,7 +70,7 @@ def test_an_apply_of_the_intent_does_the_same(wanted: HostRoutingConfig) -> None
 
 
 @pytest.mark.parametrize("kind", [ConfigureStaticRoutes, CheckRouteOverlap, ConfigureProbeSNAT, ConfigureWatch])
-def test_a_task_alone_keeps_the_sections_of_others(kind: type[NodeTask]) -> None:
+def test_a_task_alone_keeps_the_sections_of_others(kind: type[SectionTask]) -> None:
     """Also one of which no unit is made, such as the sweep's; the undo of a task keeps them, too."""
     host, sections = node(), {**ROUTES, **OVERLAP, **PROBES, **SWEEP, **WATCH}
     apply(host, **sections)
