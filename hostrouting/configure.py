@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-from hostrouting.boot import Boot, Deployment, Intent, NamedTask, NodeTask, deploying, read_intent
+from hostrouting.boot import Boot, Deployment, Intent, NamedTask, NodeTask, SectionTask, deploying, read_intent
 from hostrouting.boot_files import boot_parts, watch_units
 from hostrouting.config import HostRoutingConfig, require_config
 from hostrouting.exceptions import InvalidConfigError, WorseRoutingError
@@ -257,7 +257,7 @@ class Configure(_Pipeline):
         if found.is_refused(self._config) and not self._force:
             raise WorseRoutingError(found.report, "\n".join([_WORSE, *found.worse, f"{state}; {_FORCE}"]))
 
-    def _sibling(self, kind: type[NodeTask], *, required: bool) -> Task:
+    def _sibling(self, kind: type[CleanStaleCNI | SectionTask], *, required: bool) -> Task:
         bounded = with_timeout(self._make(kind), _SIBLING_SECONDS, share=0.5)
         return bounded if required else tolerate(bounded, on_failure=self._keep_mistakes)
 

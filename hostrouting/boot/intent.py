@@ -24,14 +24,6 @@ if TYPE_CHECKING:
 
 NOT_INSTALLED: Final = f"no config is installed: there is no {INTENT_PATH}"
 
-#: The attributes of a config that a unit is made of, by the name of the unit.
-_SECTION_OF: Final[dict[str, str]] = {
-    "static-routes.service": "static_routes",
-    "check-route-overlap.service": "route_overlap",
-    "probe-snat.service": "probe_snat",
-    "hostrouting-watch.service": "watch",
-    "hostrouting-watch.timer": "watch",
-}
 _BETWEEN: Final = ",\n  "
 #: The attributes of a config.
 SECTIONS: Final = frozenset(field.name for field in attrs.fields(HostRoutingConfig) if field.init)
@@ -44,10 +36,10 @@ class Intent:
     >>> routes = HostRoutingConfig.from_mapping(
     ...     {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
     ... )
-    >>> installed = Intent(config=routes).text_over(None, units=["static-routes.service"])
+    >>> installed = Intent(config=routes).text_over(None, others=())
     >>> probes = HostRoutingConfig.from_mapping({"probeSnat": {"enabled": True}})
     >>> alone = Intent(config=probes, kept=frozenset({"static_routes"}))
-    >>> both = alone.text_over(installed, units=["static-routes.service", "probe-snat.service"])
+    >>> both = alone.text_over(installed, others=["static-routes.service"])
     >>> HostRoutingConfig.from_json(both).to_mapping()["probeSnat"]
     {'enabled': True}
     >>> HostRoutingConfig.from_json(both).static_routes == routes.static_routes
@@ -63,18 +55,18 @@ class Intent:
         """The file of this config alone."""
         return BootFile(INTENT_PATH, _text(self.config))
 
-    def text_over(self, installed: bytes | None, *, units: Collection[str]) -> bytes | None:
+    def text_over(self, installed: bytes | None, *, others: Collection[str]) -> bytes | None:
         """Return the file's content in place of the installed one; None if nothing is wanted.
 
-        `units` will be on the disk. If the section of one of them is kept, but unknown because the installed file was
-        lost or damaged, that file stays as it is: a config without the section would say that its routes are to go.
+        `others` are the units on the disk that stay as they are. If sections are kept, but unknown because the
+        installed file was lost or damaged, that file stays, too: a config without them would remove routes.
         """
         whole = self.config
         if self.kept and installed != _text(whole):
             earlier = None
             with suppress(InvalidConfigError):
                 earlier = _config_of(installed)
-            if earlier is None and any(_SECTION_OF.get(unit) in self.kept for unit in units):
+            if earlier is None and others:
                 return installed
             kept = {name: getattr(earlier or HostRoutingConfig(), name) for name in self.kept}
             whole = attrs.evolve(whole, **kept)

@@ -125,7 +125,8 @@ class Steps:
     def _intent(self, parts: Sequence[Part], present: set[str]) -> dict[str, bytes]:
         """Return the content of the intent by its path, for these units on the disk; nothing if there is to be none."""
         intent = next((part for part in parts if isinstance(part, Intent)), UNCHANGED)
-        content = intent.text_over(intent_in_force(self._files), units=present)
+        others = present.difference(unit.name for unit in units_in(parts))
+        content = intent.text_over(intent_in_force(self._files), others=others)
         return {} if content is None else {INTENT_PATH: content}
 
     def _asked(self, units: Sequence[BootUnit], present: set[str]) -> dict[str, bytes]:
