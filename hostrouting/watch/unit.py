@@ -211,8 +211,8 @@ class ConfigureWatch(SectionTask):
         if change.kind == _STARTED:
             result = self._host.services.state(ctx, change.subject).result
             # Another start alone would end like the last one.
-            failure = f", and its last run failed ({result}); read journalctl -u {change.subject}"
-            reason, apply = f"does not run{'' if result == 'success' else failure}", True
+            failure = f"its last run failed ({result}); read journalctl -u {change.subject}"
+            reason, apply = "does not run" if result == "success" else f"does not run, and {failure}", True
         return NodeFinding("watch", change.subject, reason, "warning", apply="now" if apply else "")
 
     def _parts(self) -> tuple[list[Part], BootUnit | None]:
