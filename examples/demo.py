@@ -24,7 +24,6 @@ from hostrouting.net.addresses import parse_ipv4
 from hostrouting.route_overlap.explain import explain
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, agent_mac
 from hostrouting.testing import FakeHost, MemoryBackend, MemoryFiles
-from hostrouting.testing.consequences import with_device
 from phases import Context, TaskFailedError, execute
 
 if TYPE_CHECKING:
@@ -94,9 +93,7 @@ def a_node_in_memory() -> FakeHost:
     routes.add_address("eth0", "10.224.0.4/16")
     routes.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)
     for number, name in enumerate(FABRIC):
-        routes.add_link(name, up=False)
-        named = routes.fib.devices[name]._replace(mac=f"00:15:5d:33:ff:1{number}")
-        routes.fib = with_device(routes.fib, named)
+        routes.add_link(name, up=False, mac=f"00:15:5d:33:ff:1{number}")
     host = FakeHost(routes)
     announce(host.files, routes)
     return host

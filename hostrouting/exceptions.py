@@ -7,6 +7,7 @@
     ├── BackendError                              the kernel, or a fake, refused a request or could not answer
     │   ├── EventsLostError                       events were lost: read everything anew
     │   ├── LinkNotFoundError                     a device that a route names does not exist
+    │   ├── NeighbourRejectedError                changes of neighbours were refused; the others were made
     │   ├── PermissionDeniedError                 a capability is missing
     │   ├── RouteRejectedError                    changes were refused; one refusal each, and the state of the rollback
     │   └── ToolNotFoundError                     a program is not installed; the package that has it
@@ -26,7 +27,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+
 
 __all__ = [
     "BackendError",
@@ -38,6 +40,7 @@ __all__ = [
     "InvalidConfigError",
     "LinkNotFoundError",
     "LockHeldError",
+    "NeighbourRejectedError",
     "PermissionDeniedError",
     "Refusal",
     "RouteOverlapError",
@@ -175,23 +178,32 @@ class RouteRejectedError(BackendError):
         *,
         rolled_back: bool,
         left_behind: Iterable[str] = (),
-        what: str = "route",
     ) -> None:
         self.refusals = refusals
         self.rolled_back = rolled_back
         self.left_behind: list[str] = list(left_behind)
-        self.what = what
-        heading = f"{len(refusals)} {what} change{'s were' if len(refusals) != 1 else ' was'} refused:"
+        heading = f"{len(refusals)} route change{'s were' if len(refusals) != 1 else ' was'} refused:"
         super().__init__(heading, errno=refusals[0].errno if refusals else None)
 
     def __str__(self) -> str:
         lines = [super().__str__(), *(f"  {refusal}" for refusal in self.refusals)]
         if self.rolled_back:
-            lines.append(f"the {self.what}s are as before: the rollback was verified by reading them back")
+            lines.append("the routes are as before: the rollback was verified by reading them back")
         else:
             lines.append("THE ROLLBACK IS INCOMPLETE, these differ from before:")
             lines += [f"  {line}" for line in self.left_behind]
         return "\n".join(lines)
+
+
+class NeighbourRejectedError(BackendError):
+    """Changes of neighbours were refused: `refusals` holds each; `made` are the neighbours of those that were made."""
+
+    def __init__(self, refusals: list[Refusal], made: Sequence[Any] = ()) -> None:
+        self.refusals = refusals
+        self.made = made
+        lines = ["changes of neighbours were refused:", *(f"  {refusal}" for refusal in refusals)]
+        lines += ["these were made:", *(f"  {neighbour}" for neighbour in made)] if made else ["nothing was changed"]
+        super().__init__("\n".join(lines), errno=refusals[0].errno)
 
 
 class RouteOverlapError(HostRoutingError):

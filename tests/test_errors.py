@@ -31,6 +31,8 @@ from hostrouting import (
     WorseRoutingError,
     prove_egress,
 )
+from hostrouting.exceptions import NeighbourRejectedError
+from hostrouting.net.links import Neighbour
 from hostrouting.testing import MemoryBackend
 from phases import (
     CancelledError,
@@ -56,6 +58,11 @@ BACKEND_ERRORS = st.one_of(
         st.lists(st.builds(Refusal, texts, st.integers(1, 133), texts), min_size=1, max_size=3),
         rolled_back=st.booleans(),
         left_behind=lists,
+    ),
+    st.builds(
+        NeighbourRejectedError,
+        st.lists(st.builds(Refusal, texts, st.integers(1, 133), texts), min_size=1, max_size=3),
+        st.lists(st.builds(Neighbour, texts, texts, texts, st.booleans()), max_size=3),
     ),
     st.builds(ToolNotFoundError, texts, package=texts, purpose=texts),
 )
@@ -129,7 +136,15 @@ def test_every_error_class_is_copied_here() -> None:
     """A new error class without an example above fails this test."""
     built = {
         *(HostRoutingError, InvalidConfigError, BackendError, LinkNotFoundError, PermissionDeniedError),
-        *(RouteRejectedError, ToolNotFoundError, RouteOverlapError, StaleCNIError, UnitError, HostFileError),
+        *(
+            NeighbourRejectedError,
+            RouteRejectedError,
+            ToolNotFoundError,
+            RouteOverlapError,
+            StaleCNIError,
+            UnitError,
+            HostFileError,
+        ),
         *(
             WorseRoutingError,
             LockHeldError,

@@ -106,15 +106,6 @@ class Tables:
             lengths = _with_lengths(lengths, changes)
         return Tables({**self._buckets, **changes}, lengths)
 
-    def mapped(self, change: Callable[[ObservedRoute, Bucket], ObservedRoute | None]) -> Tables:
-        """Return a copy with every route of a bucket replaced by the result of `change`; None removes it."""
-        return self.with_buckets(
-            {
-                key: tuple(route for one in bucket if (route := change(one, bucket)) is not None)
-                for key, bucket in self._buckets.items()
-            }
-        )
-
     def _lengths_of(self, tables: tuple[int, ...]) -> Iterable[int]:
         if len(tables) == 1:
             return self._lengths.get((IPV4, tables[0]), ())

@@ -153,17 +153,21 @@ class LinkLayer(Protocol):
         filter may refuse the datagram, which is a `PermissionDeniedError`.
         """
 
-    def apply(self, *, remove: Sequence[Neighbour] = (), add: Sequence[Neighbour] = ()) -> None:
-        """Make all the changes, removals first, or none of them.
+    def remove_neighbours(self, neighbours: Sequence[Neighbour]) -> None:
+        """Remove neighbours, each by its full description; one that differs stays.
 
-        A removal removes the neighbour of its full description and no other. If a change is refused, those that
-        succeeded are rolled back, newest first, and everything is read again; `RouteRejectedError` names every refusal
-        and says if the rollback is complete. A neighbour that is removed and added again has every detail as before.
-        Missing privilege is a `PermissionDeniedError`.
+        `NeighbourRejectedError` names each refusal, and has the neighbours that were removed: they do not come back by
+        themselves. What can be known is refused before anything is sent. Missing privilege is a
+        `PermissionDeniedError`.
 
-        Refusals, by errno: ENOENT a removal of a neighbour that does not exist, or instead of which the kernel would
-        remove another; EEXIST an addition to an occupied place; ENODEV a device that is gone; EINVAL a neighbour that
-        the kernel would change.
+        Refusals, by errno: ENOENT a neighbour that does not exist, or instead of which the kernel would remove another;
+        ENODEV a device that is gone; EINVAL a neighbour that the kernel would not show so.
+        """
+
+    def add_neighbours(self, neighbours: Sequence[Neighbour]) -> None:
+        """Add neighbours to empty places; a removed one that is added again has every detail as before.
+
+        The errors are those of `remove_neighbours`, and EEXIST for an occupied place.
         """
 
 

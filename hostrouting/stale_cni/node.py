@@ -177,8 +177,8 @@ def by_sort(ctx: Context, host: Host, objects: Sequence[Restorable]) -> list[Sor
         Sort(rules, lambda: host.ebtables.delete(ctx, rules), lambda: host.ebtables.insert(ctx, rules)),
         Sort(
             neighbours,
-            lambda: host.link_layer.apply(remove=neighbours),
-            lambda: host.link_layer.apply(add=neighbours),
+            lambda: host.link_layer.remove_neighbours(neighbours),
+            lambda: host.link_layer.add_neighbours(neighbours),
         ),
         Sort(
             routes,

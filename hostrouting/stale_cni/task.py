@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from hostrouting.boot import NodeTask
-from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError, StaleCNIError
+from hostrouting.exceptions import (
+    HostFileError,
+    HostRoutingError,
+    NeighbourRejectedError,
+    PermissionDeniedError,
+    StaleCNIError,
+)
 from hostrouting.findings import NodeFinding, hindered
 from hostrouting.journal import Sweeps, set_aside
 from hostrouting.stale_cni import azure_vnet
@@ -342,9 +348,16 @@ class CleanStaleCNI(NodeTask):
         for leftover, reason in lost.items():
             self._logger.warning("%s is not restored: %s", leftover, reason)
         for sort in reversed(by_sort(ctx, self._host, missing)):
-            sort.add()
-            for leftover in sort.objects:
-                ctx.record(_addition(leftover))
+            restored: Sequence[Restorable] = ()
+            try:
+                sort.add()
+                restored = sort.objects
+            except NeighbourRejectedError as error:
+                restored = error.made
+                raise
+            finally:
+                for leftover in restored:
+                    ctx.record(_addition(leftover))
         if missing or not lost:
             self._logger.info("objects restored: %d, of %s", len(missing), record.path)
         if lost:

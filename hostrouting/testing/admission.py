@@ -1,110 +1,122 @@
-"""The kernel's admission rules: the routes and rules that it lets in, and the errno and words with which it refuses."""
+"""What the kernel takes and refuses of routes and rules, with the errno and words of its refusals.
+
+What is left of merged IPv6 routes, and a few other answers, only a kernel has: `UnknownDecisionError`.
+"""
 
 from __future__ import annotations
 
 import errno
 from itertools import starmap
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.fib.model import Decision, UnknownDecisionError
+from hostrouting.fib.model import Decision
 from hostrouting.fib.rules import Packet
 from hostrouting.fib.tables import inserted, key_of
 from hostrouting.host.netlink.frames import attribute, attributes, number_of, word
-from hostrouting.net.addresses import IPV6
-from hostrouting.net.changes import is_deleted_by
+from hostrouting.net.addresses import IPV4, IPV6
+from hostrouting.net.changes import is_deleted_by, may_merge
 from hostrouting.net.routes import (
     DEVICELESS_KINDS,
+    KERNEL_PROTOCOL,
     LOCAL_TABLE,
     MAIN_TABLE,
     SCOPE_HOST,
     SCOPE_LINK,
+    place,
     resting,
-    signature,
 )
-from hostrouting.net.rules import Rule
-from hostrouting.testing import ipv6
-from hostrouting.testing.consequences import together, with_bucket, with_state
-from hostrouting.testing.faults import Refused
+from hostrouting.testing.faults import Refused, unknown
+from hostrouting.testing.own_routes import is_same, link_flags, with_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hostrouting.fib import Fib
     from hostrouting.net.addresses import Address
-    from hostrouting.net.links import Device
     from hostrouting.net.routes import NextHop, ObservedRoute, Route
+    from hostrouting.net.rules import Rule
 
 #: RTA_METRICS, and the most that the kernel keeps of its mtu, advmss and hop limit.
 _METRICS: Final = 8
 _MOST: Final = {2: 65520, 8: 65495, 10: 255}
 
-#: The fields by which the kernel compares rules; the loose ones only if the new rule has them.
-_LOOSE: Final = ("source", "destination", "tos")
-_COMPARED: Final = tuple(
-    name for name in Rule._fields if name not in {*_LOOSE, "inverted", "goto", "unknown", "family"}
-)
 
-
-def admitted(fib: Fib, route: Route | ObservedRoute, verb: str) -> Fib:
-    """Return the model after the kernel's `add`, `prepend`, `append` or `replace`; `Refused` if it refuses."""
-    if route.family == IPV6:
-        return ipv6.admitted(fib, route, verb)
+def with_route(fib: Fib, route: Route | ObservedRoute, verb: str) -> Fib:
+    """Return the model after the kernel's `add`, `prepend`, `append` or `replace`; raise `Refused` if it refuses."""
     new = _checked(fib, route)
-    bucket = fib.tables.bucket(key_of(route))
-    same_place = [other for other in bucket if (other.tos, other.metric) == (route.tos, route.metric)]
-    identical = [other for other in same_place if signature(other) == signature(new)]
-    if same_place and (verb == "add" or (identical and (verb != "replace" or identical[0] is not same_place[0]))):
+    bucket = fib.tables.bucket(key_of(new))
+    in_place = [other for other in bucket if place(other) == place(new)]
+    same = [other for other in in_place if is_same(new, other)]
+    if new.family == IPV6 and verb != "add":
+        merges = may_merge(new) and any(map(may_merge, in_place))
+        if (len(in_place) > 1) if verb == "replace" else merges:
+            raise unknown(f"what IPv6 makes of '{new}' beside '{in_place[0]}'")
+    replaces = verb == "replace" and same in ([], in_place[:1])
+    if in_place and (verb == "add" or (same and not replaces)):
         raise Refused(errno.EEXIST)
-    if identical:
-        return fib
-    if verb == "replace" and same_place:
-        changed = tuple(new if other is same_place[0] else other for other in bucket)
-    else:
-        changed = inserted(bucket, new, last=verb == "append")
-    return with_bucket(fib, key_of(route), changed)
+    if in_place and replaces:
+        return with_bucket(fib, key_of(new), tuple(new if other is in_place[0] else other for other in bucket))
+    return with_bucket(fib, key_of(new), inserted(bucket, new, last=verb == "append"))
 
 
-def removed(fib: Fib, route: Route | ObservedRoute) -> Fib:
-    """Return the model without the first route that fits; `Refused` if none does."""
+def without_route(fib: Fib, route: Route | ObservedRoute) -> Fib:
+    """Return the model without the first route that fits; raise `Refused` if none does."""
     bucket = fib.tables.bucket(key_of(route))
     first = next((other for other in bucket if is_deleted_by(route, other)), None)
     if first is None:
         raise Refused(errno.ESRCH)
-    gone = [first] if route.gateway else together(bucket, first)
-    return with_bucket(fib, key_of(route), tuple(other for other in bucket if other not in gone))
+    if first.table == LOCAL_TABLE and first.protocol == KERNEL_PROTOCOL:
+        raise unknown(f"what follows without its own '{first}'")
+    if first.family == IPV6 and first.nexthops and not route.nexthops:
+        raise unknown(f"which next hop of '{first}' goes")
+    return with_bucket(fib, key_of(route), tuple(other for other in bucket if other is not first))
 
 
-def check_rule(policy: Iterable[Rule], new: Rule) -> None:
-    """Raise `Refused` if the kernel does not take a new rule: a duplicate, or a `goto` that leads backwards."""
+def with_rule(rules: Iterable[Rule], new: Rule) -> list[Rule]:
+    """Return the rules with one more; raise `Refused` for a duplicate, or a `goto` that leads backwards."""
     if new.goto is not None and new.goto <= new.priority:
         raise Refused(errno.EINVAL, "Backward goto not supported")
-    for standing in policy:
-        if all(getattr(new, name) == getattr(standing, name) for name in _COMPARED) and _fits(new, standing, _LOOSE):
-            raise Refused(errno.EEXIST)
+    if new in rules:
+        raise Refused(errno.EEXIST)
+    if any(_bare(rule) == _bare(new) for rule in rules):
+        raise unknown(f"if rule {new.priority} is there already: it compares few of the selectors")
+    return sorted((*rules, new), key=attrgetter("priority"))
 
 
-def is_named_by(named: Rule, standing: Rule) -> bool:
-    """Return True if the kernel's deletion of `named` may take a rule: it compares only the fields that are given."""
-    return named.priority == standing.priority and _fits(named, standing, (*_COMPARED, *_LOOSE))
+def without_rule(rules: Iterable[Rule], named: Rule) -> list[Rule]:
+    """Return the rules without one; raise `Refused` if it is not there."""
+    if named not in rules:
+        raise Refused(errno.ENOENT)
+    if sum((rule.priority, rule.family) == (named.priority, named.family) for rule in rules) > 1:
+        raise unknown(f"which of several rules {named.priority} goes: it compares few of the selectors")
+    return [rule for rule in rules if rule != named]
 
 
-def _fits(named: Rule, standing: Rule, fields: Iterable[str]) -> bool:
-    given = (name for name in fields if getattr(named, name) != Rule._field_defaults.get(name))
-    return all(getattr(named, name) == getattr(standing, name) for name in given)
+def _bare(rule: Rule) -> Rule:
+    """Return a rule without the fields that the kernel does not always compare."""
+    return rule._replace(source=(0, 0), destination=(0, 0), tos=0, inverted=False, goto=None, unknown=())
 
 
 def _checked(fib: Fib, route: Route | ObservedRoute) -> ObservedRoute:
     """Return the route as a dump will show it."""
     new = resting(route)
     new = new._replace(extra=tuple(map(_limited, new.extra)))
-    if route.kind not in DEVICELESS_KINDS:
-        if route.scope == SCOPE_HOST:
-            _check_host_scope(fib, route)
-        else:
-            for hop in new.hops:
-                _check_hop(fib, new, hop)
-    _check_source(fib, route)
-    return new if new.dev is None else with_state(new, fib.devices[new.dev])
+    if new.kind not in DEVICELESS_KINDS:
+        for hop in new.hops:
+            _check_hop(fib, new, hop)
+    if new.family == IPV6:
+        hops = {(hop.dev, hop.gateway) for hop in new.nexthops if hop.gateway}
+        if len(hops) < len(new.nexthops):
+            raise unknown(f"what IPv6 makes of '{new}'")
+        return new._replace(nexthops=tuple(sorted(new.nexthops, key=str)))
+    is_own = new.kind == "local" and new.source == new.network
+    tables = {LOCAL_TABLE, LOCAL_TABLE if new.table == MAIN_TABLE else new.table}
+    if new.source is not None and not is_own and not any(fib.is_local(new.source, table) for table in tables):
+        raise Refused(errno.EINVAL, "Invalid prefsrc address")
+    if new.dev is None or new.scope == SCOPE_HOST:
+        return new
+    return new._replace(flags=new.flags | link_flags(fib.devices[new.dev]))
 
 
 def _limited(item: tuple[int, bytes]) -> tuple[int, bytes]:
@@ -118,69 +130,49 @@ def _limited(item: tuple[int, bytes]) -> tuple[int, bytes]:
     return number, b"".join(starmap(attribute, metrics.items()))
 
 
-def _check_source(fib: Fib, route: Route | ObservedRoute) -> None:
-    if route.source is None or (route.kind == "local" and route.source == route.network):
-        return
-    tables = {LOCAL_TABLE, LOCAL_TABLE if route.table == MAIN_TABLE else route.table}
-    if not any(fib.is_local(route.source, table) for table in tables):
-        raise Refused(errno.EINVAL, "Invalid prefsrc address")
-
-
-def _check_host_scope(fib: Fib, route: Route | ObservedRoute) -> None:
-    if route.nexthops:
-        raise Refused(errno.EINVAL, "Route with host scope can not have multiple nexthops")
-    if route.gateway is not None:
-        raise Refused(errno.EINVAL, "Route with host scope can not have a gateway")
-    assert route.dev is not None
-    _known(fib, route.dev)
-
-
 def _check_hop(fib: Fib, route: ObservedRoute, hop: NextHop) -> None:
-    device = _known(fib, hop.dev)
-    if hop.gateway is None:
-        if not device.up:
-            raise Refused(errno.ENETDOWN, "Device for nexthop is not up")
-        return
-    if hop.gateway.family == IPV6:
-        ipv6.check_hop(fib, hop, route.table)
-        return
-    if hop.onlink:
-        _check_onlink(fib, route, hop.gateway, device)
-        return
-    found = _gateway_found(fib, Packet(hop.gateway.number, oif=hop.dev), route)
-    if found.route is None:
-        raise Refused(found.errno, "Nexthop has invalid gateway")
-    if found.route.kind not in {"unicast", "local"}:
-        raise Refused(errno.EINVAL, "Nexthop has invalid gateway")
-    if not device.up:
-        raise Refused(errno.ENETDOWN)
-    if found.route.scope != SCOPE_LINK:
-        # The kernel takes it for another route than the same one by a neighbour, and sends no packet to the gateway.
-        reason = f"the model does not know gateways that are the node's own addresses, such as {hop.gateway}"
-        raise UnknownDecisionError(reason)
-
-
-def _check_onlink(fib: Fib, route: ObservedRoute, gateway: Address, device: Device) -> None:
-    if route.scope >= SCOPE_LINK:
-        raise Refused(errno.EINVAL, "Nexthop has invalid scope")
-    if not device.up:
-        raise Refused(errno.ENETDOWN, "Nexthop device is not up")
-    found = fib.search(LOCAL_TABLE, Packet(gateway.number))
-    if found is not None and found.kind not in {"unicast", *DEVICELESS_KINDS}:
-        raise Refused(errno.EINVAL, "Nexthop has invalid gateway")
-
-
-def _gateway_found(fib: Fib, packet: Packet, route: ObservedRoute) -> Decision:
-    """Ask the route's own table, then the policy rules, if a gateway is on the link of the packet's `oif`."""
-    scope = max(route.scope + 1, SCOPE_LINK)
-    if route.table != MAIN_TABLE:
-        found = fib.search(route.table, packet, scope=scope)
-        if found is not None and found.kind not in DEVICELESS_KINDS:
-            return Decision(found)
-    return fib.decide(packet, scope=scope)
-
-
-def _known(fib: Fib, dev: str) -> Device:
-    if dev not in fib.devices:
+    if hop.dev not in fib.devices:
         raise Refused(errno.ENODEV)
-    return fib.devices[dev]
+    if route.family == IPV4 and route.scope == SCOPE_HOST:
+        if hop.gateway or route.nexthops:
+            raise unknown(f"which next hops '{route}' may have: its scope is the node")
+        return
+    is_up = fib.devices[hop.dev].up
+    if hop.gateway and (is_up or not hop.onlink):
+        (_check_ipv4_gateway if hop.gateway.family == IPV4 else _check_ipv6_gateway)(fib, route, hop, hop.gateway)
+    if not is_up:
+        is_link = route.family == IPV4 and not hop.gateway
+        raise Refused(errno.ENETDOWN, f"{'Device for nexthop' if is_link else 'Nexthop device'} is not up")
+    if route.family == IPV6 and route.source is not None and not _holds(fib, route.source):
+        raise Refused(errno.EINVAL, "Invalid source address")
+
+
+def _check_ipv4_gateway(fib: Fib, route: ObservedRoute, hop: NextHop, gateway: Address) -> None:
+    if hop.onlink:
+        owner = fib.search(LOCAL_TABLE, Packet(gateway.number))
+        if route.scope >= SCOPE_LINK or (owner and owner.kind in {"local", "broadcast"}):
+            raise unknown(f"if it takes {gateway} as an on-link gateway")
+        return
+    packet, scope = Packet(gateway.number, oif=hop.dev), max(route.scope + 1, SCOPE_LINK)
+    # First the route's own table, then the policy rules.
+    on_link = fib.search(route.table, packet, scope=scope) if route.table != MAIN_TABLE else None
+    decision = Decision(on_link) if on_link else fib.decide(packet, scope=scope)
+    if decision.errno == errno.ENETUNREACH:
+        raise Refused(errno.ENETUNREACH, "Nexthop has invalid gateway")
+    if not decision.route or (decision.route.kind, decision.route.scope) != ("unicast", SCOPE_LINK):
+        raise unknown(f"if it takes {gateway} as a gateway: it may be the node's own, or behind another one")
+
+
+def _check_ipv6_gateway(fib: Fib, route: ObservedRoute, hop: NextHop, gateway: Address) -> None:
+    if hop.onlink and not gateway.is_link_local:
+        raise unknown(f"if it takes {gateway} as an on-link gateway: it is not link-local")
+    if _holds(fib, gateway.number, hop.dev if gateway.is_link_local else None):
+        raise Refused(errno.EINVAL, "Gateway can not be a local address")
+    if not fib.takes(hop, route.table, (route.family == IPV6 and route.source) or 0):
+        raise Refused(errno.EHOSTUNREACH)
+
+
+def _holds(fib: Fib, number: int, dev: str | None = None) -> bool:
+    """Return True if the node, or one of its devices, has an IPv6 address."""
+    devices = [device for device in fib.devices.values() if dev in {None, device.name}]
+    return (IPV6, number) in {own.address for device in devices for own in device.addresses}

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import attrs
 
 from hostrouting.exceptions import BackendError
-from hostrouting.host.netlink.commit import Failure, Failures, Steps, Thing, Transport
+from hostrouting.fib import UnknownDecisionError
+from hostrouting.host.netlink.commit import Failure, Failures, Steps, Transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from hostrouting.host.netlink.commit import AnyRoute
     from phases import Context
 
 
@@ -27,6 +29,11 @@ class Refused(Exception):  # noqa: N818 - it is the kernel's answer, not our err
     def of(self, what: str) -> BackendError:
         """Return the error for the caller of a handle: the refusal of `what`."""
         return BackendError(f"{what}: {self.reason}", errno=self.errno)
+
+
+def unknown(what: str) -> UnknownDecisionError:
+    """Return the error of a fake for what only a kernel can answer."""
+    return UnknownDecisionError(f"only a kernel can answer {what}: test it on a hostrouting.testing.KernelNode")
 
 
 class Operations:
@@ -69,21 +76,21 @@ class Operations:
 
 
 @attrs.frozen
-class OneByOne(Transport[Thing]):
+class OneByOne(Transport):
     """A transport to a fake, which takes one step at a time."""
 
     #: The steps of its batches, those of rollbacks counted in.
     steps: Operations
-    take: Callable[[str, Thing], None]
-    standing: Callable[[], Iterable[Thing]]
+    take: Callable[[str, AnyRoute], None]
+    standing: Callable[[], Iterable[AnyRoute]]
 
-    def send(self, steps: Steps[Thing]) -> Failures:
+    def send(self, steps: Steps) -> Failures:
         """Do all the steps and return the refusals by the step's number."""
         failures = {}
-        for number, (verb, thing, _) in enumerate(steps):
+        for number, (verb, route, _) in enumerate(steps):
             try:
                 self.steps.record()
-                self.take(verb, thing)
+                self.take(verb, route)
             except Refused as refused:
                 failures[number] = Failure(refused.errno, refused.reason)
         return failures

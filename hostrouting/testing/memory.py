@@ -1,8 +1,9 @@
-"""A node's routing in memory: the fake that earns its place by passing the kernel's own contract suite."""
+"""A plain node's routing in memory: the fake of the kernel."""
 
 from __future__ import annotations
 
 import errno
+from itertools import count
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -18,18 +19,18 @@ from hostrouting.net.changes import families_of
 from hostrouting.net.events import AddressEvent, DeviceEvent, RouteEvent, RuleEvent
 from hostrouting.net.links import Device, DeviceAddress
 from hostrouting.net.routes import SCOPE_HOST, place
-from hostrouting.testing import consequences, ipv6
-from hostrouting.testing.admission import admitted, check_rule, is_named_by, removed
-from hostrouting.testing.faults import OneByOne, Operations, Refused
-from hostrouting.testing.memory_events import MemoryEvents, new_indexes
+from hostrouting.testing.admission import with_route, with_rule, without_route, without_rule
+from hostrouting.testing.faults import OneByOne, Operations, Refused, unknown
+from hostrouting.testing.memory_events import MemoryEvents
 from hostrouting.testing.node import Node
+from hostrouting.testing.own_routes import own_routes, same_subnet, with_device
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from hostrouting.fib.tables import Bucket
     from hostrouting.host.netlink.commit import AnyRoute
     from hostrouting.net.changes import RouteChange
+    from hostrouting.net.events import NetworkEvent
     from hostrouting.net.routes import Lookup, ObservedRoute
     from hostrouting.net.rules import Rule
 
@@ -47,27 +48,28 @@ class MemoryBackend(Node):
     default via 10.224.0.1 dev eth0
     10.224.0.0/16 dev eth0 proto kernel scope link src 10.224.0.4
 
-    It refuses each change that the kernel refuses, with the kernel's errno and words. `fail_at` lets a change fail, and
-    `steps.plan` lets another program act within a batch. `fib` is the node as it is now. `events` announces the changes
-    of the handles, but not the routes that come and go with a device or an address, of which the kernel announces some.
-    A feature that it does not model (nexthop objects, or gateways that are the node's own) raises ValueError. It
-    forwards no IPv6 packets, so it has no anycast addresses; and it shows each IPv6 route, though a dump of the
-    kernel's may leave one out that stands between two next hops of another.
+    It keeps links, addresses, routes and rules, adds and removes the kernel's own routes with their addresses, answers
+    lookups, and refuses each change that the kernel refuses, with its errno and words. What only a kernel can answer it
+    refuses as `UnknownDecisionError`: what becomes of a route with several next hops without one of their devices, of
+    secondary addresses without their primary one, of IPv6 routes by gateways in one place, and the like. Test that on a
+    `KernelNode`. It has no nexthop objects, and no anycast addresses, as it forwards no IPv6 packets.
+
+    `fail_at` lets a change fail, and `steps.plan` lets another program act within a batch. `fib` is the node as it is
+    now. `events` announces the changes of the handles, but not the routes that come and go with a device or an address,
+    of which the kernel announces some.
     """
 
     families: tuple[int, ...] = (IPV4, IPV6)
 
     def __init__(self) -> None:
         self.events: MemoryEvents = MemoryEvents()
-        self.indexes: dict[str, int] = new_indexes()
         self.fib: Fib = attrs.evolve(Fib.of([], []), merged=True)
         #: The steps of batches, those of rollbacks counted in.
         self.steps: Operations = Operations()
+        self._indexes = count(1)
         self._unplugged: set[str] = set()
-        own, own_ipv6 = (DeviceAddress.parse(text)._replace(scope=SCOPE_HOST) for text in ("127.0.0.1/8", "::1/128"))
-        self._add_device("lo", loopback=True, addresses=(own,))
-        self.set_up("lo")
-        self.fib = ipv6.address_added(self.fib, "lo", own_ipv6)
+        addresses = tuple(DeviceAddress.parse(text)._replace(scope=SCOPE_HOST) for text in ("127.0.0.1/8", "::1/128"))
+        self._change(None, self._new_device("lo", up=True, carrier=True, loopback=True, addresses=addresses))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self.fib.devices)})"
@@ -78,12 +80,11 @@ class MemoryBackend(Node):
 
     def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         """See `RouteBackend.routes`."""
-        # The next hops of an IPv6 route are shown as one.
-        return list(dict.fromkeys(map(self.shown, self.fib.tables.routes(family))))
+        return self.fib.routes(family)
 
     def routes_of(self, protocol: int, family: int = IPV4) -> list[ObservedRoute]:
         """See `RouteBackend.routes_of`."""
-        return [route for route in MemoryBackend.routes(self, family) if route.protocol == protocol]
+        return self.fib.routes_of(protocol, family)
 
     def rules(self, family: int = IPV4) -> list[Rule]:
         """See `RouteBackend.rules`."""
@@ -98,15 +99,12 @@ class MemoryBackend(Node):
         family: int = IPV4,
     ) -> list[Lookup]:
         """See `RouteBackend.lookup`."""
-        answers = self.fib.lookup(destinations, sources=sources, resolve=resolve, family=family)
-        if resolve:
-            return answers
-        return [answer._replace(route=answer.route and self.shown(answer.route)) for answer in answers]
+        return self.fib.lookup(destinations, sources=sources, resolve=resolve, family=family)
 
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """Make all the changes, in their order, or none of them."""
         families = families_of(changes)
-        transport: OneByOne[AnyRoute] = OneByOne(
+        transport = OneByOne(
             self.steps, self.take, lambda: [route for family in families for route in self.routes(family)]
         )
         commit_routes(transport, changes, devices=self.fib.devices, verify=verify)
@@ -130,72 +128,60 @@ class MemoryBackend(Node):
             raise Refused(errno.EEXIST).of(f"link {name}")
         if master is not None:
             self._device(master)
-        self._add_device(name, mac=mac.lower(), kind=kind, master=master)
         if not carrier:
             self._unplugged.add(name)
+        self._change(None, self._new_device(name, mac=mac.lower(), kind=kind, master=master))
         if up:
             self.set_up(name)
 
     def remove_link(self, name: str) -> None:
         """See `Node.remove_link`."""
         self.set_up(name, up=False)
-        device = self.fib.devices[name]
-        self.fib = consequences.device_removed(self.fib, name)
-        self.events.announce(*(AddressEvent("remove", name, address) for address in device.addresses))
-        self.events.announce(DeviceEvent("remove", _bare(device)))
+        self._change(self.fib.devices[name], None)
         self._unplugged.discard(name)
-        del self.indexes[name]
 
     def set_up(self, name: str, *, up: bool = True) -> None:
         """See `Node.set_up`."""
         device = self._device(name)
-        if device.up == up:
-            return
-        if not up:
-            self.fib = consequences.device_down(self.fib, name)
-            self._announce_device(name)
-            gone = (own for own in device.addresses if own not in self.fib.devices[name].addresses)
-            self.events.announce(*(AddressEvent("remove", name, own) for own in gone))
-            return
-        self.fib = consequences.device_up(self.fib, name, carrier=name not in self._unplugged)
-        self.fib = ipv6.with_multicast(self.fib, name)
-        self._announce_device(name)
-        for address in self.fib.devices[name].addresses:
-            own = ipv6.with_network if address.family == IPV6 else consequences.with_own_routes
-            self.fib = own(self.fib, name, address)
+        if up:
+            self._change(device, device._replace(up=True, carrier=name not in self._unplugged))
+        else:
+            kept = tuple(own for own in device.addresses if own.family == IPV4)
+            self._change(device, device._replace(up=False, carrier=False, addresses=kept, neighbours=()))
 
     def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """See `Node.add_address`; the address gets no broadcast address."""
         device = self._device(dev)
         new = _address(address, peer)
-        same = [other for other in device.addresses if other.address == new.address]
-        if any(new.family == IPV6 or consequences.same_subnet(new, other) for other in same):
+        family, is_secondary = new.family, any(same_subnet(new, own) for own in device.addresses)
+        if any(new.address == own.address and (family == IPV6 or same_subnet(new, own)) for own in device.addresses):
             raise Refused(errno.EEXIST, "Address already assigned").of(f"address {address} on {dev}")
-        family = ipv6 if new.family == IPV6 else consequences
-        self.fib = family.address_added(self.fib, dev, new)
-        new = next(own for own in self.fib.devices[dev].addresses if own[:3] == new[:3])
-        self.events.announce(AddressEvent("set", dev, new))
+        if family == IPV6 and peer:
+            raise unknown("which routes an IPv6 address with a peer gets")
+        # Primary addresses come first, and of IPv6 the new ones.
+        new = new._replace(secondary=family == IPV4 and is_secondary)
+        addresses = (new, *device.addresses) if family == IPV6 else (*device.addresses, new)
+        self._change(device, device._replace(addresses=tuple(sorted(addresses, key=attrgetter("family", "secondary")))))
 
     def remove_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """See `Node.remove_address`."""
         device = self._device(dev)
         wanted = _address(address, peer)
-        gone = next((own for own in device.addresses if own[:3] == wanted[:3]), None)
-        if gone is None:
+        kept = tuple(own for own in device.addresses if own[:3] != wanted[:3])
+        if kept == device.addresses:
             raise Refused(errno.EADDRNOTAVAIL, "Address not found").of(f"address {address} on {dev}")
-        family = ipv6 if gone.family == IPV6 else consequences
-        self.fib = family.address_removed(self.fib, dev, gone)
-        together = [own for own in device.addresses if own not in self.fib.devices[dev].addresses]
-        # The primary one goes last.
-        together.sort(key=attrgetter("secondary"), reverse=True)
-        self.events.announce(*(AddressEvent("remove", dev, own) for own in together))
+        if wanted.family == IPV4 and any(own.secondary and same_subnet(own, wanted) for own in kept):
+            raise unknown(f"what becomes of the secondary addresses of {address}")
+        self._change(device, device._replace(addresses=kept))
 
     def add_neighbour(self, dev: str, address: str) -> None:
         """See `Node.add_neighbour`."""
         device = self._device(dev)
-        number = parse_ipv4(address)
-        known = device._replace(neighbours=tuple(sorted({*device.neighbours, number})))
-        self.fib = consequences.with_device(self.fib, known)
+        self._change(device, device._replace(neighbours=tuple(sorted({*device.neighbours, parse_ipv4(address)}))))
+
+    def own_routes(self, device: Device) -> list[ObservedRoute]:
+        """Return the routes that the kernel makes for a device in its present state."""
+        return own_routes(device)
 
     def insert_route(self, route: AnyRoute, *, verb: str = "add") -> None:
         """See `Node.insert_route`."""
@@ -210,40 +196,42 @@ class MemoryBackend(Node):
 
     def take(self, verb: str, route: AnyRoute) -> None:
         """Make one change, or raise `Refused`; `remove` takes the first route that fits."""
-        before, self.fib = self.fib, removed(self.fib, route) if verb == "remove" else admitted(self.fib, route, verb)
-        buckets = [fib.tables.bucket(key_of(route)) for fib in (before, self.fib)]
-        self.events.announce(*_events_of(verb, *buckets))
+        before, self.fib = (
+            self.fib,
+            without_route(self.fib, route) if verb == "remove" else with_route(self.fib, route, verb),
+        )
+        old, new = (fib.tables.bucket(key_of(route)) for fib in (before, self.fib))
+        if verb == "remove":
+            old, new = new, old
+        elif place(route) not in map(place, old):
+            verb = "add"
+        announced = cast("Literal['add', 'prepend', 'append', 'replace', 'remove']", verb)
+        self.events.announce(*(RouteEvent(announced, changed) for changed in new if changed not in old))
 
     def add_rule(self, rule: Rule) -> None:
         """See `Node.add_rule`; the first change of the rules parts the local table from main, for good."""
-        try:
-            check_rule(self.fib.rules(rule.family), rule)
-        except Refused as refused:
-            raise refused.of(f"rule {rule.priority}") from None
-        self._set_policy(sorted((*self.fib.policy.rules, rule), key=attrgetter("priority")), rule.family)
+        self._change_rules(with_rule, rule)
         self.events.announce(RuleEvent("add", rule))
 
     def remove_rule(self, rule: Rule) -> None:
         """See `Node.remove_rule`."""
-        policy = self.fib.policy.rules
-        gone = next((other for other in policy if other.family == rule.family and is_named_by(rule, other)), None)
-        if gone is None:
-            raise Refused(errno.ENOENT).of(f"rule {rule.priority}")
-        self._set_policy((other for other in policy if other is not gone), rule.family)
-        self.events.announce(RuleEvent("remove", gone))
+        self._change_rules(without_rule, rule)
+        self.events.announce(RuleEvent("remove", rule))
 
-    def shown(self, route: ObservedRoute) -> ObservedRoute:
-        """Return a route of the model as a dump shows it."""
-        return ipv6.shown(self.fib.tables.bucket(key_of(route)), route)
+    def _change_rules(self, change: Callable[[Sequence[Rule], Rule], list[Rule]], rule: Rule) -> None:
+        try:
+            policy = Policy(change(self.fib.policy.rules, rule))
+        except Refused as refused:
+            raise refused.of(f"rule {rule.priority}") from None
+        self.fib = attrs.evolve(self.fib, policy=policy, merged=self.fib.merged and rule.family == IPV6)
 
-    def _set_policy(self, policy: Iterable[Rule], family: int) -> None:
-        self.fib = attrs.evolve(self.fib, policy=Policy(policy), merged=self.fib.merged and family == IPV6)
+    def _new_device(self, name: str, *, up: bool = False, carrier: bool = False, **fields: Any) -> Device:
+        return Device(name, next(self._indexes), up=up, carrier=carrier, **fields)
 
-    def _add_device(self, name: str, **fields: Any) -> None:
-        self.fib = consequences.with_device(
-            self.fib, Device(name, self.indexes[name], up=False, carrier=False, **fields)
-        )
-        self._announce_device(name)
+    def _change(self, before: Device | None, after: Device | None) -> None:
+        """Let a device be as `after`, or gone, with the routes that follow; announce it."""
+        self.fib = with_device(self.fib, before, after, self.own_routes)
+        self.events.announce(*_events_of(before, after))
 
     def _device(self, name: str) -> Device:
         try:
@@ -251,24 +239,25 @@ class MemoryBackend(Node):
         except KeyError:
             raise LinkNotFoundError(f"no such device: {name}", dev=name, errno=errno.ENODEV) from None
 
-    def _announce_device(self, name: str) -> None:
-        self.events.announce(DeviceEvent("set", _bare(self.fib.devices[name])))
-
 
 def _address(text: str, peer: str | None) -> DeviceAddress:
     own = DeviceAddress.parse(text)
     return own if peer is None else own._replace(peer=Address.parse(peer).number)
 
 
+def _events_of(before: Device | None, after: Device | None) -> Iterator[NetworkEvent]:
+    """Yield the events of a device that changed: first what went."""
+    for verb, device, other in ("remove", before, after), ("set", after, before):
+        if device is None:
+            continue
+        verb = cast("Literal['set', 'remove']", verb)
+        addresses = other.addresses if other else ()
+        if verb == "set" and (other is None or _bare(other) != _bare(device)):
+            yield DeviceEvent("set", _bare(device))
+        yield from (AddressEvent(verb, device.name, own) for own in device.addresses if own not in addresses)
+        if verb == "remove" and other is None:
+            yield DeviceEvent("remove", _bare(device))
+
+
 def _bare(device: Device) -> Device:
     return device._replace(addresses=(), neighbours=())
-
-
-def _events_of(verb: str, before: Bucket, after: Bucket) -> Iterator[RouteEvent]:
-    """Yield the event of one change, if it changed anything; `verb` is the one that was asked for."""
-    places = set(map(place, before))
-    old, new = (after, before) if verb == "remove" else (before, after)
-    for route in new:
-        if route not in old:
-            told = cast("Literal['add', 'prepend', 'append', 'replace', 'remove']", verb)
-            yield RouteEvent(told if place(route) in places else "add", ipv6.shown((route,), route))

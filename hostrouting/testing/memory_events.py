@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import errno
-import itertools
-from collections import defaultdict, deque
+from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -19,11 +18,6 @@ if TYPE_CHECKING:
 
     from hostrouting.net.events import NetworkEvent
     from phases import Context
-
-
-def new_indexes() -> dict[str, int]:
-    """Return the interface indexes of a machine by device name; a new name gets the next one."""
-    return defaultdict(itertools.count(1).__next__)
 
 
 class MemoryEvents(Faulty):

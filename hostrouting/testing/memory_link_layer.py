@@ -6,15 +6,17 @@ import errno
 from typing import TYPE_CHECKING
 
 from hostrouting.exceptions import PermissionDeniedError
-from hostrouting.host.netlink.batches import Neighbours, commit_neighbours
+from hostrouting.host.netlink.commit import Failure
+from hostrouting.host.netlink.neighbours import check_changes, refuse_impossible
 from hostrouting.host.netlink.probes import pack_address
 from hostrouting.net.links import Neighbour, Station, neighbour_order
-from hostrouting.testing.faults import Faulty, OneByOne, Operations, Refused
+from hostrouting.testing.faults import Faulty, Operations, Refused
 from hostrouting.testing.memory import MemoryBackend
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hostrouting.host.netlink.neighbours import Verb
     from hostrouting.host.ports import LinkAddress
     from phases import Context
 
@@ -27,7 +29,7 @@ class MemoryLinkLayer(Faulty):
     >>> layer = MemoryLinkLayer()
     >>> layer.add_device("azure0", kind="bridge", addresses=["10.240.0.4/16", "fd00:1::4/64"])
     >>> layer.add_neighbour("10.240.0.9", "azure0", "12:34:56:78:9a:bc")
-    >>> layer.apply(remove=layer.neighbours())
+    >>> layer.remove_neighbours(layer.neighbours())
     >>> layer.neighbours()
     []
     """
@@ -47,8 +49,8 @@ class MemoryLinkLayer(Faulty):
         self.programs: dict[str, tuple[str, ...]] = {}
         #: By bridge and hardware address: an address is at one port only.
         self._stations: dict[tuple[str, str], Station] = {}
-        self._table = Neighbours(())
-        #: The steps of batches, those of rollbacks counted in.
+        self._table: list[Neighbour] = []
+        #: The changes of neighbours, one by one.
         self.steps: Operations = Operations()
 
     def add_device(
@@ -90,18 +92,17 @@ class MemoryLinkLayer(Faulty):
     def remove_device(self, name: str) -> None:
         """The device goes, and its neighbours, routes and stations with it."""
         self.node.remove_link(name)
-        self._table = Neighbours(one for one in self._table if one.dev != name)
-        self._stations = {key: one for key, one in self._stations.items() if name not in {key[0], one.dev}}
+        self._table = [neighbour for neighbour in self._table if neighbour.dev != name]
+        stations = self._stations.items()
+        self._stations = {key: station for key, station in stations if name not in {key[0], station.dev}}
 
     def add_neighbour(
         self, address: str, dev: str, mac: str, *, permanent: bool = True, flags: int = 0, protocol: int = 0
     ) -> None:
         """`ip neigh add`; with `permanent=False` one that the kernel learned."""
-        one = Neighbour(address, dev, mac, permanent=permanent, flags=flags, protocol=protocol)
-        try:
-            self.take("add", one)
-        except Refused as refused:
-            raise refused.of(f"+ {one}") from None
+        neighbour = Neighbour(address, dev, mac, permanent=permanent, flags=flags, protocol=protocol)
+        refuse_impossible("add", [neighbour], self._table, self.node.fib.devices)
+        self._take("add", neighbour)
 
     def learn(self, mac: str, dev: str, *, permanent: bool = False) -> None:
         """Add the address to the bridge's table, at port `dev`; `permanent`: set by a program, not learned."""
@@ -112,7 +113,7 @@ class MemoryLinkLayer(Faulty):
         self.programs[dev] = (*self.programs.get(dev, ()), program)
 
     def refuse_at(self, step: int) -> None:
-        """Refuse the `step`-th change from now (1 is the next) within `apply`, those of a rollback counted in."""
+        """Refuse the `step`-th change of a neighbour from now (1 is the next) by `remove_` or `add_neighbours`."""
         self.steps.fail(step, Refused(errno.ENOBUFS, "injected fault"))
 
     def newest_address(self, dev: str) -> float | None:
@@ -150,22 +151,33 @@ class MemoryLinkLayer(Faulty):
     def silent(self, ctx: Context, asked: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
         """See `LinkLayer.silent`; it never waits."""
         self._begin(ctx, "silent", *(f"{address} dev {dev}" for dev, address in asked))
-        known = {(one.dev, one.address) for one in self._table}
+        known = {(neighbour.dev, neighbour.address) for neighbour in self._table}
         return frozenset(pair for pair in asked if pair in self.mute - known and pair[0] in self._wired())
 
     def _wired(self) -> set[str]:
         return {name for name, device in self.node.fib.devices.items() if device.carrier}
 
-    def apply(self, *, remove: Sequence[Neighbour] = (), add: Sequence[Neighbour] = ()) -> None:
-        """See `LinkLayer.apply`."""
-        self.operations.record("apply", *(f"- {one}" for one in remove), *(f"+ {one}" for one in add))
-        transport = OneByOne(self.steps, self.take, lambda: self._table)
-        commit_neighbours(transport, remove=remove, add=add, devices=self.node.fib.devices.keys())
+    def remove_neighbours(self, neighbours: Sequence[Neighbour]) -> None:
+        """See `LinkLayer.remove_neighbours`."""
+        self._change("remove", neighbours)
 
-    def take(self, verb: str, one: Neighbour) -> None:
-        """Make one change, or raise `Refused`."""
-        if one.dev not in self.node.fib.devices:
+    def add_neighbours(self, neighbours: Sequence[Neighbour]) -> None:
+        """See `LinkLayer.add_neighbours`."""
+        self._change("add", neighbours)
+
+    def _change(self, verb: Verb, neighbours: Sequence[Neighbour]) -> None:
+        self.operations.record(f"{verb}_neighbours", *map(str, neighbours))
+        refuse_impossible(verb, neighbours, self._table, self.node.fib.devices)
+        failures = {}
+        for number, neighbour in enumerate(neighbours):
+            try:
+                self.steps.record()
+                self._take(verb, neighbour)
+            except Refused as refused:
+                failures[number] = Failure(refused.errno, refused.reason)
+        check_changes(verb, neighbours, failures, self._table)
+
+    def _take(self, verb: Verb, neighbour: Neighbour) -> None:
+        if neighbour.dev not in self.node.fib.devices:
             raise Refused(errno.ENODEV)
-        failure = self._table.take(verb, one)
-        if failure is not None:
-            raise Refused(failure.errno)
+        (self._table.append if verb == "add" else self._table.remove)(neighbour)

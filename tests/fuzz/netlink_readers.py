@@ -37,7 +37,7 @@ _lookup: Final = _backend(lambda backend: _shown([each.route for each in backend
 _ipv6_lookup: Final = _backend(lambda backend: _shown([each.route for each in backend.lookup([5], family=IPV6)]))
 _apply_route: Final = _backend(lambda backend: backend.apply([RouteChange(None, _ROUTE)]))
 _apply_ipv6: Final = _backend(lambda backend: backend.apply([RouteChange(None, _IPV6_ROUTE)]))
-_apply_neighbour: Final = _layer(lambda layer: layer.apply(add=[_NEIGHBOUR]))
+_apply_neighbour: Final = _layer(lambda layer: layer.add_neighbours([_NEIGHBOUR]))
 
 #: The public methods, by the type of the request that they send.
 _ASKED: Final[dict[str, tuple[tuple[int, ...], tuple[Callable[[], object], ...]]]] = {

@@ -13,13 +13,12 @@ from support.kernel import needs_kernel, powerless
 from support.kernel_links import KernelLinks
 from support.needs import needs
 
-from hostrouting.exceptions import BackendError
+from hostrouting.exceptions import BackendError, NeighbourRejectedError
 from hostrouting.host import LinkLayer, RouteBackend
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.host.netlink.conversation import Adapter
 from hostrouting.host.netlink.device_codec import parse_stations
 from hostrouting.host.netlink.frames import attribute
-from hostrouting.host.netlink.link_layer import NetlinkLinkLayer, _KernelTransport
+from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.net.links import Neighbour, Station
 from hostrouting.testing import KernelNode
 from hostrouting.testing.memory_link_layer import MemoryLinkLayer
@@ -164,19 +163,19 @@ class TestPuttingBack:
         variety(node)
         before = node.listed("-d", "neigh")
         known = layer.neighbours()
-        layer.apply(remove=known)
+        layer.remove_neighbours(known)
         assert node.listed("-d", "neigh") == []
-        layer.apply(add=known)
+        layer.add_neighbours(known)
         assert node.listed("-d", "neigh") == before
 
     def test_a_place_that_traffic_has_asked_for_is_free(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
         """A packet to a removed neighbour leaves an entry without hardware address, which does not block a restore."""
         node.add_neighbour("10.240.0.9", "azure0", POD_MAC)
         before = layer.neighbours()
-        layer.apply(remove=before)
+        layer.remove_neighbours(before)
         node.kernel.ip("neigh", "replace", "10.240.0.9", "dev", "azure0", "nud", "failed")
         assert layer.neighbours() == []
-        layer.apply(add=before)
+        layer.add_neighbours(before)
         assert layer.neighbours() == before
 
     def test_a_neighbour_in_use_is_removed_and_put_back(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
@@ -187,41 +186,31 @@ class TestPuttingBack:
             "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('10.240.0.9', 9))",
         )
         there = layer.neighbours()
-        layer.apply(remove=there)
+        layer.remove_neighbours(there)
         assert layer.neighbours() == []
-        layer.apply(add=there)
+        layer.add_neighbours(there)
         assert layer.neighbours() == there
-        layer.apply(remove=there, add=[there[0]._replace(mac="02:00:00:00:00:09")])
+        layer.remove_neighbours(there)
+        layer.add_neighbours([there[0]._replace(mac="02:00:00:00:00:09")])
         assert [neighbour.mac for neighbour in layer.neighbours()] == ["02:00:00:00:00:09"]
 
 
 @needs_kernel
-def test_nothing_can_be_put_back_on_a_device_that_is_gone(node: KernelLinks) -> None:
-    """The kernel refuses the steps on an absent device; the others are done."""
-    wanted = [Neighbour("10.240.0.9", dev, POD_MAC, permanent=True) for dev in ("azv2", "azure0", "azv2")]
-    steps = [("append", thing, position) for position, thing in enumerate(wanted)]
-    with Adapter(netns=node.name)._open() as conversation:
-        transport = _KernelTransport(conversation, {name: index for index, name in conversation.names().items()})
-        transport.standing()
+def test_a_device_that_vanishes_midway(
+    node: KernelLinks, layer: NetlinkLinkLayer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error names the refusal, and the neighbours that were added."""
+    wanted = [Neighbour("10.240.0.9", dev, POD_MAC, permanent=True) for dev in ("azv2", "azure0")]
+
+    def refuse(*_: object) -> None:
         node.remove_device("azv2")
-        for _ in range(2):
-            refused = transport.send(steps)
-            assert {number: failure.errno for number, failure in refused.items()} == {0: errno.ENODEV, 2: errno.ENODEV}
-            assert wanted[1] in transport.standing()
 
-
-@needs_kernel
-def test_a_rollback_leaves_the_neighbour_of_another_program(node: KernelLinks) -> None:
-    """The kernel removes a neighbour by address and device alone, so the rollback reads it first."""
-    ours = Neighbour("10.240.0.9", "azure0", POD_MAC, permanent=True)
-    with Adapter(netns=node.name)._open() as conversation:
-        transport = _KernelTransport(conversation, {name: index for index, name in conversation.names().items()})
-        transport.standing()
-        assert transport.send([("add", ours, 0)]) == {}
-        node.kernel.ip("neigh", "replace", "10.240.0.9", "dev", "azure0", "lladdr", "02:00:00:00:00:09")
-        refused = transport.send([("remove", ours, 0)])
-        assert [failure.errno for failure in refused.values()] == [errno.ENOENT]
-        assert [one.mac for one in transport.standing()] == ["02:00:00:00:00:09"]
+    monkeypatch.setattr("hostrouting.host.netlink.link_layer.refuse_impossible", refuse)
+    with pytest.raises(NeighbourRejectedError) as caught:
+        layer.add_neighbours(wanted)
+    assert [refusal.errno for refusal in caught.value.refusals] == [errno.ENODEV]
+    assert caught.value.made == layer.neighbours() == [wanted[1]]
+    assert str(caught.value).endswith(f"\nthese were made:\n  {wanted[1]}")
 
 
 @needs_kernel
@@ -234,7 +223,7 @@ from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 layer = NetlinkLinkLayer()
 assert layer.stations("azure0")
 try:
-    layer.apply(remove=layer.neighbours())
+    layer.remove_neighbours(layer.neighbours())
 except PermissionDeniedError as error:
     print(error, error.errno, len(layer.neighbours()))
 """

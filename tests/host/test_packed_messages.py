@@ -14,7 +14,7 @@ from pyroute2.netlink.rtnl.rtmsg import rtmsg
 from support import pyroute_reading, small_world
 
 from hostrouting.host.netlink import frames
-from hostrouting.host.netlink.commit import AnyRoute, Step
+from hostrouting.host.netlink.commit import Step
 from hostrouting.host.netlink.route_codec import NEWROUTE, UnknownDeviceError
 from hostrouting.host.netlink.route_reader import RouteReader, strike_seen
 from hostrouting.host.netlink.route_writer import RouteWriter, dump_request, pack_lookups
@@ -29,7 +29,7 @@ def packed(routes: Sequence[Route | ObservedRoute], verb: str = "add") -> bytes:
     return b"".join(bytes(batch) for batch in RouteWriter(INDEXES).batches(steps(routes, verb), echoes={}))
 
 
-def steps(routes: Sequence[Route | ObservedRoute], verb: str = "add") -> list[Step[AnyRoute]]:
+def steps(routes: Sequence[Route | ObservedRoute], verb: str = "add") -> list[Step]:
     return [(verb, route, number) for number, route in enumerate(routes)]
 
 

@@ -10,7 +10,9 @@ from support.needs import needs
 from hostrouting.host import RouteBackend
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.pyroute import Pyroute2Backend
+from hostrouting.net.addresses import IPV4
 from hostrouting.testing import KernelNode, MemoryBackend, Node
+from hostrouting.testing.contracts.routes import MULTIPATH
 
 
 class TestMemoryBackend(KernelRoutesContract):
@@ -33,6 +35,14 @@ class OnTheKernel(KernelRoutesContract):
     def node(self) -> Iterator[KernelNode]:
         with KernelNode.made() as node:
             yield node
+
+    def test_a_dead_next_hop_is_seen(self, eth0: Node, backend: RouteBackend) -> None:
+        """A next hop whose device is down is dead, and still the same next hop."""
+        eth0.insert_route(MULTIPATH[IPV4])
+        eth0.set_up("ib0", up=False)
+        [found] = [one for one in backend.routes() if one.network >> 24 == 9]
+        assert [(hop.dev, hop.dead) for hop in found.nexthops] == [("eth0", False), ("ib0", True)]
+        assert found.nexthops == MULTIPATH[IPV4].nexthops
 
 
 @needs_kernel

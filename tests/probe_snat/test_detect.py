@@ -136,9 +136,10 @@ class TestAssess:
     def test_a_reply_that_would_leak(self, devs: tuple[str, ...], reason: str) -> None:
         """The address leaves by another device, always or by a hash: that does not come right by itself."""
         host = node("eth0")
-        hops = tuple(NextHop(Address.parse("fe80::1") if dev != "lo" else None, dev) for dev in devs)
         bare = ObservedRoute.parse("2603:1062::/32", metric=1024)
-        host.routes.insert_route(bare._replace(nexthops=hops).to_route())
+        hops = tuple(NextHop(Address.parse("fe80::1"), dev) for dev in devs)
+        foreign = bare._replace(dev="lo") if devs == ("lo",) else bare._replace(nexthops=hops)
+        host.routes.insert_route(foreign.to_route())
         outcome = assess(ALWAYS, host)
         assert isinstance(outcome, Obstacle)
         assert reason in outcome.reason

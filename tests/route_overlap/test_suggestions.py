@@ -3,6 +3,7 @@
 import pytest
 from support.overlap_proofs import default_by, prove, shapes
 
+from hostrouting.fib import Fib
 from hostrouting.net.addresses import Address, parse_cidr, parse_ipv4
 from hostrouting.net.routes import NextHop, Route
 from hostrouting.net.rules import Rule
@@ -142,10 +143,16 @@ def test_suggested_routes_leave_by_the_first_next_hop_that_will_do(node: MemoryB
     node.add_address("eth1", "10.225.0.4/16")
     gateway = None if first == "no gateway" else Address.parse("10.225.0.1")
     default_by(node, NextHop(gateway, "eth1"), NextHop(Address.parse("10.224.0.1"), "eth0"))
+    [default] = [route for route in node.routes() if route.prefix_length == 0]
     if first == "dead":
+        node.delete_route(default)
         node.set_up("eth1", up=False)
+        lost, kept = default.nexthops
+        default = default._replace(nexthops=(lost._replace(dead=True), kept))
+    others = (route for route in node.routes() if route.prefix_length)
+    model = Fib.of(node.links(), [default, *others])
     expected = ["eth0"] if first == "not expected" else None
-    [report] = prove_egress(node, ["172.16.8.0/22"], allowed_devs=(), expected_devs=expected).cidrs
+    [report] = prove_egress(model, ["172.16.8.0/22"], allowed_devs=(), expected_devs=expected).cidrs
     assert gateways(report) == [("10.224.0.1", "eth0")]
 
 

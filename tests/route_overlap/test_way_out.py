@@ -134,6 +134,7 @@ class TestDeadEnds:
             ("10.224.0.4/31", "10.224.0.5", "10.224.0.5")
         ]
 
+    @pytest.mark.parametrize("asked", ["kernel"], indirect=True)
     def test_its_own_address_is_carried_by_another(self, asked: AskedNode) -> None:
         """A device that is down does not carry for the sake of its own address, unless nothing else is expected."""
         asked.link("eth0", "10.224.0.4/16")

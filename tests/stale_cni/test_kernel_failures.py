@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Sequence
-from typing import Any
 
 import attrs
 import pytest
@@ -70,8 +69,9 @@ def test_a_refusal_of_the_kernel_leaves_everything_as_it_was(world: World) -> No
     before = world.shown()
 
     class Refused(NetlinkLinkLayer):
-        def apply(self, *, remove: Sequence[Any] = (), add: Sequence[Any] = ()) -> None:
-            super().apply(remove=[*remove, Neighbour("10.240.0.99", "azure0", DEAD_MAC, permanent=True)], add=add)
+        def remove_neighbours(self, neighbours: Sequence[Neighbour]) -> None:
+            absent = Neighbour("10.240.0.99", "azure0", DEAD_MAC, permanent=True)
+            super().remove_neighbours([*neighbours, absent])
 
     host = attrs.evolve(world.host(), link_layer=Refused(netns=world.node.name))
     with world.stream(LIVE) as lost, pytest.raises(StaleCNIError, match=r"removed before that are back$"):

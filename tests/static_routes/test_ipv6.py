@@ -156,6 +156,7 @@ def test_a_route_for_one_source(node: Node, host: Host) -> None:
         task(host).act(Context())
 
 
+@pytest.mark.parametrize("node", ["kernel"], indirect=True)
 def test_a_merge_by_another_program(node: Node, host: Host, caplog: pytest.LogCaptureFixture) -> None:
     """A next hop that it appended to ours is found and named, by each end; nobody's next hop is removed."""
     apply(host, ROUTE)

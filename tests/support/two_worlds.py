@@ -5,9 +5,9 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from itertools import groupby
 from typing import Any
 
+import attrs
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support import small_world
@@ -16,22 +16,18 @@ from support.small_world import packets, places, selecting_rules
 
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
 from hostrouting.fib import Packet, UnknownDecisionError
-from hostrouting.fib.tables import key_of
 from hostrouting.host import NetworkEvents
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.net.addresses import IPV4, IPV6, format_address, format_ipv4, mask_of
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.events import AddressEvent, DeviceEvent, NetworkEvent, RouteEvent, RuleEvent
-from hostrouting.net.routes import LOCAL_TABLE, Lookup, ObservedRoute, Place, Route, place, resting
+from hostrouting.net.links import Device
+from hostrouting.net.routes import LOCAL_TABLE, SCOPE_LINK, Lookup, ObservedRoute, Place, Route, place, resting
 from hostrouting.net.rules import Rule
 from hostrouting.testing import KernelNode, MemoryBackend
-from hostrouting.testing.consequences import together, with_bucket, with_device
-from hostrouting.testing.ipv6 import with_own_route
 from phases import Context
 
-#: Before Linux 5.14 the first address of a network is a broadcast address, too.
-OF_OLD_KERNELS = "broadcast 127.0.0.0 dev lo table local proto kernel scope link src 127.0.0.1"
 #: RTPROT_KERNEL.
 _KERNEL = 2
 _REMOVED_WITH_A_SOURCE = re.compile("remove .* src ")
@@ -44,46 +40,24 @@ def of_its_family(make: Callable[..., st.SearchStrategy[Any]], **options: object
 
 
 class MemoryRouter(MemoryBackend):
-    """The model with what it leaves out of the kernel's IPv6: a router's anycast addresses, and gaps in dumps."""
+    """The fake with what it leaves out: a router's anycast addresses, and the broadcast addresses of older kernels."""
 
-    def routes(self, family: int = IPV4) -> list[ObservedRoute]:
-        """Leave out what stands between two next hops of a route: the kernel goes on behind the last one."""
-        if family == IPV4:
-            return super().routes()
-        found, passed = [], set[int]()
-        for _, group in groupby(self.fib.tables.routes(IPV6), key_of):
-            bucket = tuple(group)
-            for number, route in enumerate(bucket):
-                if id(route) not in passed:
-                    last = bucket.index(together(bucket, route)[-1])
-                    behind = bucket[number : last + 1]
-                    passed |= {id(other) for other in behind if other.from_prefix == route.from_prefix}
-                    found.append(self.shown(route))
-        return found
+    def __init__(self, *, is_old: bool) -> None:
+        self.is_old = is_old
+        super().__init__()
 
-    def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
-        """A new network has an address of any of its routers."""
-        before = self._anycast(dev)
-        super().add_address(dev, address, peer=peer)
-        for network in self._anycast(dev) - before:
-            self.fib = with_own_route(self.fib, dev, network, 128, table=LOCAL_TABLE, kind="anycast")
-
-    def remove_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
-        """That address goes with the network."""
-        before = self._anycast(dev)
-        super().remove_address(dev, address, peer=peer)
-        for network in before - self._anycast(dev):
-            key = IPV6, LOCAL_TABLE, network, 128
-            bucket = self.fib.tables.bucket(key)
-            ours = (one for one in bucket if (one.kind, one.metric, one.devs) == ("anycast", 0, (dev,)))
-            gone = next((one for one in ours if one.from_prefix is None), None)
-            self.fib = with_bucket(self.fib, key, tuple(one for one in bucket if one is not gone))
-
-    def _anycast(self, dev: str) -> set[int]:
-        device = self.fib.devices.get(dev)
-        held = [own for own in device.addresses if own.family == IPV6] if device else []
-        # Longer prefixes have none.
-        return {own.local & mask_of(IPV6, own.prefix_length) for own in held if own.prefix_length <= 126}
+    def own_routes(self, device: Device) -> list[ObservedRoute]:
+        """Add a route for any of the network's routers; before Linux 5.14 its first address is for broadcasts, too."""
+        routes = super().own_routes(device)
+        held = [own for own in device.addresses if own.family == IPV6 and own.prefix_length <= 126]
+        for network in sorted({own.local & mask_of(IPV6, own.prefix_length) for own in held}):
+            own = ObservedRoute(network, 128, dev=device.name, table=LOCAL_TABLE, protocol=_KERNEL, kind="anycast")
+            routes.append(own._replace(family=IPV6))
+        networks = [route for route in routes if self.is_old and route.family == IPV4 and route.prefix_length < 31]
+        return routes + [
+            route._replace(prefix_length=32, table=LOCAL_TABLE, kind="broadcast", scope=SCOPE_LINK)
+            for route in networks
+        ]
 
 
 class TwoWorlds(RuleBasedStateMachine):
@@ -97,11 +71,7 @@ class TwoWorlds(RuleBasedStateMachine):
         self.node = self.stack.enter_context(KernelNode.made())
         let_packets_in(self.node)
         self.kernel = NetlinkBackend(netns=self.node.name)
-        self.memory = MemoryRouter()
-        if {str(route) for route in self.kernel.routes()} >= {OF_OLD_KERNELS}:
-            self.memory.insert_route(
-                Route.parse("127.0.0.0/32", dev="lo", kind="broadcast", table=255, protocol=2, source="127.0.0.1")
-            )
+        self.memory = MemoryRouter(is_old="127.0.0.0/32" in [route.destination for route in self.kernel.routes()])
         for dev in DEVICES:
             self.memory.add_link(dev, up=dev in DEVICES[:2])
             self.node.add_link(dev, up=dev in DEVICES[:2])
@@ -154,7 +124,10 @@ class TwoWorlds(RuleBasedStateMachine):
     @rule(dev=small_world.devices(), group=st.sampled_from([0, 5]))
     def device_joins_a_group(self, dev: str, group: int) -> None:
         if dev in self.memory.fib.devices:
-            self.memory.fib = with_device(self.memory.fib, self.memory.fib.devices[dev]._replace(group=group))
+            devices = self.memory.fib.devices
+            self.memory.fib = attrs.evolve(
+                self.memory.fib, devices={**devices, dev: devices[dev]._replace(group=group)}
+            )
             self.node.ip("link", "set", dev, "group", str(group))
 
     @rule(data=st.data())
@@ -305,7 +278,7 @@ def decided(memory: MemoryBackend, packet: Packet) -> str:
     if decision.route is None:
         return os.strerror(decision.errno)
     # Of a packet that it takes to be on the link the kernel has no route to show.
-    return str(memory.shown(decision.route)) if decision.route.table else os.strerror(errno.EHOSTUNREACH)
+    return str(decision.route) if decision.route.table else os.strerror(errno.EHOSTUNREACH)
 
 
 def _path(lookup: Lookup) -> object:

@@ -124,6 +124,7 @@ def test_foreign_routes_elsewhere_are_not_touched(watched: Watched) -> None:
     assert {str(route) for route in foreign} <= there
 
 
+@pytest.mark.parametrize("watched", ["kernel"], indirect=True)
 def test_a_next_hop_of_the_default_route_revives(watched: Watched) -> None:
     """A route without device leaves by the first next hop that lives, also after that one came back in silence."""
     third = Route.parse("172.16.3.0/24", gateway="10.224.0.1", dev="eth0")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.collector import collector_paused
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import device_codec, rule_codec
-from hostrouting.host.netlink.commit import AnswersLostError, AnyRoute, Transport, missing_after
+from hostrouting.host.netlink.commit import AnswersLostError, Transport, missing_after
 from hostrouting.host.netlink.conversation import BATCH, Adapter
 from hostrouting.host.netlink.frames import UNREADABLE
 from hostrouting.host.netlink.route_codec import parse_ipv6_routes
@@ -115,7 +115,7 @@ class NetlinkBackend(Adapter):
             commit_routes(transport, changes, devices=indexes, verify=verify)
 
 
-class _KernelTransport(Transport[AnyRoute]):
+class _KernelTransport(Transport):
     """The transport of a commit that sends routes to the kernel."""
 
     def __init__(self, kernel: Conversation, indexes: Indexes, families: Sequence[int]) -> None:
@@ -124,7 +124,7 @@ class _KernelTransport(Transport[AnyRoute]):
         self._echoes: Echoes = {}
         self._writer = RouteWriter(indexes)
 
-    def send(self, steps: Steps[AnyRoute]) -> Failures:
+    def send(self, steps: Steps) -> Failures:
         self._echoes = {}
         batches = self._writer.batches(steps, echoes=self._echoes)
         return self._kernel.deliver(batches, len(steps))
@@ -132,7 +132,7 @@ class _KernelTransport(Transport[AnyRoute]):
     def standing(self) -> list[ObservedRoute]:
         return [route for family in self._families for route in _routes(self._kernel, family)]
 
-    def unfulfilled(self, steps: Steps[AnyRoute]) -> Failures:
+    def unfulfilled(self, steps: Steps) -> Failures:
         """Return `missing_after` of a fresh reading, for `steps` that end with the last that were sent.
 
         An IPv4 route is sent as the kernel writes it, so the kernel shows a healthy one byte for byte as it was sent,

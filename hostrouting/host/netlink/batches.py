@@ -1,4 +1,4 @@
-"""Batches of routes, which the kernel removes by almost their full description, and of neighbours."""
+"""Batches of routes, which the kernel removes by almost their full description."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 
 from hostrouting.exceptions import LinkNotFoundError
 from hostrouting.fib.tables import Tables, inserted, key_of
-from hostrouting.host.netlink.commit import Batch, Failure, identity, slot
+from hostrouting.host.netlink.commit import Batch, Failure, identity
 from hostrouting.net.changes import is_deleted_by, is_merged
-from hostrouting.net.links import Neighbour, is_as_shown
 from hostrouting.net.routes import ObservedRoute, resting
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from hostrouting.fib.tables import Bucket, Key
     from hostrouting.host.netlink.commit import AnyRoute, Failures, Step, Steps, Transport
@@ -27,7 +26,7 @@ _dev = attrgetter("dev")
 
 
 def commit_routes(
-    transport: Transport[AnyRoute],
+    transport: Transport,
     changes: Sequence[RouteChange],
     *,
     devices: Collection[str],
@@ -45,9 +44,7 @@ def commit_routes(
     batch.commit(parts, verify=verify)
 
 
-def _wrong_removals(
-    changes: Sequence[RouteChange], parts: Iterable[Steps[AnyRoute]], before: Iterable[AnyRoute]
-) -> Failures:
+def _wrong_removals(changes: Sequence[RouteChange], parts: Iterable[Steps], before: Iterable[AnyRoute]) -> Failures:
     """Return the removals of routes that do not exist, or instead of which the kernel would take another one."""
     buckets = _crowded(changes, before)
     failures: Failures = {}
@@ -88,7 +85,7 @@ def _crowded(changes: Sequence[RouteChange], before: Iterable[AnyRoute]) -> dict
     }
 
 
-def _route_parts(changes: Sequence[RouteChange]) -> list[list[Step[AnyRoute]]]:
+def _route_parts(changes: Sequence[RouteChange]) -> list[list[Step]]:
     """Return the steps of the changes, in up to three parts.
 
     A part is sent only after everything before it has succeeded. The removals that end a batch, and those of
@@ -98,7 +95,7 @@ def _route_parts(changes: Sequence[RouteChange]) -> list[list[Step[AnyRoute]]]:
     end = len(changes)
     while end and changes[end - 1].after is None:
         end -= 1
-    parts: list[list[Step[AnyRoute]]] = [[], [], []]
+    parts: list[list[Step]] = [[], [], []]
     first, second, third = parts
     for position, change in enumerate(changes):
         moves = change.removes_first
@@ -128,72 +125,3 @@ def _check_devices(changes: Sequence[RouteChange], names: Collection[str]) -> No
             dev=missing[0],
             errno=errno.ENODEV,
         )
-
-
-def commit_neighbours(
-    transport: Transport[Neighbour],
-    *,
-    remove: Sequence[Neighbour],
-    add: Sequence[Neighbour],
-    devices: Collection[str],
-) -> None:
-    """Make all the changes, removals first, or none; see `LinkLayer.apply` for the errors.
-
-    Everything is read first, so most refusals are known before anything is sent: the kernel removes by address and
-    device alone.
-    """
-    both = [*remove, *add]
-    if not both:
-        return
-
-    def describe(position: int) -> str:
-        return f"{'-' if position < len(remove) else '+'} {both[position]}"
-
-    before = [*transport.standing()]
-    batch = Batch(transport, describe, "neighbour", before)
-    table = Neighbours(before)
-    failures: Failures = {}
-    steps: list[Step[Neighbour]] = []
-    for position, one in enumerate(both):
-        verb = "remove" if position < len(remove) else "add"
-        failure = _unusable(one, devices) or table.take(verb, one)
-        if failure is None:
-            steps.append((verb, one, position))
-        else:
-            failures[position] = failure
-    if failures:
-        raise batch.rejection(failures)
-    batch.commit(filter(None, (steps[: len(remove)], steps[len(remove) :])), verify=True)
-
-
-class Neighbours:
-    """The neighbours of one reading, and how the kernel would answer to changes of them."""
-
-    def __init__(self, known: Iterable[Neighbour]) -> None:
-        self._held = {slot(one): one for one in known}
-
-    def __iter__(self) -> Iterator[Neighbour]:
-        return iter(self._held.values())
-
-    def take(self, verb: str, one: Neighbour) -> Failure | None:
-        """Remove or add a neighbour, or return the reason why the kernel would not."""
-        standing = self._held.get(slot(one))
-        if verb == "remove" and standing == one:
-            del self._held[slot(one)]
-        elif verb == "remove":
-            instead = f"the kernel would remove '{standing}' instead"
-            return Failure(errno.ENOENT, os.strerror(errno.ENOENT) if standing is None else instead)
-        elif standing is not None:
-            return Failure(errno.EEXIST, f"its place is taken by '{standing}'")
-        else:
-            self._held[slot(one)] = one
-        return None
-
-
-def _unusable(one: Neighbour, devices: Collection[str]) -> Failure | None:
-    if one.dev not in devices:
-        return Failure(errno.ENODEV, f"there is no device {one.dev}")
-    if not is_as_shown(one):
-        # Once removed, it could not be restored; once added, it could not be found.
-        return Failure(errno.EINVAL, "the kernel would make something else of it")
-    return None

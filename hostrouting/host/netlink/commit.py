@@ -1,18 +1,18 @@
-"""One all-or-nothing commit for every batch of changes: routes of both families, and neighbours.
+"""One all-or-nothing commit for every batch of changes of routes.
 
-The kernel has no transaction. So a batch is a list of steps, and each step has an inverse: a thing that was added is
-removed by its full description, a thing that was removed is appended, or prepended if it came first. (The kernel knows
+The kernel has no transaction. So a batch is a list of steps, and each step has an inverse: a route that was added is
+removed by its full description, a route that was removed is appended, or prepended if it came first. (The kernel knows
 no other position: a route from the middle comes last, and the error says so. An IPv6 route by a gateway is added to an
 empty place only, since the kernel would make one multipath route of it and of another.) No step overwrites a route, so
 no step destroys a route that another program has added meanwhile. If the kernel refuses a step,
-the steps that succeeded are rolled back, the newest first, and the things are read again. A step of the rollback that
+the steps that succeeded are rolled back, the newest first, and the routes are read again. A step of the rollback that
 was refused or not answered, and that is not in force on reading back, is reported in the error. (If it was answered
-and is not in force, another program has changed the thing since.)
+and is not in force, another program has changed the route since.)
 
-The kernel does not always make the change of a step. A deletion cannot express every field and takes the first thing
-that fits, so the things are read first, and a removal that would take another one is refused before anything is sent.
+The kernel does not always make the change of a step. A deletion cannot express every field and takes the first route
+that fits, so the routes are read first, and a removal that would take another one is refused before anything is sent.
 And the kernel changes some values of a route that it accepts. So the rollback compares with the first reading, and
-removes an added thing in the form that the kernel gave it.
+removes an added route in the form that the kernel gave it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 import attrs
 
 from hostrouting.exceptions import PermissionDeniedError, Refusal, RouteRejectedError
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.changes import may_merge
-from hostrouting.net.links import Neighbour
 from hostrouting.net.routes import ObservedRoute, Route, place, signature
 
 if TYPE_CHECKING:
@@ -35,11 +34,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-#: The things that the port `RouteBackend` changes.
+#: The routes that the port `RouteBackend` changes.
 AnyRoute: TypeAlias = Route | ObservedRoute
-#: A route, or a thing that the port `LinkLayer` changes.
-AnyThing: TypeAlias = AnyRoute | Neighbour
-Thing = TypeVar("Thing", bound="AnyThing")
 
 
 class Failure(NamedTuple):
@@ -49,10 +45,10 @@ class Failure(NamedTuple):
     reason: str
 
 
-#: One message: a verb, the thing, and the position of the change that it belongs to. The verbs are `add` (to an empty
+#: One message: a verb, the route, and the position of the change that it belongs to. The verbs are `add` (to an empty
 #: place), `prepend` (before the others of a place), `append` (after them) and `remove`.
-Step = tuple[str, Thing, int]
-Steps = Sequence[Step[Thing]]
+Step: TypeAlias = tuple[str, AnyRoute, int]
+Steps: TypeAlias = Sequence[Step]
 #: Refusals by the step's number, or by the change's position.
 Failures = dict[int, Failure]
 
@@ -61,21 +57,21 @@ class AnswersLostError(Exception):
     """Some answers did not arrive: only reading back shows which steps succeeded."""
 
 
-class Transport(Protocol[Thing]):
+class Transport(Protocol):
     """A backend's way to the kernel, or to a model of it."""
 
-    def send(self, steps: Steps[Thing]) -> Failures:
+    def send(self, steps: Steps) -> Failures:
         """Do all the steps and return the refusals by the step's number; a refusal does not stop the rest.
 
-        A removal takes the thing of its full description and no other.
+        A removal takes the route of its full description and no other.
         """
         ...
 
-    def standing(self) -> Iterable[Thing]:
+    def standing(self) -> Iterable[AnyRoute]:
         """Return everything that exists now."""
         ...
 
-    def unfulfilled(self, steps: Steps[Thing]) -> Failures:
+    def unfulfilled(self, steps: Steps) -> Failures:
         """Return `missing_after` of a fresh reading, or the same answer found faster.
 
         The steps end with those that were sent last.
@@ -84,19 +80,18 @@ class Transport(Protocol[Thing]):
 
 
 @attrs.frozen
-class Batch(Generic[Thing]):
+class Batch:
     """One batch of changes on its way through a transport."""
 
-    transport: Transport[Thing]
+    transport: Transport
     #: The changes in words, by their position.
     describe: Callable[[int], str]
-    kind: str = "route"
-    #: The things that existed before; a batch that only adds to empty places needs none of them.
-    before: Iterable[Thing] = ()
+    #: The routes that existed before; a batch that only adds to empty places needs none of them.
+    before: Iterable[AnyRoute] = ()
 
-    def commit(self, parts: Iterable[Steps[Thing]], *, verify: bool) -> None:
+    def commit(self, parts: Iterable[Steps], *, verify: bool) -> None:
         """Send the parts one after the other, and roll all of them back as soon as one is refused."""
-        done: list[Step[Thing]] = []
+        done: list[Step] = []
         for part in parts:
             accepted, failures = self._send(part, done)
             done += accepted
@@ -107,7 +102,7 @@ class Batch(Generic[Thing]):
             if failures:
                 raise self._roll_back(failures, done)
 
-    def _send(self, part: Steps[Thing], done: Steps[Thing]) -> tuple[Steps[Thing], Failures]:
+    def _send(self, part: Steps, done: Steps) -> tuple[Steps, Failures]:
         """Send one part; return the accepted steps, and the failures by the change's position."""
         refused = self._refused(part)
         if refused is None:
@@ -115,7 +110,7 @@ class Batch(Generic[Thing]):
         all_refused = not done and len(refused) == len(part)
         if all_refused and {failure.errno for failure in refused.values()} == {errno.EPERM}:
             raise PermissionDeniedError(
-                f"changing {self.kind}s needs root or CAP_NET_ADMIN; nothing was changed", errno=errno.EPERM
+                "changing routes needs root or CAP_NET_ADMIN; nothing was changed", errno=errno.EPERM
             )
         accepted = [step for number, step in enumerate(part) if number not in refused]
         return accepted, {
@@ -133,10 +128,9 @@ class Batch(Generic[Thing]):
             [Refusal(self.describe(position), *failure) for position, failure in sorted(failures.items())],
             rolled_back=not left_behind,
             left_behind=[*left_behind],
-            what=self.kind,
         )
 
-    def _roll_back(self, failures: Failures, done: Steps[Thing]) -> RouteRejectedError:
+    def _roll_back(self, failures: Failures, done: Steps) -> RouteRejectedError:
         if not done:
             # A reading of all routes would cost seconds on some nodes.
             return self.rejection(failures)
@@ -144,7 +138,7 @@ class Batch(Generic[Thing]):
         back = _inverse(done, _firsts(before))
         refused = self._refused(back)
         doubtful = [step for number, step in enumerate(back) if refused is None or number in refused]
-        unsure = {identity(thing) for _, thing, _ in doubtful}
+        unsure = {identity(route) for _, route, _ in doubtful}
         standing = _near(done, self.transport.standing())
         expected = {one: wanted for one, wanted in _expectations(back).items() if one in unsure}
         left_behind = _unmet(expected, standing.values())
@@ -152,11 +146,11 @@ class Batch(Generic[Thing]):
         if repairs:
             self._refused(repairs)
             left_behind += _unmet(_expectations(repairs), self.transport.standing())
-        words = [f"{'missing' if wrong.there else 'still there'}: {wrong.thing}" for wrong in left_behind]
-        words += [f"now the last of its place: {thing}" for thing in _moved(back, before, standing)]
+        words = [f"{'missing' if wrong.there else 'still there'}: {wrong.route}" for wrong in left_behind]
+        words += [f"now the last of its place: {route}" for route in _moved(back, before, standing)]
         return self.rejection(failures, left_behind=words)
 
-    def _refused(self, steps: Steps[Thing]) -> Failures | None:
+    def _refused(self, steps: Steps) -> Failures | None:
         """Send the steps and return the refusals by the step's number, or None if answers were lost."""
         try:
             return self.transport.send(steps)
@@ -165,109 +159,96 @@ class Batch(Generic[Thing]):
             return None
 
 
-def _near(steps: Steps[Thing], things: Iterable[Thing]) -> dict[Hashable, Thing]:
-    """Return the things in the slots of the steps, by their identity."""
-    used = {slot(thing) for _, thing, _ in steps}
-    return {identity(thing): thing for thing in things if slot(thing) in used}
+def _near(steps: Steps, routes: Iterable[AnyRoute]) -> dict[Hashable, AnyRoute]:
+    """Return the routes in the places of the steps, by their identity."""
+    places = {place(route) for _, route, _ in steps}
+    return {identity(route): route for route in routes if place(route) in places}
 
 
-def slot(thing: AnyThing) -> Hashable:
-    """Return the key by which the kernel looks for a thing's place."""
-    return (thing.address, thing.dev) if isinstance(thing, Neighbour) else place(thing)
-
-
-def _changed_forms(
-    unremoved: Steps[Thing], before: Collection[Hashable], standing: Mapping[Hashable, Thing]
-) -> list[Step[Thing]]:
-    """Return the removals of added things that the kernel changed, so that the first removal missed them."""
+def _changed_forms(unremoved: Steps, before: Collection[Hashable], standing: Mapping[Hashable, AnyRoute]) -> list[Step]:
+    """Return the removals of added routes that the kernel changed, so that the first removal missed them."""
     forms = {
-        _form(thing): position
-        for verb, thing, position in unremoved
-        if verb == "remove" and identity(thing) not in standing
+        _form(route): position
+        for verb, route, position in unremoved
+        if verb == "remove" and identity(route) not in standing
     }
     return [
-        ("remove", thing, forms[_form(thing)])
-        for one, thing in standing.items()
-        if one not in before and _form(thing) in forms
+        ("remove", route, forms[_form(route)])
+        for one, route in standing.items()
+        if one not in before and _form(route) in forms
     ]
 
 
-def _form(thing: AnyThing) -> Hashable:
-    """Return the part of a thing that the kernel keeps as it was sent; it limits the metrics of a route."""
-    if isinstance(thing, Neighbour):
-        return thing
-    return identity(thing._replace(extra=()) if isinstance(thing, ObservedRoute) else attrs.evolve(thing, extra=()))
+def _form(route: AnyRoute) -> Hashable:
+    """Return the part of a route that the kernel keeps as it was sent; it limits the metrics of a route."""
+    return identity(route._replace(extra=()) if isinstance(route, ObservedRoute) else attrs.evolve(route, extra=()))
 
 
-def missing_after(steps: Steps[Thing], standing: Iterable[Thing]) -> Failures:
+def missing_after(steps: Steps, standing: Iterable[AnyRoute]) -> Failures:
     """Return which changes are not in force in `standing`, by their position."""
     return {
         wrong.position: Failure(errno.ENOENT, "not refused, but not there on reading back")
         if wrong.there
-        else Failure(errno.EEXIST, f"not refused, but on reading back '{wrong.thing}' is still there")
+        else Failure(errno.EEXIST, f"not refused, but on reading back '{wrong.route}' is still there")
         for wrong in _unmet(_expectations(steps), standing)
     }
 
 
-def identity(thing: AnyThing) -> Hashable:
-    """Return the part of a thing that stays the same from reading to reading."""
-    return thing if isinstance(thing, Neighbour) else (thing.network, signature(thing))
+def identity(route: AnyRoute) -> Hashable:
+    """Return the part of a route that stays the same from reading to reading."""
+    return route.network, signature(route)
 
 
-def _firsts(before: Mapping[Hashable, Thing]) -> set[Hashable]:
-    """Return the identities of the things that came first in their places before."""
+def _firsts(before: Mapping[Hashable, AnyRoute]) -> set[Hashable]:
+    """Return the identities of the routes that came first in their places before."""
     firsts: dict[Hashable, Hashable] = {}
-    for one, thing in before.items():
-        firsts.setdefault(slot(thing), one)
+    for one, route in before.items():
+        firsts.setdefault(place(route), one)
     return set(firsts.values())
 
 
-def _inverse(done: Steps[Thing], firsts: Collection[Hashable]) -> list[Step[Thing]]:
+def _inverse(done: Steps, firsts: Collection[Hashable]) -> list[Step]:
     """Newest first: a gateway's on-link route was added before the routes through it, and goes after them.
 
     A route that came first in its place comes first again: appended, it would no longer decide. The kernel prepends no
     IPv6 route, and merges those by gateways.
     """
 
-    def verb_for(verb: str, thing: Thing) -> str:
+    def verb_for(verb: str, route: AnyRoute) -> str:
         if verb != "remove":
             return "remove"
-        if isinstance(thing, Neighbour):
-            return "append"
-        if thing.family == IPV6:
-            return "add" if may_merge(thing) else "append"
-        return "prepend" if identity(thing) in firsts else "append"
+        if route.family == IPV6:
+            return "add" if may_merge(route) else "append"
+        return "prepend" if identity(route) in firsts else "append"
 
-    return [(verb_for(verb, thing), thing, position) for verb, thing, position in reversed(done)]
+    return [(verb_for(verb, route), route, position) for verb, route, position in reversed(done)]
 
 
-def _moved(back: Steps[Thing], before: Mapping[Hashable, Thing], standing: Mapping[Hashable, Thing]) -> list[Thing]:
-    """Return the things that a rollback appended, though others came after them before."""
-    appended = {
-        identity(thing): thing for verb, thing, _ in back if verb == "append" and not isinstance(thing, Neighbour)
-    }
-    slots = set(map(slot, appended.values()))
-    was = [one for one, thing in before.items() if one in standing and slot(thing) in slots]
-    now = [one for one, thing in standing.items() if one in before and slot(thing) in slots]
+def _moved(back: Steps, before: Mapping[Hashable, AnyRoute], standing: Mapping[Hashable, AnyRoute]) -> list[AnyRoute]:
+    """Return the routes that a rollback appended, though others came after them before."""
+    appended = {identity(route): route for verb, route, _ in back if verb == "append"}
+    places = set(map(place, appended.values()))
+    was = [one for one, route in before.items() if one in standing and place(route) in places]
+    now = [one for one, route in standing.items() if one in before and place(route) in places]
     return [appended[one] for one, other in zip(now, was, strict=True) if one != other and one in appended]
 
 
 class _Expectation(NamedTuple):
     position: int
-    thing: object
+    route: object
     there: bool
 
 
-def _expectations(steps: Steps[Thing]) -> dict[Hashable, _Expectation]:
-    """Return the things that must and must not exist after the steps; the last step of each thing decides."""
-    return {identity(thing): _Expectation(position, thing, there=verb != "remove") for verb, thing, position in steps}
+def _expectations(steps: Steps) -> dict[Hashable, _Expectation]:
+    """Return the routes that must and must not exist after the steps; the last step of each route decides."""
+    return {identity(route): _Expectation(position, route, there=verb != "remove") for verb, route, position in steps}
 
 
-def _unmet(expected: dict[Hashable, _Expectation], standing: Iterable[Thing]) -> list[_Expectation]:
+def _unmet(expected: dict[Hashable, _Expectation], standing: Iterable[AnyRoute]) -> list[_Expectation]:
     """Return which expectations `standing` does not meet; `expected` is used up."""
     unmet = []
-    for thing in standing:
-        expectation = expected.pop(identity(thing), None)
+    for route in standing:
+        expectation = expected.pop(identity(route), None)
         if expectation is not None and not expectation.there:
             unmet.append(expectation)
     return unmet + [expectation for expectation in expected.values() if expectation.there]

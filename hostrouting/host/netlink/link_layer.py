@@ -7,24 +7,19 @@ import socket
 import time
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import classifiers, device_codec
-from hostrouting.host.netlink.batches import Neighbours, commit_neighbours
-from hostrouting.host.netlink.commit import Transport, slot
+from hostrouting.host.netlink.commit import AnswersLostError
 from hostrouting.host.netlink.conversation import BATCH, Adapter, in_namespace
 from hostrouting.host.netlink.frames import CHANGE_FLAGS, REPLACE, message
-from hostrouting.net.links import Neighbour
+from hostrouting.host.netlink.neighbours import check_changes, refuse_impossible
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from hostrouting.host.netlink.commit import Failures, Steps
-    from hostrouting.host.netlink.conversation import Conversation
-    from hostrouting.host.netlink.route_codec import Indexes
+    from hostrouting.host.netlink.neighbours import Verb
     from hostrouting.host.ports import LinkAddress
-    from hostrouting.net.links import Device, Station
+    from hostrouting.net.links import Device, Neighbour, Station
     from phases import Context
 
 _logger = logging.getLogger(__name__)
@@ -137,49 +132,33 @@ class NetlinkLinkLayer(Adapter):
             raise BackendError(f"bpf: {error.strerror or error}", errno=error.errno) from error
         return frozenset()
 
-    def apply(self, *, remove: Sequence[Neighbour] = (), add: Sequence[Neighbour] = ()) -> None:
-        """Make all the changes, removals first, or none of them."""
+    def remove_neighbours(self, neighbours: Sequence[Neighbour]) -> None:
+        """Remove neighbours, each by its full description."""
+        self._change("remove", neighbours)
+
+    def add_neighbours(self, neighbours: Sequence[Neighbour]) -> None:
+        """Add neighbours to empty places."""
+        self._change("add", neighbours)
+
+    def _change(self, verb: Verb, neighbours: Sequence[Neighbour]) -> None:
+        if not neighbours:
+            return
         with self._open() as kernel:
+            table = kernel.neighbours()
             indexes = kernel.indexes()
-            commit_neighbours(_KernelTransport(kernel, indexes), remove=remove, add=add, devices=indexes)
-
-
-@attrs.define
-class _KernelTransport(Transport[Neighbour]):
-    """The transport of a commit that sends neighbours to the kernel."""
-
-    _kernel: Conversation
-    _indexes: Indexes
-    #: Slots in which something is that need not hinder an addition: a neighbour without a known hardware address, or a
-    #: removed one (it stays a while if the kernel still refers to it).
-    _shared: set[Hashable] = attrs.field(factory=set)
-    _has_sent: bool = False
-
-    def standing(self) -> list[Neighbour]:
-        table = self._kernel.neighbours()
-        self._shared = {*table.unresolved}
-        return table.known
-
-    def send(self, steps: Steps[Neighbour]) -> Failures:
-        # The commit has read everything before its first removal. A rollback removes later: read again, since the
-        # kernel would also remove another program's neighbour of the same address.
-        refused: Failures = {}
-        removals = [(number, one) for number, (verb, one, _) in enumerate(steps) if verb == "remove"]
-        if self._has_sent and removals:
-            table = Neighbours(self.standing())
-            answers = {number: table.take("remove", one) for number, one in removals}
-            refused = {number: failure for number, failure in answers.items() if failure is not None}
-        self._has_sent = True
-        packed = [self._pack(number, verb, one) for number, (verb, one, _) in enumerate(steps) if number not in refused]
-        batches = (b"".join(packed[start : start + BATCH]) for start in range(0, len(packed), BATCH))
-        return refused | self._kernel.deliver(batches, len(steps))
-
-    def _pack(self, number: int, verb: str, one: Neighbour) -> bytes:
-        if verb == "add" and slot(one) in self._shared:
-            verb = "append"
-        self._shared.add(slot(one))
-        kind = device_codec.DELNEIGH if verb == "remove" else device_codec.NEWNEIGH
-        # A slot has one neighbour.
-        flags = CHANGE_FLAGS[verb] | (REPLACE if verb == "append" else 0)
-        payload = device_codec.pack_neighbour(one, self._indexes[one.dev])
-        return message(kind, flags, payload, sequence=socket.htonl(number + 1))
+            refuse_impossible(verb, neighbours, table.known, indexes)
+            packed = []
+            for number, neighbour in enumerate(neighbours):
+                # An entry without a known hardware address need not hinder an addition.
+                is_free = (neighbour.address, neighbour.dev) not in table.unresolved
+                flags = CHANGE_FLAGS[verb] if verb == "remove" or is_free else CHANGE_FLAGS["append"] | REPLACE
+                kind = device_codec.DELNEIGH if verb == "remove" else device_codec.NEWNEIGH
+                payload = device_codec.pack_neighbour(neighbour, indexes[neighbour.dev])
+                packed.append(message(kind, flags, payload, sequence=socket.htonl(number + 1)))
+            batches = (b"".join(packed[start : start + BATCH]) for start in range(0, len(packed), BATCH))
+            try:
+                failures = kernel.deliver(batches, len(packed))
+            except AnswersLostError:
+                # The reading decides.
+                failures = {}
+            check_changes(verb, neighbours, failures, kernel.neighbours().known)

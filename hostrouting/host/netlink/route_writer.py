@@ -65,7 +65,7 @@ class RouteWriter:
         self.tables: set[int] = set()
         self.protocols: set[int] = set()
 
-    def batches(self, steps: Steps[AnyRoute], *, echoes: Echoes) -> Iterator[bytes | memoryview]:
+    def batches(self, steps: Steps, *, echoes: Echoes) -> Iterator[bytes | memoryview]:
         """Pack the steps into batches of at most `BATCH` messages.
 
         A step's sequence number is its position counted from 1, in network byte order. `echoes` collects the

@@ -1,4 +1,4 @@
-"""The kernel's behaviour beyond the promises of a route backend, as tests: the model in memory does the same."""
+"""The kernel's behaviour beyond the promises of a route backend, as tests; the fake does the same."""
 
 import errno
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import pytest
 
 from hostrouting.exceptions import RouteRejectedError
 from hostrouting.host import RouteBackend
-from hostrouting.net.addresses import IPV4, IPV6, Address, format_ipv4, parse_ipv4
+from hostrouting.net.addresses import IPV6, Address, format_ipv4, parse_ipv4
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.routes import NextHop, Route
 from hostrouting.net.rules import Rule
@@ -26,7 +26,6 @@ from hostrouting.testing.contracts.route_changes import (
 from hostrouting.testing.contracts.routes import (
     DEFAULT,
     IB0,
-    MULTIPATH,
     arrange,
     ask,
     deciding,
@@ -144,14 +143,6 @@ class KernelRoutesContract(RouteBackendContract):
         assert place(backend) == [OURS]
         backend.apply([RouteChange.append(theirs.to_route()), RouteChange.remove(find(backend, OURS))])
         assert backend.routes() == before
-
-    def test_a_dead_next_hop_is_seen(self, eth0: Node, backend: RouteBackend) -> None:
-        """A next hop whose device is down is dead, and still the same next hop."""
-        eth0.insert_route(MULTIPATH[IPV4])
-        eth0.set_up("ib0", up=False)
-        [found] = [one for one in backend.routes() if one.network >> 24 == 9]
-        assert [(hop.dev, hop.dead) for hop in found.nexthops] == [("eth0", False), ("ib0", True)]
-        assert found.nexthops == MULTIPATH[IPV4].nexthops
 
     @pytest.mark.parametrize("verb", [RouteChange.add, RouteChange.prepend, RouteChange.append])
     @pytest.mark.parametrize("metric", [2, 8, 10], ids=["mtu", "advmss", "hoplimit"])

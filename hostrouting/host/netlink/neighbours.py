@@ -1,0 +1,74 @@
+"""Changes of neighbours: which the kernel would refuse, and which were made."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, Literal
+
+from hostrouting.exceptions import NeighbourRejectedError, PermissionDeniedError, Refusal
+from hostrouting.net.links import is_as_shown
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from hostrouting.host.netlink.commit import Failure
+    from hostrouting.net.links import Neighbour
+
+Verb = Literal["remove", "add"]
+
+
+def refuse_impossible(
+    verb: Verb, neighbours: Sequence[Neighbour], known: Iterable[Neighbour], devices: Collection[str]
+) -> None:
+    """Raise `NeighbourRejectedError` for each change that the kernel would refuse, or make of another neighbour.
+
+    It removes by address and device alone, and shows some neighbours otherwise than they were added.
+    """
+    in_place = {(neighbour.address, neighbour.dev): neighbour for neighbour in known}
+    refusals = []
+    for neighbour in neighbours:
+        slot = neighbour.address, neighbour.dev
+        current = in_place.get(slot)
+        if neighbour.dev not in devices:
+            number, reason = errno.ENODEV, f"there is no device {neighbour.dev}"
+        elif not is_as_shown(neighbour):
+            # Once removed, it could not be restored; once added, it could not be found.
+            number, reason = errno.EINVAL, "the kernel would make something else of it"
+        elif verb == "add" and current:
+            number, reason = errno.EEXIST, f"its place is taken by '{current}'"
+        elif verb == "remove" and current != neighbour:
+            number = errno.ENOENT
+            reason = f"the kernel would remove '{current}' instead" if current else os.strerror(number)
+        else:
+            in_place.pop(slot, None)
+            if verb == "add":
+                in_place[slot] = neighbour
+            continue
+        refusals.append(Refusal(_change(verb, neighbour), number, reason))
+    if refusals:
+        raise NeighbourRejectedError(refusals, ())
+
+
+def check_changes(
+    verb: Verb, neighbours: Sequence[Neighbour], failures: Mapping[int, Failure], known: Iterable[Neighbour]
+) -> None:
+    """Raise `NeighbourRejectedError` if not all changes are in force in `known`, a reading after them."""
+    in_place = set(known)
+    made, refusals = [], []
+    for number, neighbour in enumerate(neighbours):
+        if (neighbour in in_place) == (verb == "add"):
+            made.append(neighbour)
+        else:
+            failure = failures.get(number) or (errno.EAGAIN, "not in force on reading back: another program is at work")
+            refusals.append(Refusal(_change(verb, neighbour), *failure))
+    if refusals and not made and {refusal.errno for refusal in refusals} == {errno.EPERM}:
+        raise PermissionDeniedError(
+            "changing neighbours needs root or CAP_NET_ADMIN; nothing was changed", errno=errno.EPERM
+        )
+    if refusals:
+        raise NeighbourRejectedError(refusals, made)
+
+
+def _change(verb: Verb, neighbour: Neighbour) -> str:
+    return f"{'-' if verb == 'remove' else '+'} {neighbour}"

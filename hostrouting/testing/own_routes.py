@@ -1,0 +1,154 @@
+"""A device changes: the routes that the kernel makes for its addresses follow, and those that need it go.
+
+What a device that goes leaves of a route with further next hops, only a kernel can answer.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from hostrouting.fib.tables import Tables, inserted, key_of
+from hostrouting.net.addresses import IPV4, IPV6, mask_of, netmask
+from hostrouting.net.routes import (
+    FLAG_LINKDOWN,
+    KERNEL_PROTOCOL,
+    LOCAL_TABLE,
+    MAIN_TABLE,
+    SCOPE_HOST,
+    SCOPE_LINK,
+    ObservedRoute,
+    place,
+    signature,
+)
+from hostrouting.testing.faults import unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+    from hostrouting.fib import Fib
+    from hostrouting.fib.tables import Bucket, Key
+    from hostrouting.net.links import Device, DeviceAddress
+
+#: The metric of the kernel's IPv6 routes to the networks of a device.
+_CONNECTED: Final = 256
+
+
+def own_routes(device: Device) -> list[ObservedRoute]:
+    """Return the routes that the kernel makes for a device: of each address, its network, and for broadcasts."""
+    routes = []
+    for address in device.addresses:
+        routes += (_ipv4_routes if address.family == IPV4 else _ipv6_routes)(device, address)
+    if device.up and not device.loopback:
+        multicast = ObservedRoute(0xFF << 120, 8, dev=device.name, table=LOCAL_TABLE, kind="multicast", family=IPV6)
+        routes.append(multicast._replace(metric=_CONNECTED, protocol=KERNEL_PROTOCOL))
+    return routes
+
+
+def _ipv4_routes(device: Device, address: DeviceAddress) -> list[ObservedRoute]:
+    primary = next(own for own in device.addresses if same_subnet(own, address))
+    make = partial(ObservedRoute, dev=device.name, protocol=KERNEL_PROTOCOL, source=primary.local)
+    to_node = partial(make, table=LOCAL_TABLE, kind="local", scope=SCOPE_HOST)
+    on_link = partial(make, scope=SCOPE_LINK, flags=link_flags(device))
+    routes = [to_node(address.local, 32)]
+    length = address.prefix_length
+    network = address.peer & netmask(length)
+    if device.up and not address.secondary and network >> 24 and (length < 32 or network != address.local):
+        routes.append((to_node if device.loopback else on_link)(network, length))
+        if length < 31:
+            last = network | ~netmask(length) & 0xFFFFFFFF
+            routes.append(on_link(last, 32, table=LOCAL_TABLE, kind="broadcast"))
+    return routes
+
+
+def _ipv6_routes(device: Device, address: DeviceAddress) -> list[ObservedRoute]:
+    make = partial(ObservedRoute, dev=device.name, protocol=KERNEL_PROTOCOL, family=IPV6)
+    routes = [make(address.local, 128, table=LOCAL_TABLE, kind="local")]
+    if device.up and address.scope != SCOPE_HOST:
+        length = address.prefix_length
+        routes.append(make(address.local & mask_of(IPV6, length), length, metric=_CONNECTED))
+    return routes
+
+
+def with_device(
+    fib: Fib, before: Device | None, after: Device | None, own: Callable[[Device], list[ObservedRoute]] = own_routes
+) -> Fib:
+    """Return the model with a device as `after` instead of `before`; None is no device.
+
+    The device's `own` routes follow. Those that need what went go, too: the device, its state, or its addresses.
+    """
+    old, new = (own(device) if device else [] for device in (before, after))
+    devices = {name: device for name, device in fib.devices.items() if after or device is not before}
+    fib = attrs.evolve(fib, devices={**devices, after.name: after} if after else devices)
+    if before:
+        fib = _without(fib, {route for route in old if route not in new and _is_taken(fib, route)})
+        fib = _without(fib, set(_lost(fib, before, after)))
+    for route in new:
+        bucket = fib.tables.bucket(key_of(route))
+        if route not in old and not any(is_same(route, other) for other in bucket):
+            fib = with_bucket(fib, key_of(route), inserted(bucket, route, last=True))
+    return fib
+
+
+def with_bucket(fib: Fib, key: Key, bucket: Bucket) -> Fib:
+    """Return the model with these routes to one destination."""
+    return attrs.evolve(fib, tables=fib.tables.with_buckets({key: bucket}))
+
+
+def is_same(route: ObservedRoute, other: ObservedRoute) -> bool:
+    """Return True if the kernel takes two routes of one destination for the same; of IPv6 by place and next hop."""
+    if route.family == IPV4:
+        return signature(route) == signature(other)
+    ways = ([(hop.dev, hop.gateway, hop.encapsulation) for hop in each.hops] for each in (route, other))
+    return place(route) == place(other) and next(ways) == next(ways)
+
+
+def same_subnet(first: DeviceAddress, second: DeviceAddress) -> bool:
+    """Return True if two addresses have one prefix length and one network."""
+    lengths = {(address.family, address.prefix_length) for address in (first, second)}
+    return len(lengths) == 1 and not (first.peer ^ second.peer) & netmask(first.prefix_length)
+
+
+def link_flags(device: Device) -> int:
+    """Return the flags of a route by a device."""
+    return FLAG_LINKDOWN if device.up and not device.carrier else 0
+
+
+def _without(fib: Fib, routes: Collection[ObservedRoute]) -> Fib:
+    if not routes:
+        return fib
+    kept = (route for family in fib.families for route in fib.tables.routes(family) if route not in routes)
+    return attrs.evolve(fib, tables=Tables.of(kept))
+
+
+def _is_taken(fib: Fib, route: ObservedRoute) -> bool:
+    """Return True for a route; raise UnknownDecisionError where the kernel's deletion of it may take another one."""
+    for other in fib.tables.bucket(key_of(route)):
+        if route.family == IPV6 and other != route and other.table == MAIN_TABLE and other.devs == route.devs:
+            raise unknown(f"which route to {route.destination} goes with an address")
+    return True
+
+
+def _lost(fib: Fib, before: Device, after: Device | None) -> Iterator[ObservedRoute]:
+    """Yield the routes that cannot stay as a device changes, in a model without its own routes."""
+    gone = [own for own in before.addresses if after is None or own not in after.addresses]
+    is_down = before.up and not (after and after.up)
+    if not gone and not is_down and after:
+        return
+    has_ipv4 = after is not None and any(own.family == IPV4 for own in after.addresses)
+    is_bare = not has_ipv4 and any(own.family == IPV4 for own in gone)
+    sources = {(own.family, own.local) for own in gone if own.family == IPV6 or not fib.is_local(own.local)}
+    for route in (*fib.routes(IPV4), *fib.routes(IPV6)):
+        is_of_node = route.family == IPV4 and route.scope == SCOPE_HOST
+        stops = after is None or (is_down and not is_of_node) or (is_bare and route.family == IPV4)
+        if before.name in route.devs and stops:
+            if len(route.devs) > 1:
+                raise unknown(f"what is left of '{route}' without {before.name}")
+            yield route
+        elif (route.family, route.source) in sources:
+            if route.family == IPV6:
+                raise unknown(f"how '{route}' goes on without its source")
+            if route.table == MAIN_TABLE:
+                yield route
