@@ -557,7 +557,7 @@ def test_a_gate_whose_unit_is_gone(host: FakeHost) -> None:
 
 
 def no_table(host: FakeHost) -> None:
-    host.nftables.tables.clear()
+    host.nftables.texts.clear()
 
 
 def no_nft(host: FakeHost) -> None:

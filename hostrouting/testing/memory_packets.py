@@ -1,14 +1,13 @@
 """The packet rules of a machine in memory: nftables and ebtables, to arrange, to inspect and to break.
 
-nft itself is the judge of its language. `MemoryNftables` lists the rules that probes need: `iifname`, `oifname`,
-`ip6 saddr`, `ip6 daddr`, `icmpv6 type { ... }`, `counter`, `accept`, `drop`, `return`, `ip6 saddr set` and
-`ip6 daddr set`. Values are listed as they are written, so write them as nft prints them. Every other rule is an error;
-nft's own checks of a script are left to nft.
+nft itself is the judge of its language. `MemoryNftables` keeps the text of each table, and lists the rules that probes
+need, a line each: `iifname`, `oifname`, `ip6 saddr`, `ip6 daddr`, `icmpv6 type { ... }`, `counter`, `accept`, `drop`,
+`return`, `ip6 saddr set` and `ip6 daddr set`. Values are listed as they are written, so write them as nft prints them.
+Every other line is an error; nft's own checks of a script are left to nft.
 """
 
 from __future__ import annotations
 
-import copy
 import re
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,9 +29,16 @@ if TYPE_CHECKING:
     from hostrouting.host.packets.nft import Listing
     from phases import Context
 
-#: A comment, the end of a block, or a statement of strings, sets and words; the head of a block ends in its bracket.
-_STATEMENT: Final = re.compile(r'#.*|\}|(?:"[^"\n]*"|(?<=type )\{[^{}\n]*\}|[^{};\n"#])+\{?')
-_WORD: Final = re.compile(r'"[^"]*"|\{ [^}]+ \}|\S+')
+#: Comments, and what else ends a line.
+_END: Final = re.compile(r'^\s*#.*$|[ \t;]*(?:#[^"\n]*)?$', re.MULTILINE)
+_CHAIN: Final = re.compile(r"\s*chain (\S+) \{\n((?:.*\n)*?)\s*\}\n")
+_STATEMENT: Final = re.compile(
+    rf"^(delete )?table (\w+) (\S+)(?: \{{\n((?:{_CHAIN.pattern}|(?!\s*\}}$).*\n)*)\s*\}})?$|^(.+)$", re.MULTILINE
+)
+_HOOK: Final = re.compile(r"type (filter) hook (\w+) priority (-?\d+)(?:; policy (\w+))?")
+_EXPRESSION: Final = re.compile(
+    r'([io]ifname) "([^"]+)"|icmpv6 type \{ ([^}]+) \}|ip6 ([sd]addr) (set )?(\S+)|\b(counter|accept|drop|return)\b'
+)
 
 _Table = tuple[str, str]
 
@@ -55,24 +61,29 @@ class MemoryNftables(Faulty):
         self.is_installed = True
         #: If the process may read and change the ruleset.
         self.may_read = True
-        #: The listing of every table by family and name. To read it is no operation.
-        self.tables: dict[_Table, Listing] = {}
+        #: The text of every table by family and name, without comments.
+        self.texts: dict[_Table, str] = {}
+
+    @property
+    def tables(self) -> dict[_Table, Listing]:
+        """The listing of every table by family and name. To read it is no operation."""
+        return {table: _listing(table, text) for table, text in self.texts.items()}
 
     def table(self, ctx: Context, family: str, name: str) -> Listing | None:
         """See `Nftables.table`."""
         self._begin(ctx, "table", family, name)
         check_table_name(family, name)
-        return copy.deepcopy(self.tables.get((family, name)))
+        return self.tables.get((family, name))
 
     def load(self, ctx: Context, ruleset: str) -> None:
         """See `Nftables.load`."""
         self._begin(ctx, "load", ruleset)
-        self.tables = _loaded(self.tables, ruleset)
+        self.texts = _loaded(self.texts, ruleset)
 
     def check(self, ctx: Context, ruleset: str) -> None:
         """See `Nftables.check`."""
         self._begin(ctx, "check", ruleset)
-        _loaded(self.tables, ruleset)
+        _loaded(self.texts, ruleset)
 
     def _begin(self, ctx: Context, *call: str) -> None:
         super()._begin(ctx, *call)
@@ -82,95 +93,63 @@ class MemoryNftables(Faulty):
             raise PermissionDeniedError(f"cannot {call[0]}: Operation not permitted (you must be root)")
 
 
-def _loaded(tables: Mapping[_Table, Listing], script: str) -> dict[_Table, Listing]:
-    """Return the tables as a script leaves them."""
-    after = dict(tables)
-    found = map(str.strip, _STATEMENT.findall(script))
-    statements = (statement for statement in found if statement and not statement.startswith("#"))
-    for statement in statements:
-        match statement.split():
-            case ["table", family, name, *block] if block in ([], ["{"]):
-                listing = after.get((family, name), [{"table": {"family": family, "name": name}}])
-                after[family, name] = _defined(listing, statements) if block else listing
-            case ["delete", "table", family, name] if (family, name) in after:
-                del after[family, name]
-            case ["flush", "table", family, name] if (family, name) in after:
-                after[family, name] = [entry for entry in after[family, name] if "rule" not in entry]
-            case ["flush", "ruleset"]:
-                after.clear()
-            case _:
-                raise _refused(statement)
+def _loaded(texts: Mapping[_Table, str], script: str) -> dict[_Table, str]:
+    """Return the texts of the tables as a script leaves them."""
+    after = dict(texts)
+    for deletes, family, name, body, *_, other in _STATEMENT.findall(_END.sub("", script)):
+        table = family, name
+        if other == "flush ruleset":
+            after.clear()
+        elif other or (deletes and table not in after):
+            raise _refused(other or f"delete table {family} {name}")
+        elif deletes:
+            del after[table]
+        else:
+            after[table] = after.get(table, "") + body
+            _listing(table, after[table])
     return after
 
 
-def _defined(listing: Listing, statements: Iterator[str]) -> Listing:
-    """Return the listing with the chains and rules of a block added, in nft's order; it shows only rules' comments."""
-    table = listing[0]["table"]
-    place = {"family": table["family"], "table": table["name"]}
-    chains = {entry["chain"]["name"]: entry for entry in listing if "chain" in entry}
-    rules = [entry for entry in listing if "rule" in entry]
-    for statement in _block(statements):
-        match statement.split():
-            case ["chain", name, "{"]:
-                hook, added = _chain(statements)
-                chains.setdefault(name, {"chain": {**place, "name": name, **hook}})
-                rules += [{"rule": {**place, "chain": name, **rule}} for rule in added]
-            case ["comment", *_]:
-                pass
-            case _:
-                raise _refused(statement)
-    order = [*chains]
-    return [listing[0], *chains.values(), *sorted(rules, key=lambda entry: order.index(entry["rule"]["chain"]))]
+def _listing(table: _Table, text: str) -> Listing:
+    """Return the listing of a table: its chains, then its rules, chain by chain."""
+    family, name = table
+    if "flags" in text:
+        return [{"table": {"family": family, "name": name, "unreadable": True}}]
+    place = {"family": family, "table": name}
+    chains: dict[str, dict[str, Any]] = {}
+    rules: dict[str, list[dict[str, Any]]] = {}
+    for chain, body in _CHAIN.findall(text):
+        hook = chains.setdefault(chain, {**place, "name": chain})
+        for statement in filter(None, map(str.strip, body.splitlines())):
+            if found := _HOOK.fullmatch(statement):
+                kind, hook_name, priority, policy = found.groups()
+                hook.update(type=kind, hook=hook_name, prio=int(priority), policy=policy or "accept")
+            elif not statement.startswith("comment "):
+                rules.setdefault(chain, []).append({**place, "chain": chain, **_rule(statement)})
+    for statement in filter(None, map(str.strip, _CHAIN.sub("", text).splitlines())):
+        if not statement.startswith("comment "):
+            raise _refused(statement)
+    heads = [{"table": {"family": family, "name": name}}, *({"chain": chain} for chain in chains.values())]
+    return [*heads, *({"rule": rule} for chain in chains for rule in rules.get(chain, ()))]
 
 
-def _chain(statements: Iterator[str]) -> tuple[dict[str, Any], Listing]:
-    """Return the hook and the rules of a block."""
-    hook: dict[str, Any] = {}
-    rules: Listing = []
-    for statement in _block(statements):
-        match _WORD.findall(statement):
-            case ["type", "filter", "hook", name, "priority", priority]:
-                hook = {"type": "filter", "hook": name, "prio": int(priority), "policy": "accept"}
-            case ["policy", policy]:
-                hook["policy"] = policy
-            case ["comment", _]:
-                pass
-            case [*words, "comment", comment]:
-                rules.append({"expr": [*_expressions(words)], "comment": comment.strip('"')})
-            case words:
-                rules.append({"expr": [*_expressions(words)]})
-    return hook, rules
+def _rule(statement: str) -> dict[str, Any]:
+    text, _, comment = statement.partition(' comment "')
+    if _EXPRESSION.sub("", text).strip():
+        raise _refused(statement)
+    rule: dict[str, Any] = {"expr": [*map(_expression, _EXPRESSION.finditer(text))]}
+    return {**rule, "comment": comment.removesuffix('"')} if comment else rule
 
 
-def _block(statements: Iterator[str]) -> Iterator[str]:
-    for statement in statements:
-        if statement == "}":
-            return
-        yield statement
-    raise _refused("the end of the script inside a block")
-
-
-def _expressions(words: Sequence[str]) -> Iterator[dict[str, Any]]:
-    match words:
-        case []:
-            return
-        case ["counter" | "accept" | "drop" | "return" as word, *rest]:
-            yield {word: None}
-        case ["iifname" | "oifname" as key, dev, *rest] if dev.startswith('"'):
-            yield _match({"meta": {"key": key}}, dev.strip('"'))
-        case ["icmpv6", "type", types, *rest] if types.startswith("{"):
-            yield _match({"payload": {"protocol": "icmpv6", "field": "type"}}, {"set": types.strip("{ }").split(", ")})
-        case ["ip6", "saddr" | "daddr" as field, "set", address, *rest]:
-            yield {"mangle": {"key": {"payload": {"protocol": "ip6", "field": field}}, "value": address}}
-        case ["ip6", "saddr" | "daddr" as field, address, *rest]:
-            yield _match({"payload": {"protocol": "ip6", "field": field}}, address)
-        case _:
-            raise _refused(" ".join(words))
-    yield from _expressions(rest)
-
-
-def _match(left: dict[str, Any], right: object) -> dict[str, Any]:
-    return {"match": {"op": "==", "left": left, "right": right}}
+def _expression(found: re.Match[str]) -> dict[str, Any]:
+    key, dev, types, field, change, address, word = found.groups()
+    if word:
+        return {word: None}
+    packet = {"protocol": "ip6" if field else "icmpv6", "field": field or "type"}
+    left = {"meta": {"key": key}} if key else {"payload": packet}
+    if change:
+        return {"mangle": {"key": left, "value": address}}
+    return {"match": {"op": "==", "left": left, "right": dev or address or {"set": types.split(", ")}}}
 
 
 def _refused(statement: str) -> BackendError:

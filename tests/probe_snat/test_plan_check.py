@@ -60,7 +60,7 @@ class TestPlan:
         """The finding says how the table differs."""
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         assert ConfigureProbeSNAT(CONFIG, host=host).plan(ctx) == []
-        host.nftables.tables.clear()
+        host.nftables.texts.clear()
         host.nftables.load(ctx, ruleset)
         assert [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)] == [f"~ {TABLE} ({detail})"]
 
@@ -133,7 +133,7 @@ class TestCheck:
     def test_missing(self, host: FakeHost, ctx: Context) -> None:
         """After a foreign flush it names the missing parts, with the next step."""
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
-        host.nftables.tables.clear()
+        host.nftables.texts.clear()
         assert check(host, ctx) == [f"error: probe-snat: {TABLE}: is missing; apply the config"]
 
     def test_drifted(self, host: FakeHost, ctx: Context) -> None:
@@ -148,13 +148,14 @@ class TestCheck:
         """AgentBaker's own table on the same device is no drift, and stays; on another one it is replaced."""
         caplog.set_level(logging.INFO)
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
-        host.nftables.load(ctx, THEIRS)
+        theirs_again = THEIRS.replace("flush table", "delete table")
+        host.nftables.load(ctx, theirs_again)
         theirs = host.nftables.tables[OURS]
         assert check(host, ctx) == []
         assert ConfigureProbeSNAT(CONFIG, host=host).plan(ctx) == []
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         assert host.nftables.tables[OURS] == theirs
-        host.nftables.load(ctx, THEIRS.replace('"eth0"', '"eth1"'))
+        host.nftables.load(ctx, theirs_again.replace('"eth0"', '"eth1"'))
         how = "it rewrites fe80::1234:5678:9abc to 2603:1062:0:1:fe80:1234:5678:9abc on eth1"
         assert check(host, ctx) == [f"error: probe-snat: {TABLE}: has drifted: {how}; apply the config"]
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
@@ -202,7 +203,7 @@ class TestCheck:
         host.metadata.error = None
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         host.metadata.error = BackendError("no answer")
-        host.nftables.tables.clear()
+        host.nftables.texts.clear()
         assert len(check(host, ctx)) == 1
 
     def test_without_root(self, host: FakeHost, ctx: Context) -> None:

@@ -108,14 +108,14 @@ class TestDo:
         caplog.set_level(logging.INFO)
         task = ConfigureProbeSNAT(CONFIG, host=host)
         task.do(ctx)
-        host.nftables.tables[OURS] = UNREADABLE
+        host.nftables.texts[OURS] = "flags dormant"
         detail = "it has flags, such as dormant or owner"
         assert check(host, ctx) == [f"error: probe-snat: {TABLE}: has drifted: {detail}; apply the config"]
         assert [str(change) for change in task.plan(ctx)] == [f"~ {TABLE} ({detail})"]
         task.do(ctx)
         assert host.nftables.tables[OURS] == expected_listing(RULES)
         assert says(caplog, logging.INFO)[-1].startswith(f"{TABLE} replaced, because it had drifted")
-        host.nftables.tables[OURS] = UNREADABLE
+        host.nftables.texts[OURS] = "flags dormant"
         task.undo(ctx)
         assert OURS not in host.nftables.tables
 
@@ -130,7 +130,7 @@ class TestDo:
 
     def test_a_race_with_a_flush(self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
         """A flush right after the load is logged and is no failure, since the unit is installed."""
-        host.nftables.operations.plan(4, partial(setattr, host.nftables, "tables", {}))
+        host.nftables.operations.plan(4, partial(setattr, host.nftables, "texts", {}))
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         assert host.files.exists(UNIT_PATH)
         assert says(caplog, logging.WARNING) == [

@@ -123,10 +123,6 @@ def theirs(nftables: Nftables) -> list[dict[str, Any]] | None:
 class NftablesContract:
     """The promises of `Nftables`. A fixture of a subclass, `nftables`, has an empty ruleset."""
 
-    def give_flag(self, nftables: Nftables, family: str, name: str) -> None:
-        """Give a table the flag `dormant`, by a script; a fake overrides it."""
-        nftables.load(Context(), f"table {family} {name} {{\nflags dormant\n}}\n")
-
     @pytest.fixture
     def loaded(self, nftables: Nftables) -> Nftables:
         """The same ruleset with two tables: one as ours, and one as another program may have it."""
@@ -166,11 +162,6 @@ class NftablesContract:
         assert ours(loaded) == _OURS_LISTED
         assert theirs(loaded) == _THEIRS_LISTED
 
-    def test_a_flushed_table_keeps_its_chains(self, loaded: Nftables) -> None:
-        """Only rules go. Hooks and policies stay, so a drifted table is deleted instead."""
-        loaded.load(Context(), "flush table inet theirs")
-        assert theirs(loaded) == _THEIRS_LISTED[:3]
-
     def test_a_deleted_table_is_gone(self, loaded: Nftables) -> None:
         """No other table changes; a declaration before the deletion makes it right for an absent table, too."""
         for _ in range(2):
@@ -183,7 +174,7 @@ class NftablesContract:
     )
     def test_a_table_with_flags_is_there_and_no_more(self, loaded: Nftables, script: str, expected: object) -> None:
         """The listing says only that the table is there; it is replaced and deleted as any other."""
-        self.give_flag(loaded, "ip6", "ours")
+        loaded.load(Context(), "table ip6 ours {\nflags dormant\n}")
         assert ours(loaded) == _UNREADABLE
         loaded.load(Context(), script)
         assert ours(loaded) == expected
@@ -200,7 +191,7 @@ class NftablesContract:
         """A mistake in the last line: `check` and `load` refuse it, and the lines before it change nothing."""
         for refused_by in (loaded.check, loaded.load):
             with pytest.raises(BackendError):
-                refused_by(Context(), f"table ip6 before\nflush table inet theirs\n{mistake}\n")
+                refused_by(Context(), f"table ip6 before\ndelete table inet theirs\n{mistake}\n")
             assert loaded.table(Context(), "ip6", "before") is None
             assert theirs(loaded) == _THEIRS_LISTED
 
