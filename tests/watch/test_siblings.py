@@ -161,6 +161,7 @@ def test_they_look_after_the_events_of_the_routes(host: FakeHost) -> None:
         for call in calls:
             call()
             it.until(lambda: ("ip6", "azureSLBProbe") in host.nftables.tables)
+            it.until(lambda: OURS in map(str, host.routes.routes()))
             it.until(lambda: not host.lock.is_held)
             host.nftables.load(Context(), delete_script())
 
