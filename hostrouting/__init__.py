@@ -58,11 +58,11 @@ if TYPE_CHECKING:
         WorseRoutingError,
     )
     from hostrouting.host import Host, RouteBackend
+    from hostrouting.node.watch import Watch
     from hostrouting.probe_snat import ConfigureProbeSNAT
     from hostrouting.route_overlap import CheckRouteOverlap, OverlapReport, prove_egress
     from hostrouting.stale_cni import CleanStaleCNI
     from hostrouting.static_routes import ConfigureStaticRoutes
-    from hostrouting.watch.task import Watch
 
 __all__ = [
     "BackendError",
@@ -120,7 +120,7 @@ _HOMES = {
     "Refusal": "exceptions",
     "Reset": "configure",
     "RouteBackend": "host",
-    "Watch": "watch.task",
+    "Watch": "node.watch",
     "prove_egress": "route_overlap",
 }
 

@@ -9,6 +9,7 @@ from hostrouting.boot.intent import Intent
 from hostrouting.boot.layout import gate_drop_in, links_of, list_of_asked, program_path, ready_unit, unit_path, units_in
 from hostrouting.exceptions import HostRoutingError
 from hostrouting.findings import NodeFinding
+from hostrouting.node.capabilities import probe_task, probe_units, watch_units
 from hostrouting.route_overlap import script as overlap
 from hostrouting.static_routes import script as routes
 from phases import DeadlineExceededError
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from hostrouting.findings import Severity
     from hostrouting.host import FileStore, Host
     from phases import Context
-
-#: Repeated here, so that nodes without probes need not import their room.
-PROBE_UNIT: Final = "probe-snat.service"
 
 #: The programs that the scripts of the pair run, each with its package.
 _PACKAGES: Final = {
@@ -52,10 +50,8 @@ def installs_units(ctx: Context, config: HostRoutingConfig, host: Host) -> bool:
         return True
     if not host.is_live or not config.probe_snat.enabled:
         return config.probe_snat.enabled
-    from hostrouting.probe_snat import ConfigureProbeSNAT
-
     try:
-        return ConfigureProbeSNAT(config, host=host).wants_rules(ctx)
+        return probe_task()(config, host=host).wants_rules(ctx)
     except (HostRoutingError, DeadlineExceededError):
         # Unknown; the apply will report the reason.
         ctx.check()
@@ -100,22 +96,6 @@ def boot_links(config: HostRoutingConfig, *, host: Host | None = None) -> dict[s
 
 
 def _units(config: HostRoutingConfig, host: Host | None) -> list[BootUnit]:
-    static, *check = boot_parts(config)
-    if config.probe_snat.enabled:
-        from hostrouting.probe_snat import boot_unit, rules_to_install
-
-        check = [boot_unit(rules_to_install(config, host=host), required=config.probe_snat.required), *check]
-    units = units_in([static, *check, *watch_units(config, host)])
+    static, check = boot_parts(config)
+    units = units_in([static, *probe_units(config, host), check, *watch_units(config, host)])
     return [*units, ready_unit()] if units else []
-
-
-def watch_units(config: HostRoutingConfig, host: Host | None) -> list[BootUnit]:
-    """Return the unit of the watch, if there is to be one."""
-    if not config.watch.enabled:
-        return []
-    from hostrouting.host import Host
-    from hostrouting.watch.unit import boot_unit, command_path, has_duties
-
-    if not has_duties(config):
-        return []
-    return [boot_unit(config, command_path(Host.given_or_live(host).files))]

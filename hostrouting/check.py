@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import attrs
 
 from hostrouting.boot import INTENT_PATH, RESTARTS, WATCH_UNITS, Boot, Intent, held_gates, is_refused_now
-from hostrouting.boot_files import PROBE_UNIT, boot_parts, installs_units, missing_tools, watch_units
+from hostrouting.boot_files import boot_parts, installs_units, missing_tools
 from hostrouting.commands import command_line
 from hostrouting.config import OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
@@ -18,6 +18,8 @@ from hostrouting.findings import STATES, NodeFinding
 from hostrouting.host.units import template_of
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import KERNEL_PROTOCOL, OUR_PROTOCOL
+from hostrouting.node import capabilities
+from hostrouting.node.capabilities import PROBE_UNIT, watch_units
 from hostrouting.route_overlap import OverlapReport, check_now, silent_routers
 from hostrouting.static_routes import ConfigureStaticRoutes
 from phases import DeadlineExceededError
@@ -309,27 +311,19 @@ class _Look:
     # --- the siblings
 
     def _probes(self, ctx: Context) -> Iterable[NodeFinding]:
-        from hostrouting.probe_snat import ConfigureProbeSNAT
-
-        task = ConfigureProbeSNAT(self.config, host=self.host)
+        task = capabilities.probe_task()(self.config, host=self.host)
         return task.findings(ctx, asks=self.asks) if self.host.is_live else map(_boot_file, task.plan(ctx))
 
     def _watch(self, ctx: Context) -> Iterable[NodeFinding]:
         if not (self.config.watch.enabled or WATCH_UNITS & set(self.boot.installed_units())):
             return []
-        from hostrouting.watch.unit import ConfigureWatch
-
-        return ConfigureWatch(self.config, host=self.host).findings(ctx)
+        return capabilities.watch_task()(self.config, host=self.host).findings(ctx)
 
     def _networkd(self, ctx: Context) -> Iterable[NodeFinding]:
-        from hostrouting.watch.networkd import networkd_findings
-
-        return networkd_findings(ctx, self.config, self.host)
+        return capabilities.networkd_findings(ctx, self.config, self.host)
 
     def _leftovers(self, ctx: Context) -> Iterable[NodeFinding]:
-        from hostrouting.stale_cni import CleanStaleCNI
-
-        findings, spared = CleanStaleCNI(self.config, host=self.host).findings(ctx)
+        findings, spared = capabilities.sweep_task()(self.config, host=self.host).findings(ctx)
         self.spared += [verdict.to_mapping() for verdict in spared]
         return findings
 

@@ -8,17 +8,15 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-from hostrouting.boot import Boot, Deployment, Intent, NamedTask, NodeTask, SectionTask, deploying, read_intent
-from hostrouting.boot_files import boot_parts, watch_units
+from hostrouting.boot import Boot, Deployment, Intent, NamedTask, NodeTask, deploying, read_intent
+from hostrouting.boot_files import boot_parts
 from hostrouting.config import HostRoutingConfig, require_config
 from hostrouting.exceptions import InvalidConfigError, WorseRoutingError
 from hostrouting.forecast import Forecast, Forecaster, dropped
 from hostrouting.host import Host
-from hostrouting.probe_snat import ConfigureProbeSNAT
+from hostrouting.node.capabilities import probe_task, sweep_task, watch_task, watch_units
 from hostrouting.route_overlap import CheckRouteOverlap
-from hostrouting.stale_cni import CleanStaleCNI
 from hostrouting.static_routes import ConfigureStaticRoutes
-from hostrouting.watch.unit import ConfigureWatch
 from phases import (
     CancelledError,
     Change,
@@ -46,8 +44,6 @@ _SIBLING_SECONDS: Final = 60.0
 RELEASED: Final = "released"
 _WORSE: Final = "refused, since these addresses leave right without this config, and would not with it:"
 _FORCE: Final = "correct the config, or use --force if this is meant"
-#: The tasks that install a unit.
-_WITH_UNIT: Final = (ConfigureStaticRoutes, CheckRouteOverlap, ConfigureProbeSNAT, ConfigureWatch)
 
 
 class _Pipeline(NamedTask, ABC):
@@ -120,7 +116,8 @@ class _Pipeline(NamedTask, ABC):
     def _parts(self, ctx: Context) -> list[Part]:
         """Return the parts to install or remove; that of a skipped task stays as it is."""
         pair = zip((self._routes, self._check), boot_parts(self._config), strict=True)
-        kept = frozenset(each.section for each in _WITH_UNIT if ctx.skips(each))
+        with_unit = (self._routes, self._check, probe_task(), watch_task())
+        kept = frozenset(each.section for each in with_unit if ctx.skips(each))
         return [*(part for each, part in pair if not ctx.skips(each)), Intent(config=self._config, kept=kept)]
 
 
@@ -164,12 +161,12 @@ class Configure(_Pipeline):
     ) -> None:
         super().__init__(require_config(config), host, logger)
         self._force = force
-        sweep = self._sibling(CleanStaleCNI, required=config.stale_cni.required)
-        probes = self._sibling(ConfigureProbeSNAT, required=config.probe_snat.required)
+        sweep = self._sibling(self._make(sweep_task()), required=config.stale_cni.required)
+        probes = self._sibling(self._make(probe_task()), required=config.probe_snat.required)
         check = self._live_half(self._check)
         # Stale objects may shadow routes.
         last = (sweep, probes, check) if config.stale_cni.enabled else (check, sweep, probes)
-        watch = self._sibling(ConfigureWatch, required=False)
+        watch = self._sibling(self._make(watch_task()), required=False)
         self.subtasks = (self._files_task(), self._live_half(self._routes), *last, watch)
         if config.void:
             self.subtasks = tuple(map(self._idle, self.subtasks))
@@ -257,8 +254,8 @@ class Configure(_Pipeline):
         if found.is_refused(self._config) and not self._force:
             raise WorseRoutingError(found.report, "\n".join([_WORSE, *found.worse, f"{state}; {_FORCE}"]))
 
-    def _sibling(self, kind: type[CleanStaleCNI | SectionTask], *, required: bool) -> Task:
-        bounded = with_timeout(self._make(kind), _SIBLING_SECONDS, share=0.5)
+    def _sibling(self, subtask: Task, *, required: bool) -> Task:
+        bounded = with_timeout(subtask, _SIBLING_SECONDS, share=0.5)
         return bounded if required else tolerate(bounded, on_failure=self._keep_mistakes)
 
     def _keep_mistakes(self, failure: TaskFailedError) -> None:
@@ -281,13 +278,13 @@ class Reset(_Pipeline):
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
     ) -> None:
         super().__init__(HostRoutingConfig(gates=()), host, logger)
-        sweep = CleanStaleCNI(require_config(config), host=self._host, logger=self._log)
+        sweep = sweep_task()(require_config(config), host=self._host, logger=self._log)
         self.subtasks = (
             # The gate first: the units would add the routes again if a gated machine started meanwhile.
             self._files_task(),
-            self._make(ConfigureWatch),
+            self._make(watch_task()),
             self._live_half(self._routes),
-            self._make(ConfigureProbeSNAT),
+            self._make(probe_task()),
             self._live_half(self._check),
             task("restore-stale-cni", plan=sweep.plan_undo)(sweep.undo),
         )

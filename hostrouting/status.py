@@ -92,8 +92,6 @@ def node_status(ctx: Context, host: Host, config: HostRoutingConfig | None = Non
     """
     from datetime import timedelta
 
-    from hostrouting.watch.unit import UNIT_OF
-
     def state(unit: str) -> str:
         try:
             found = host.services.state(ctx, unit)
@@ -119,7 +117,7 @@ def node_status(ctx: Context, host: Host, config: HostRoutingConfig | None = Non
         for found in report.findings
         if (found.kind, found.severity) == ("held", "error")
     ]
-    unit = UNIT_OF[config.watch.mode]
+    unit = f"hostrouting-watch.{config.watch.mode}"
     age = ctx.clock.time() - (host.files.modified(INTENT_PATH) or 0)
     facts = {
         "config": INTENT_PATH,

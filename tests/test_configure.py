@@ -23,13 +23,13 @@ from hostrouting.exceptions import (
 from hostrouting.host import RouteChange
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.default_route import default_routes
+from hostrouting.node.watch import Watch
 from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.route_overlap import CheckRouteOverlap
 from hostrouting.stale_cni import CleanStaleCNI
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.testing.host_fakes import MemoryMetadata
-from hostrouting.watch.task import Watch
 from phases import Context, TaskFailedError, execute, plan, run, undo
 from phases.testing import ManualClock
 

@@ -8,6 +8,7 @@
     steps           from the disk as it is to the disk as it should be
     gates           faults of gates; the units that their gate has refused
     deployment      the live changes and boot files of one run, which are committed or undone together
+    keeper          what a watch calls to keep a part of the node right
     task            the common parts of tasks
     assets/         hostrouting-ready.service, the gates' drop-in, the ask, the retry, the functions that scripts share
 
@@ -31,6 +32,7 @@ from hostrouting.boot.boot import RELOAD, Boot
 from hostrouting.boot.deployment import Deployment, deploying
 from hostrouting.boot.gates import RESTARTS, held_gates, is_refused_now
 from hostrouting.boot.intent import NOT_INSTALLED, Intent, Part, installed_checksum, read_intent, require_intent
+from hostrouting.boot.keeper import WATCH_TASK, ConfigInForce, Keeper, SiblingKeeper
 from hostrouting.boot.layout import (
     BOOT_FOLDERS,
     DROP_IN_NAME,
@@ -67,20 +69,24 @@ __all__ = [
     "UNIT_DIRECTORY",
     "WAITED",
     "WAIT_SECONDS",
+    "WATCH_TASK",
     "WATCH_UNITS",
     "Boot",
     "BootFile",
     "BootTemplate",
     "BootUnit",
+    "ConfigInForce",
     "Departure",
     "Deployment",
     "Intent",
+    "Keeper",
     "NamedTask",
     "NodeTask",
     "PairTask",
     "Part",
     "RecordedFiles",
     "SectionTask",
+    "SiblingKeeper",
     "deploying",
     "held_gates",
     "installed_checksum",

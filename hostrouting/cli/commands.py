@@ -86,7 +86,7 @@ def _notices(ctx: Context, config: HostRoutingConfig, host: Host, *others: str) 
     """Log and return the notices about the gates, after the others."""
     from hostrouting.boot import Boot
     from hostrouting.boot_files import installs_units, missing_tools
-    from hostrouting.watch.networkd import networkd_findings
+    from hostrouting.node.capabilities import networkd_findings
 
     found = Boot(host, gates=config.gates).notices(ctx) if installs_units(ctx, config, host) else []
     found += networkd_findings(ctx, config, host) if host.is_live else missing_tools(config, host.files)

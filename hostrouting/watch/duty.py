@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from abc import ABC, abstractmethod
 from math import inf
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Iterable, Sequence
 
+    from hostrouting.boot import Keeper
     from hostrouting.host import NetworkEvent
     from phases import Context
 
@@ -59,24 +59,6 @@ class Pace:
 
 
 _SECONDS_AFTER_A_FAILURE: Final = 5.0
-
-
-class Keeper(ABC):
-    """Keeps one part of the node right. All calls come from one thread, and in the order of the events."""
-
-    #: The beginning of the message about a failed `act`.
-    failure: ClassVar[str]
-
-    def hear(self, events: Sequence[NetworkEvent]) -> float:  # noqa: ARG002
-        """Return in how many seconds to act because of these events: 0 for at once, `inf` if they do not concern it."""
-        return inf
-
-    def lose(self) -> None:  # noqa: B027 - most have nothing to forget
-        """Forget all that events told, since some were lost: `act` is called at once, and must read everything."""
-
-    @abstractmethod
-    def act(self, ctx: Context) -> float:
-        """Look, and make it right; return in how many seconds to act again even without an event."""
 
 
 @attrs.define(eq=False)

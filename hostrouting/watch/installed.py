@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from hostrouting.boot import INTENT_PATH, read_intent
+from hostrouting.boot import INTENT_PATH, WATCH_TASK, read_intent
 from hostrouting.config.rules import write_duration
 from hostrouting.exceptions import HostFileError, InvalidConfigError
-from hostrouting.watch.trouble import TASK, Trouble
+from hostrouting.watch.trouble import Trouble
 
 if TYPE_CHECKING:
     import logging
@@ -112,4 +112,4 @@ class InstalledConfig:
             self.config = read()
         except Exception as error:  # noqa: BLE001 - a function of the caller, which may open a file by itself
             message = "the config cannot be read, and the one before it stays in force: %s"
-            self._logger.error(message, str(error) or repr(error), extra={"task": TASK})  # noqa: TRY400 - for the operator
+            self._logger.error(message, str(error) or repr(error), extra={"task": WATCH_TASK})  # noqa: TRY400 - for the operator

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 import attrs
 
-from hostrouting.boot import RecordedFiles
+from hostrouting.boot import WATCH_TASK, Keeper, RecordedFiles
 from hostrouting.config import OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostFileError
 from hostrouting.host import RouteEvent
@@ -24,8 +24,7 @@ from hostrouting.route_overlap.task import (
     tell_findings,
     tell_notes,
 )
-from hostrouting.watch.duty import Keeper
-from hostrouting.watch.trouble import TASK, Trouble
+from hostrouting.watch.trouble import Trouble
 
 if TYPE_CHECKING:
     import logging
@@ -265,9 +264,9 @@ class ProofKeeper(Keeper):
         self._told = found
         self._silent_until = now + min(_LONGEST_SILENCE, sum(map(len, found)))
         if not report.ok:
-            tell_notes(report, self._logger, task=TASK)
+            tell_notes(report, self._logger, task=WATCH_TASK)
             level = ERROR if self._section.mode is OverlapMode.STRICT else WARNING
-            tell_findings(report, self._logger, task=TASK, level=level)
+            tell_findings(report, self._logger, task=WATCH_TASK, level=level)
         elif was_bad:
             message = "the expected addresses leave as they should again: %s"
-            self._logger.info(message, report.verdict, extra={"task": TASK, "event": "over"})
+            self._logger.info(message, report.verdict, extra={"task": WATCH_TASK, "event": "over"})

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
 
+from hostrouting.boot import Keeper
 from hostrouting.collector import collector_paused
 from hostrouting.host import OUR_PROTOCOL, AddressEvent, DeviceEvent, NexthopEvent, RouteEvent, RuleEvent
 from hostrouting.net.addresses import IPV4, IPV6
@@ -16,9 +17,9 @@ from hostrouting.net.routes import MAIN_TABLE, SCOPE_LINK, place, resting
 from hostrouting.static_routes.account import read
 from hostrouting.static_routes.converge import Repair, repair
 from hostrouting.static_routes.reconcile import ours_in
-from hostrouting.watch.duty import Keeper
 from hostrouting.watch.installed import duties_of
-from hostrouting.watch.trouble import Account, Lines
+from hostrouting.watch.trouble import Lines
+from phases import Transaction
 
 if TYPE_CHECKING:
     import logging
@@ -160,9 +161,10 @@ class RouteKeeper(Keeper):
             self._contests.clear()
             self._paused.clear()
         self._note_contests(observed, now)
-        account, before = Account(), self._last
-        self._last = repair(ctx.within(account), routes, observed, self._host, self._logger, leave=self._paused)
-        self._tell_changes(account.changes)
+        # A watch in a run without end reports no changes: their list would grow for ever.
+        changes, before = Transaction(ctx.within(None)), self._last
+        self._last = repair(changes.ctx, routes, observed, self._host, self._logger, leave=self._paused)
+        self._tell_changes(changes.changes)
         self._tell_waiting(before.waiting)
 
     def _note_contests(self, observed: Routes, now: float) -> None:

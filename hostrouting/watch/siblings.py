@@ -13,60 +13,16 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
 
-from hostrouting.probe_snat import NotWanted, repair, to_repair
-from hostrouting.watch.duty import Duty, Keeper, Pace, act_if_due
-from hostrouting.watch.stale_objects import StaleObjectKeeper
-from hostrouting.watch.trouble import TASK, Trouble
-from phases import Change, Context
+from hostrouting.boot import Keeper
+from hostrouting.watch.duty import Duty, Pace, act_if_due
+from hostrouting.watch.trouble import Trouble
+from phases import Context
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from hostrouting.host import Host
     from hostrouting.watch.installed import InstalledConfig
-
-
-@attrs.define(eq=False)
-class ProbeKeeper(Keeper):
-    """The rules for IPv6 probes."""
-
-    failure: ClassVar[str] = "the rules for IPv6 probes cannot be kept now"
-    _host: Host
-    _logger: logging.Logger
-    _installed: InstalledConfig
-    #: Why the table was left as it is, as the log has it.
-    _left: str = ""
-
-    def act(self, ctx: Context) -> float:
-        """Compare the table with the installed rules, and load these again if they differ."""
-        config = self._installed.config
-        if not config.probe_snat.enabled:
-            return config.watch.interval
-        # Without the lock: nft may hang, and an apply beside it would wait.
-        change = to_repair(ctx, config.probe_snat, self._host)
-        if isinstance(change, Change):
-            change = self._repair(ctx)
-        if isinstance(change, Change):
-            fields = {"task": TASK, "event": "repair", "subject": change.subject, "change": str(change)}
-            self._logger.warning("repaired: %s", change, extra=fields)
-        self._tell_left(change)
-        return config.watch.interval
-
-    def _repair(self, ctx: Context) -> Change | NotWanted | None:
-        with self._host.lock.hold(ctx) as held:
-            config = self._installed.read()
-            if self._installed.is_reset or not config.probe_snat.enabled:
-                return None
-            # It looks once more: an apply or reset may have come between.
-            return repair(held, config.probe_snat, self._host)
-
-    def _tell_left(self, outcome: Change | NotWanted | None) -> None:
-        reason = outcome.reason if isinstance(outcome, NotWanted) else ""
-        if reason and reason != self._left:
-            message = "the rules for IPv6 probes are not loaded again: %s"
-            self._logger.warning(message, reason, extra={"task": TASK})
-        self._left = reason
 
 
 #: The longest wait for the thread when the watch ends. Programs that obey SIGTERM take less.
@@ -79,22 +35,21 @@ _SECONDS_BETWEEN_LOOKS: Final = 1.0
 
 @contextmanager
 def siblings(
-    surrounding: Context, host: Host, logger: logging.Logger, installed: InstalledConfig
+    surrounding: Context,
+    logger: logging.Logger,
+    installed: InstalledConfig,
+    keepers: Iterable[tuple[Keeper, float]],
 ) -> Iterator[tuple[Callable[[], None], Sequence[Trouble]]]:
     """Keep the siblings of the installed config while the block runs; `surrounding` is notified of their troubles.
 
-    It gets a function that lets them look soon, and their troubles. `host` has the lock that all threads of the watch
-    share.
+    Each keeper has the longest time of one `act`, in seconds. The block gets a function that lets them look soon, and
+    their troubles.
 
     The end of the block does not wait long for a program that hangs, or for a sweep that restores objects: the thread
     goes on without an owner, and ends with the process at the latest. A sweep that is cut off is in its record.
     """
     # No child of the caller's context: each event of a route would wake this thread, too.
     ctx = Context(clock=surrounding.clock)
-    keepers: list[tuple[Keeper, float]] = [
-        (ProbeKeeper(host, logger, installed), 10.0),
-        (StaleObjectKeeper(host, logger, installed), 60.0),
-    ]
     kept = [
         _Sibling(keeper, seconds, installed, Trouble(logger, keeper.failure), surrounding.notify)
         for keeper, seconds in keepers

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from hostrouting.boot import NodeTask
+from hostrouting.boot import WATCH_TASK, NodeTask
 from hostrouting.exceptions import EventsLostError
 from hostrouting.host import Host
 from hostrouting.watch.duty import Duty, act_if_due
@@ -24,13 +24,13 @@ from hostrouting.watch.proof import ProofKeeper
 from hostrouting.watch.routes import RouteKeeper
 from hostrouting.watch.siblings import siblings
 from hostrouting.watch.signs import WatchRounds
-from hostrouting.watch.trouble import TASK
 from phases import CancelledError, DeadlineExceededError
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Callable, Iterator, Sequence
 
+    from hostrouting.boot import SiblingKeeper
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Listener, RunLock
     from phases import Context
@@ -102,36 +102,12 @@ class SharedLock:
                 self._release.close()
 
 
-class Watch(NodeTask):
-    """Keep routes, proof and siblings right until the context ends, which is no failure.
+class KeepNode(NodeTask):
+    """Keep routes, proof and siblings right until the context ends, which is no failure; see `Watch`."""
 
-    >>> from hostrouting import HostRoutingConfig
-    >>> from hostrouting.testing import FakeHost
-    >>> from phases import Context
-    >>> Watch(HostRoutingConfig(), host=FakeHost()).do(Context(timeout=0.01))
-
-    A route of the config that is deleted, or changed in its place, is back within milliseconds, and the first of its
-    place again; no foreign route is touched. One that others replace or delete a fourth time within an hour comes back
-    after a pause, of 1 s to 10 min, with an error. Every `interval` of the config the routes are compared even without
-    an event.
-
-    Soon after events that may change the way of an expected address the kernel proves all expected CIDRs. Bad readings
-    in a row, `readings` of the config with a second between them, are an alarm: its findings are logged, and the marker
-    file follows. The end of an alarm is told, too. Nothing that runs is ever stopped. Every `interval` the kernel
-    proves even without an event.
-
-    The siblings of the config are kept, too, in a thread of their own: the rules for IPv6 probes that an apply
-    installed are loaded again, and stale objects of azure-vnet are reported or removed, as `staleCni.sweep` says. A
-    failure of a sibling is a line in the log, and the routes never wait for it.
-
-    Each repair takes the run lock and then reads the intent, so an apply beside it is never fought: the config that it
-    installs replaces the given one. After a reset there is nothing to keep, and the task ends. On a node without an
-    intent it cannot tell a reset from any other removal of its routes: end it before the reset.
-
-    `host.supervisor` learns of the first repair, of reloads, and of each change of state.
-    """
-
-    name = TASK
+    name = WATCH_TASK
+    #: The keepers of optional capabilities, each with the longest time of one `act` in seconds.
+    _siblings: tuple[tuple[SiblingKeeper, float], ...] = ()
 
     def __init__(
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
@@ -163,7 +139,8 @@ class Watch(NodeTask):
     def _keep(self, ctx: Context) -> None:
         installed = InstalledConfig(self._config, self._host.files, self._logger)
         host = _with_shared_lock(self._host)
-        with siblings(ctx, host, self._logger, installed) as (look_soon, troubles):
+        keepers = [(make(host, self._logger, installed), seconds) for make, seconds in self._siblings]
+        with siblings(ctx, self._logger, installed, keepers) as (look_soon, troubles):
             keeper = RouteKeeper(host, self._logger, installed, look_soon)
             routes = Duty(keeper, self._logger)
             # The routes first: a route that they restore is no finding.
@@ -186,7 +163,7 @@ class Watch(NodeTask):
                     duty.ask()
         if installed.is_reset:
             message = "hostrouting was reset, so there is nothing to keep any more"
-            self._logger.info(message, extra={"task": TASK})
+            self._logger.info(message, extra={"task": WATCH_TASK})
 
 
 #: Events that come together are heard together: a flush deletes a thousand routes within this time.

@@ -8,14 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from hostrouting.boot import WATCH_TASK
+
 if TYPE_CHECKING:
     import logging
-
-    from phases import Change
-
-#: The name of the task, which each log record of a watch has in its field `task`. Some have an `event`, too: `keeps`,
-#: `repair`, `alarm`, `stale`, or `over` for the end of an alarm or a trouble.
-TASK: Final = "watch-routes"
 
 
 @attrs.define(eq=False)
@@ -44,30 +40,15 @@ class Trouble:
     def tell(self, reason: str) -> None:
         """Log the failure, unless it was logged with this reason already."""
         if reason != self._reason:
-            self._logger.error("%s: %s", self._failure, reason, extra={"task": TASK, "subject": self._failure})
+            self._logger.error("%s: %s", self._failure, reason, extra={"task": WATCH_TASK, "subject": self._failure})
         self._reason = reason
 
     def end(self) -> None:
         """Log the end of the failure, if there was one."""
         if self._reason:
-            fields = {"task": TASK, "event": "over", "subject": self._failure}
+            fields = {"task": WATCH_TASK, "event": "over", "subject": self._failure}
             self._logger.info("this is over: %s", self._failure, extra=fields)
         self._reason = ""
-
-
-class Account:
-    """The changes of one act; see `phases.context.Account`."""
-
-    def __init__(self) -> None:
-        self.changes: list[Change] = []
-
-    def skips(self, _name: str) -> bool:
-        """Return False: no part of an act is left out."""
-        return False
-
-    def record(self, change: Change, _undo: object) -> None:
-        """Store a change; an act is not undone."""
-        self.changes.append(change)
 
 
 #: A program that changes a route without end fills no log: ten repairs a second are made for it, for ever.
@@ -92,11 +73,11 @@ class Lines:
         left_out = sum(max(0, count - _MOST_LINES_A_MINUTE) for count in self._asked.values())
         if left_out:
             message = "%d lines were left out: another program changes routes of the config all the time"
-            self._logger.warning(message, left_out, extra={"task": TASK})
+            self._logger.warning(message, left_out, extra={"task": WATCH_TASK})
         self._since, self._asked = now, Counter()
 
     def write(self, level: int, message: str, *values: object, **extra: object) -> None:
         """Write a line if the minute has one left for this message."""
         self._asked[message] += 1
         if self._asked[message] <= _MOST_LINES_A_MINUTE:
-            self._logger.log(level, message, *values, extra={"task": TASK, **extra})
+            self._logger.log(level, message, *values, extra={"task": WATCH_TASK, **extra})

@@ -20,7 +20,7 @@ from hostrouting import Configure, HostRoutingConfig
 from hostrouting.config import StaticRoute
 from hostrouting.configure import Reset
 from hostrouting.host import Host
-from hostrouting.watch.task import Watch
+from hostrouting.node.watch import Watch
 from phases import Context, Serial, TaskFailedError, execute, run, task
 from phases.testing import ManualClock
 

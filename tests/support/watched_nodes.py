@@ -10,9 +10,9 @@ from hostrouting import HostRoutingConfig
 from hostrouting.host import OUR_PROTOCOL, Host
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.events import NetlinkEvents
+from hostrouting.node.watch import Watch
 from hostrouting.testing import FakeHost, KernelNode
 from hostrouting.testing.node import Node
-from hostrouting.watch.task import Watch
 from phases import Context
 
 CONFIG = HostRoutingConfig.from_mapping(

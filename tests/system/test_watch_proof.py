@@ -9,8 +9,8 @@ from support.watched_nodes import running
 from hostrouting import Configure, HostRoutingConfig
 from hostrouting.host import Host
 from hostrouting.host.netlink.events import NetlinkEvents
+from hostrouting.node.watch import Watch
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
-from hostrouting.watch.task import Watch
 from phases import Context
 
 CONFIG = HostRoutingConfig.from_mapping(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import hostrouting.watch
-from hostrouting.watch.task import Watch
+from hostrouting.node.watch import Watch
 
 ROOM = Path(hostrouting.watch.__file__).parent
 

@@ -18,8 +18,8 @@ from support.watched_nodes import CONFIG, OURS, SECONDS, Running, Watched, arran
 from hostrouting import Configure, HostRoutingConfig, Reset
 from hostrouting.exceptions import BackendError
 from hostrouting.host import OUR_PROTOCOL, Host, Listener, RouteEvent
+from hostrouting.node.watch import Watch
 from hostrouting.testing import KernelNode
-from hostrouting.watch.task import Watch
 from phases import Context, execute
 
 pytestmark = needs_kernel

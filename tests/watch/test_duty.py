@@ -9,7 +9,8 @@ import pytest
 
 from hostrouting.exceptions import HostFileError
 from hostrouting.host import NetworkEvent
-from hostrouting.watch.duty import Duty, Keeper
+from hostrouting.boot import Keeper
+from hostrouting.watch.duty import Duty
 from phases import Context
 from phases.testing import ManualClock
 

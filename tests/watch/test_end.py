@@ -10,8 +10,8 @@ from support.watched_nodes import CONFIG, OURS, arrange
 from hostrouting.config import RouteOverlapConfig
 from hostrouting.host import OUR_PROTOCOL, ObservedRoute, Route, RouteChange
 from hostrouting.net.addresses import IPV4
+from hostrouting.node.watch import Watch
 from hostrouting.testing import FakeHost, MemoryBackend
-from hostrouting.watch.task import Watch
 from phases import Context, cancel_on_signals
 
 SECONDS = 60

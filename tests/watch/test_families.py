@@ -13,9 +13,9 @@ from support.watched_nodes import Running, kernel_host, running
 from hostrouting import HostRoutingConfig
 from hostrouting.host import OUR_PROTOCOL
 from hostrouting.net.routes import Route
+from hostrouting.node.watch import Watch
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from hostrouting.testing import FakeHost, MemoryBackend
-from hostrouting.watch.task import Watch
 from phases import Context
 
 OURS = Route.parse("fd00:1::/64", gateway="fd00:9::1", dev="eth0", metric=1)

@@ -11,10 +11,10 @@ from hostrouting import Reset
 from hostrouting.boot import INTENT_PATH
 from hostrouting.config import HostRoutingConfig
 from hostrouting.probe_snat import ConfigureProbeSNAT
+from hostrouting.probe_snat.keeper import ProbeKeeper
 from hostrouting.probe_snat.ruleset import RULESET_PATH, ProbeRules, delete_script, parse, render
 from hostrouting.testing import FakeHost, strategies
 from hostrouting.watch.installed import InstalledConfig
-from hostrouting.watch.siblings import ProbeKeeper
 from phases import Context, execute
 
 ALWAYS = config(detect="always")

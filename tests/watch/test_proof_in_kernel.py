@@ -14,9 +14,9 @@ from support.watched_nodes import kernel_host, running
 
 from hostrouting import HostRoutingConfig
 from hostrouting.host import Host
+from hostrouting.node.watch import Watch
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from hostrouting.testing import KernelNode
-from hostrouting.watch.task import Watch
 
 pytestmark = needs_kernel
 

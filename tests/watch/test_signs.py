@@ -15,10 +15,10 @@ from hostrouting import HostRoutingConfig
 from hostrouting.boot import INTENT_PATH, Intent
 from hostrouting.exceptions import InvalidConfigError
 from hostrouting.host import Route
+from hostrouting.node.watch import Watch
 from hostrouting.testing import FakeHost, MemorySupervisor
 from hostrouting.watch.installed import wait_for_installed
 from hostrouting.watch.signs import LivingClock
-from hostrouting.watch.task import Watch
 from phases import CancelledError, Context, cancel_on_signals
 from phases.context import SystemClock
 from phases.testing import ManualClock

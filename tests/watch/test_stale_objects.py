@@ -10,9 +10,9 @@ from support.stale_cni_worlds import config_of, context, dnat, whole_state
 
 from hostrouting.boot import INTENT_PATH
 from hostrouting.exceptions import StaleCNIError
+from hostrouting.stale_cni.keeper import StaleObjectKeeper
 from hostrouting.testing import FakeHost
 from hostrouting.watch.installed import InstalledConfig
-from hostrouting.watch.stale_objects import StaleObjectKeeper
 from phases import Context
 
 ANOTHER = dnat("10.240.0.12", "aa:bb:cc:00:00:12")

@@ -16,8 +16,8 @@ from hostrouting.config import StaticRoute
 from hostrouting.exceptions import BackendError
 from hostrouting.host import OUR_PROTOCOL, NextHop, Route, RouteChange
 from hostrouting.net.addresses import Address
+from hostrouting.node.watch import Watch
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
-from hostrouting.watch.task import Watch
 from phases import Context, execute
 
 FOREIGN = Route.parse("172.16.1.0/24", gateway="10.224.0.9", dev="eth0", protocol=16)

@@ -1,4 +1,4 @@
-"""The command `hostrouting watch`."""
+"""Watch, with the keepers of all capabilities, and the command `hostrouting watch`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.commands import Answer
+from hostrouting.probe_snat.keeper import ProbeKeeper
+from hostrouting.probe_snat.ruleset import template
+from hostrouting.stale_cni.keeper import StaleObjectKeeper
+from hostrouting.watch.signs import LivingClock
+from hostrouting.watch.task import KeepNode
 from phases import CancelledError, Context, cancel_on_signals
 
 if TYPE_CHECKING:
@@ -36,17 +41,45 @@ _LATE: Final = (
 _logger = logging.getLogger("hostrouting")
 
 
+class Watch(KeepNode):
+    """Keep routes, proof and siblings right until the context ends, which is no failure.
+
+    >>> from hostrouting import HostRoutingConfig
+    >>> from hostrouting.testing import FakeHost
+    >>> from phases import Context
+    >>> Watch(HostRoutingConfig(), host=FakeHost()).do(Context(timeout=0.01))
+
+    A route of the config that is deleted, or changed in its place, is back within milliseconds, and the first of its
+    place again; no foreign route is touched. One that others replace or delete a fourth time within an hour comes back
+    after a pause, of 1 s to 10 min, with an error. Every `interval` of the config the routes are compared even without
+    an event.
+
+    Soon after events that may change the way of an expected address the kernel proves all expected CIDRs. Bad readings
+    in a row, `readings` of the config with a second between them, are an alarm: its findings are logged, and the marker
+    file follows. The end of an alarm is told, too. Nothing that runs is ever stopped. Every `interval` the kernel
+    proves even without an event.
+
+    The siblings of the config are kept, too, in a thread of their own: the rules for IPv6 probes that an apply
+    installed are loaded again, and stale objects of azure-vnet are reported or removed, as `staleCni.sweep` says. A
+    failure of a sibling is a line in the log, and the routes never wait for it.
+
+    Each repair takes the run lock and then reads the intent, so an apply beside it is never fought: the config that it
+    installs replaces the given one. After a reset there is nothing to keep, and the task ends. On a node without an
+    intent it cannot tell a reset from any other removal of its routes: end it before the reset.
+
+    `host.supervisor` learns of the first repair, of reloads, and of each change of state.
+    """
+
+    _siblings = (ProbeKeeper, 10.0), (StaleObjectKeeper, 60.0)
+
+
 def run(host: Host, options: Namespace, read_config: Callable[[], HostRoutingConfig]) -> Answer:
     """Keep the routing of a config right, until a signal ends it."""
     # The process of a command is without a collector, since it ends soon. This one does not.
     gc.enable()
     # It waits until the task can take it; by default it would end this process.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
-    # The signals that end it first: to import the rest takes a while.
     with cancel_on_signals(Context(timeout=options.timeout)) as ctx:
-        from hostrouting.watch.signs import LivingClock
-        from hostrouting.watch.task import Watch
-
         ctx.clock = clock = LivingClock(host.supervisor)
         with clock.woken_by_signals():
             config = _config_to_watch(ctx, host, options, read_config)
@@ -78,8 +111,6 @@ def _config_to_watch(
 def _load_the_rest() -> None:
     """Load all that a watch may want later: its process outlives an upgrade or a removal of the files that have it."""
     from importlib import import_module
-
-    from hostrouting.probe_snat.ruleset import template
 
     for name in _LATE:
         import_module(name)

@@ -9,20 +9,19 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
 
-from hostrouting.boot import INTENT_PATH
+from hostrouting.boot import INTENT_PATH, WATCH_TASK, Keeper
 from hostrouting.commands import command_line
-from hostrouting.stale_cni import CleanStaleCNI
-from hostrouting.watch.duty import Keeper
-from hostrouting.watch.trouble import TASK, Account
+from hostrouting.stale_cni.task import CleanStaleCNI
+from phases import Transaction
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Iterable, Mapping
 
+    from hostrouting.boot import ConfigInForce
     from hostrouting.config import HostRoutingConfig, StaleCNIConfig
     from hostrouting.host import Host
     from hostrouting.stale_cni.verdicts import Verdict
-    from hostrouting.watch.installed import InstalledConfig
     from phases import Context
 
 #: An object is left after so many sweeps within the time: another program adds it again and again.
@@ -39,7 +38,7 @@ class StaleObjectKeeper(Keeper):
     failure: ClassVar[str] = "stale objects of azure-vnet cannot be looked for now"
     _host: Host
     _logger: logging.Logger
-    _installed: InstalledConfig
+    _installed: ConfigInForce
     #: The sweep of a config. One for all looks, since it logs each thing once.
     _sweep: tuple[HostRoutingConfig, CleanStaleCNI] | None = None
     #: The stale objects of the last look, and those that the log has named.
@@ -98,7 +97,7 @@ class StaleObjectKeeper(Keeper):
         self._log(INFO, {name: f"stale no more: {name}" for name in gone}, event="over")
 
     def _log(self, level: int, lines: Mapping[str, str], *, event: str) -> None:
-        fields = {"task": TASK, "event": event}
+        fields = {"task": WATCH_TASK, "event": event}
         for name in islice(lines, _MOST_LINES):
             self._logger.log(level, "%s", lines[name], extra={**fields, "subject": name})
         if len(lines) > _MOST_LINES:
@@ -108,18 +107,18 @@ class StaleObjectKeeper(Keeper):
 
     def _clean(self, ctx: Context, task: CleanStaleCNI, section: StaleCNIConfig, *, suspects: Iterable[str]) -> None:
         """Sweep as an apply does: with the readings that must agree, the record, and the look afterwards."""
-        account = Account()
         with self._host.lock.hold(ctx) as held:
+            run = Transaction(held.within(None))
             if self._installed.read().stale_cni != section or self._installed.is_reset:
                 return
             try:
-                task.do(held.within(account))
+                task.do(run.ctx)
             finally:
-                for change in account.changes:
+                for change in run.changes:
                     self._sweeps[change.subject].append(ctx.clock.monotonic())
-                told = {change.subject: f"removed: {change.subject}: {change.detail}" for change in account.changes}
+                told = {change.subject: f"removed: {change.subject}: {change.detail}" for change in run.changes}
                 self._log(WARNING, told, event="repair")
-        self._alive = frozenset(suspects) - {change.subject for change in account.changes}
+        self._alive = frozenset(suspects) - {change.subject for change in run.changes}
         self._tell({}, task)
 
     def _is_contested(self, suspects: Iterable[str], *, now: float) -> bool:
@@ -134,7 +133,7 @@ class StaleObjectKeeper(Keeper):
                 "nothing stale is removed for now: '%s' came back after %d sweeps within an hour; find the program "
                 "that adds it (azure-vnet, its monitor, a script?), and stop it"
             )
-            self._logger.log(ERROR, message, name, _MOST_SWEEPS, extra={"task": TASK, "object": name})
+            self._logger.log(ERROR, message, name, _MOST_SWEEPS, extra={"task": WATCH_TASK, "object": name})
         self._contested = contested
         return bool(contested)
 

@@ -1,0 +1,55 @@
+"""What a capability gives to a watch: a keeper of its part of the node."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from math import inf
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Sequence
+
+    from hostrouting.config import HostRoutingConfig
+    from hostrouting.host import Host, NetworkEvent
+    from phases import Context
+
+#: The name of the task, which each log record of a watch has in its field `task`. Some have an `event`, too: `keeps`,
+#: `repair`, `alarm`, `stale`, or `over` for the end of an alarm or a trouble.
+WATCH_TASK: Final = "watch-routes"
+
+
+class ConfigInForce(Protocol):
+    """The installed config, which an apply or a reset changes."""
+
+    config: HostRoutingConfig
+    #: A reset removed it: there is nothing to keep any more.
+    is_reset: bool
+
+    def read(self) -> HostRoutingConfig:
+        """Return the config in force, under the run lock."""
+
+
+class Keeper(ABC):
+    """Keeps one part of the node right. All calls come from one thread, and in the order of the events."""
+
+    #: The beginning of the message about a failed `act`.
+    failure: ClassVar[str]
+
+    def hear(self, events: Sequence[NetworkEvent]) -> float:  # noqa: ARG002
+        """Return in how many seconds to act because of these events: 0 for at once, `inf` if they do not concern it."""
+        return inf
+
+    def lose(self) -> None:  # noqa: B027 - most have nothing to forget
+        """Forget all that events told, since some were lost: `act` is called at once, and must read everything."""
+
+    @abstractmethod
+    def act(self, ctx: Context) -> float:
+        """Look, and make it right; return in how many seconds to act again even without an event."""
+
+
+class SiblingKeeper(Protocol):
+    """Makes the keeper of an optional capability; that is usually its class."""
+
+    def __call__(self, host: Host, logger: logging.Logger, installed: ConfigInForce, /) -> Keeper:
+        """Return the keeper."""
