@@ -7,9 +7,9 @@ from math import inf
 
 import pytest
 
+from hostrouting.boot import Keeper
 from hostrouting.exceptions import HostFileError
 from hostrouting.host import NetworkEvent
-from hostrouting.boot import Keeper
 from hostrouting.watch.duty import Duty
 from phases import Context
 from phases.testing import ManualClock
