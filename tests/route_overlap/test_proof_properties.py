@@ -1,4 +1,4 @@
-"""The proof against asking about every single address, in memory and in the kernel; the boot script against both."""
+"""The proof and the boot script against lookups of every single address in the kernel."""
 
 import re
 import shutil
@@ -6,12 +6,11 @@ from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import small_world
 from support.carriers import add_pod
-from support.egress_oracle import KernelOracle, MemoryOracle, Oracle, wrong_of
+from support.egress_oracle import KernelOracle, wrong_of
 from support.examples import FEW
 from support.kernel import needs_kernel
 from support.overlap_worlds import AMONG_DEBRIS, World, claimed, run_script, worlds
@@ -19,7 +18,6 @@ from support.small_world import selecting_rules
 
 from hostrouting.fib import Fib
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.host.ports import RouteBackend
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.net.routes import Route
 from hostrouting.net.rules import Rule
@@ -29,7 +27,7 @@ from hostrouting.testing import KernelNode, MemoryBackend
 _LINE = re.compile(r"(?P<cidr>\S+): (?P<kind>\S+) (?P<first>[\d.]+)-(?P<last>[\d.]+)(?: by (?P<devs>\S+))?(?: \(.*\))?")
 
 
-def check_against_every_address(backend: RouteBackend, oracle: Oracle, world: World) -> OverlapReport:
+def check_against_every_address(backend: NetlinkBackend, oracle: KernelOracle, world: World) -> OverlapReport:
     """The proof agrees, for each address, with the node's answer for that address alone."""
     report = prove_egress(backend, world.cidrs, allowed_devs=world.allowed)
     expected = oracle.expected()
@@ -50,15 +48,6 @@ def check_against_every_address(backend: RouteBackend, oracle: Oracle, world: Wo
             touch = parse_ipv4(one.last) + 1 == parse_ipv4(other.first)
             assert not touch or (one.kind, one.devs, one.route) != (other.kind, other.devs, other.route)
     return report
-
-
-@pytest.mark.slow
-@given(world=worlds())
-def test_in_memory_the_proof_equals_asking_about_every_address(world: World) -> None:
-    """Whatever tables and rules there are, each address is judged as if it had been asked about alone."""
-    node = MemoryBackend()
-    world.arrange(node)
-    check_against_every_address(node, MemoryOracle(node), world)
 
 
 @given(world=worlds())

@@ -1,21 +1,18 @@
 """The way of a node's packets, address by address: it judges the proof, and shares no code with it.
 
-The kernel is asked through `ip`, with as many flows as it takes to meet every next hop; a node in memory through the
-fake's own model, which the contract suite holds to the kernel.
+The kernel answers through `ip`, with as many flows as it takes to meet every next hop.
 """
 
-import errno
+from __future__ import annotations
+
 import ipaddress
 import itertools
 import json
 import subprocess
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
-from hostrouting.fib import Packet
-from hostrouting.fib.model import source_by
-from hostrouting.net.routes import NextHop
-from hostrouting.testing import KernelNode, MemoryBackend
+from hostrouting.testing import KernelNode
 
 #: So many flows meet a next hop of weight 1 among seven for all but one in 10^6 destinations.
 _FLOWS: Final = 90
@@ -31,28 +28,8 @@ class Answer(NamedTuple):
     passed_over: frozenset[str] = frozenset()
 
 
-class Oracle(Protocol):
-    """A node that can be asked about one address after the other."""
-
-    def expected(self) -> tuple[str, ...]:
-        """The devices of the default route."""
-        ...
-
-    def decided(self, packets: Sequence[tuple[int, int | None]]) -> list[Answer]:
-        """Return the decision for each packet, by its destination and source."""
-        ...
-
-    def sources(self, destinations: Sequence[int], answers: Sequence[Answer]) -> list[set[int]]:
-        """Every source that the kernel may send from, where a packet has none yet."""
-        ...
-
-    def without_carrier(self) -> frozenset[str]:
-        """The devices that lead nowhere now."""
-        ...
-
-
 def wrong_of(
-    oracle: Oracle, cidr: str, allowed: frozenset[str], dead_ends: frozenset[str] = frozenset()
+    oracle: KernelOracle, cidr: str, allowed: frozenset[str], dead_ends: frozenset[str] = frozenset()
 ) -> dict[int, set[tuple[str, tuple[str, ...]]]]:
     """Return the fault of each address of a CIDR: kind and devices of each of its bad answers.
 
@@ -73,7 +50,7 @@ def wrong_of(
     return wrong
 
 
-def _asked(oracle: Oracle, packets: Sequence[tuple[int, int | None]]) -> Iterable[tuple[int, Answer]]:
+def _asked(oracle: KernelOracle, packets: Sequence[tuple[int, int | None]]) -> Iterable[tuple[int, Answer]]:
     return zip([address for address, _ in packets], oracle.decided(packets), strict=True)
 
 
@@ -85,6 +62,7 @@ class KernelOracle:
         node.run("sysctl", "-qw", "net.ipv4.fib_multipath_hash_policy=1")
 
     def expected(self) -> tuple[str, ...]:
+        """Return the devices of the default route."""
         for route in json.loads(self._node.ip("-4", "-j", "route", "show", "table", "main", "default")):
             legs = route.get("nexthops", [route])
             is_ours = route.get("protocol") == "142"
@@ -95,52 +73,59 @@ class KernelOracle:
         return ()
 
     def decided(self, packets: Sequence[tuple[int, int | None]]) -> list[Answer]:
-        told = self._ask(
+        """Return the decision for each packet, by its destination and source."""
+        told = answers_of_kernel(
+            self._node.name,
+            "-4",
             [
                 f"route get fibmatch {_dotted(destination)}" + (f" from {_dotted(source)}" if source else "")
                 for destination, source in packets
-            ]
+            ],
         )
         return [_answer(one) for one in told]
 
     def sources(self, destinations: Sequence[int], answers: Sequence[Answer]) -> list[set[int]]:
+        """Return every source that the kernel may send from, where a packet has none yet."""
         ports = [
             range(1000, 1000 + _FLOWS) if answer.is_multipath else (1000,) if answer.devs else () for answer in answers
         ]
         told = iter(
-            self._ask(
+            answers_of_kernel(
+                self._node.name,
+                "-4",
                 [
                     f"route get {_dotted(destination)} ipproto udp sport {port} dport 9"
                     for destination, some in zip(destinations, ports, strict=True)
                     for port in some
-                ]
+                ],
             )
         )
         found = [{one["prefsrc"] for one in (next(told) for _ in some) if "prefsrc" in one} for some in ports]
         return [{int(ipaddress.ip_address(text)) for text in texts} for texts in found]
 
     def without_carrier(self) -> frozenset[str]:
+        """Return the devices that lead nowhere now."""
         links = json.loads(self._node.ip("-j", "link", "show"))
         return frozenset(link["ifname"] for link in links if "LOWER_UP" not in link["flags"])
 
-    def _ask(self, questions: Sequence[str]) -> list[dict[str, Any]]:
-        """One object for each question; a refusal has the kernel's words under `error`."""
-        argv = ["nsenter", f"--net=/run/netns/{self._node.name}", "ip", "-4", "-j", "-force", "-batch", "-"]
-        text = "".join(f"{question}\n" for question in questions)
-        done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)
-        said = done.stderr.splitlines()
-        errors = {
-            int(line.rpartition(":")[2]): before.partition(": ")[2]
-            for before, line in itertools.pairwise(said)
-            if line.startswith("Command failed -:")
-        }
-        answers = iter(done.stdout.splitlines())
-        found = [
-            {"error": errors[number]} if number in errors else json.loads(next(answers))[0]
-            for number in range(1, len(questions) + 1)
-        ]
-        assert not list(answers), done
-        return found
+
+def answers_of_kernel(namespace: str, family: str, questions: Sequence[str]) -> list[dict[str, Any]]:
+    """Return what `ip -j` prints for each command of a batch; a refusal has the kernel's words under `error`."""
+    argv = ["ip", "-n", namespace, family, "-j", "-force", "-batch", "-"]
+    text = "".join(f"{question}\n" for question in questions)
+    done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)
+    errors = {
+        int(line.rpartition(":")[2]): before.partition(": ")[2]
+        for before, line in itertools.pairwise(done.stderr.splitlines())
+        if line.startswith("Command failed -:")
+    }
+    answers = iter(done.stdout.splitlines())
+    found = [
+        {"error": errors[number]} if number in errors else json.loads(next(answers))[0]
+        for number in range(1, len(questions) + 1)
+    ]
+    assert not list(answers), done
+    return found
 
 
 def _answer(told: dict[str, Any]) -> Answer:
@@ -154,45 +139,3 @@ def _answer(told: dict[str, Any]) -> Answer:
 
 def _dotted(address: int) -> str:
     return str(ipaddress.ip_address(address))
-
-
-class MemoryOracle:
-    """Asks the fake about one packet at a time."""
-
-    def __init__(self, node: MemoryBackend) -> None:
-        self._node = node
-
-    def expected(self) -> tuple[str, ...]:
-        for route in self._node.routes():
-            is_default = (route.prefix_length, route.table, route.tos, route.kind) == (0, 254, 0, "unicast")
-            if is_default and route.protocol != 142:
-                return route.devs
-        return ()
-
-    def decided(self, packets: Sequence[tuple[int, int | None]]) -> list[Answer]:
-        answers = []
-        for destination, source in packets:
-            [answer] = self._node.lookup([destination], sources=[source])
-            if answer.route is None:
-                answers.append(Answer("no-route" if answer.errno == errno.ENETUNREACH else "blocked"))
-            else:
-                passed_over = frozenset(hop.dev for hop in answer.route.hops if hop.dead)
-                answers.append(Answer(answer.route.kind, answer.route.devs, bool(answer.route.nexthops), passed_over))
-        return answers
-
-    def sources(self, destinations: Sequence[int], answers: Sequence[Answer]) -> list[set[int]]:
-        found: list[set[int]] = []
-        for destination, answer in zip(destinations, answers, strict=True):
-            route = self._node.fib.decide(Packet(destination)).route if answer.devs else None
-            hops = [hop for hop in route.hops if not hop.dead] if route else []
-            found.append({source for hop in hops if (source := self._source(destination, hop))})
-        return found
-
-    def without_carrier(self) -> frozenset[str]:
-        return frozenset(link.name for link in self._node.links() if not (link.up and link.carrier))
-
-    def _source(self, destination: int, hop: NextHop) -> int | None:
-        route = self._node.fib.decide(Packet(destination)).route
-        assert route is not None
-        own = destination if route.kind == "local" else source_by(hop, route.scope, self._node.links())
-        return route.source or own

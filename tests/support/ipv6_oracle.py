@@ -1,4 +1,4 @@
-"""The way of a node's IPv6 packets, address by address, as its kernel tells it: it judges the proof.
+"""The way of a node's IPv6 packets, address by address, as its kernel shows it: it judges the proof.
 
 Shares no code with what it judges: it asks `ip -6 route get fibmatch` in one process, and reads the places at which an
 answer may change from what `ip` shows.
@@ -14,6 +14,8 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
+from support.egress_oracle import answers_of_kernel
+
 _REFUSALS: Final = {
     # Of a question that is well-formed. A rule refuses by the same numbers.
     "Invalid argument": "blackhole",
@@ -21,7 +23,6 @@ _REFUSALS: Final = {
     "Permission denied": "prohibit",
     "Network is unreachable": "no-route",
 }
-BLOCKED: Final = frozenset({"blackhole", "unreachable", "prohibit"})
 _HIGHEST: Final = (1 << 128) - 1
 
 
@@ -110,20 +111,6 @@ class IPv6Oracle:
             found[at].add(way)
         return found
 
-    def wrong(self, cidr: str, fine: Iterable[str], *, count: int = 200) -> dict[int, set[Way]]:
-        """Return the ways of each place of a CIDR that are not by these devices; a place without any is fine.
-
-        An anycast address is fine on such a device; a local one is the node itself, and never is.
-        """
-        known = frozenset(fine)
-        places = self.places(cidr, count=count)
-        wrong = {
-            place: {way for way in ways if way.kind == "local" or not way.devs or not known.issuperset(way.devs)}
-            for place, ways in zip(places, self.all_ways(places), strict=True)
-        }
-        assert places
-        return wrong
-
     def _edges(self) -> set[tuple[int, int]]:
         texts = {route["dst"] for route in self._show("route", "show", "table", "all")}
         for rule in self._show("rule", "show"):
@@ -143,20 +130,10 @@ class IPv6Oracle:
 
     def _ask(self, questions: Sequence[_Question]) -> list[dict[str, Any]]:
         """One object for each question; that of a refusal has its `type` alone."""
-        argv = ["ip", "-n", self._namespace, "-6", "-j", "-force", "-batch", "-"]
-        text = "".join(f"{question}\n" for question in questions)
-        done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)
-        refusals = {
-            int(line.rpartition(":")[2]): before.partition(": ")[2]
-            for before, line in itertools.pairwise(done.stderr.splitlines())
-            if line.startswith("Command failed -:")
-        }
-        answers = (json.loads(line)[0] for line in done.stdout.splitlines())
-        found: list[dict[str, Any]] = [
-            {"type": _REFUSALS[refusals[number]]} if number in refusals else next(answers)
-            for number in range(1, len(questions) + 1)
+        found = [
+            {"type": _REFUSALS[answer["error"]]} if "error" in answer else answer
+            for answer in answers_of_kernel(self._namespace, "-6", list(map(str, questions)))
         ]
-        assert not list(answers), done
         # Of a route by several next hops an answer shows the preference of the one that it picked, a table that of all.
         if any("nexthops" in one for one in found):
             rows = {_whole(row): row.get("pref") for row in self._show("route", "show", "table", "all")}

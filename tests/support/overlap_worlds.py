@@ -146,7 +146,7 @@ def _is_asked_about(route: Route) -> bool:
 
 
 @st.composite
-def worlds(draw: st.DrawFn, *, from_rules: bool = True, rare: bool = False) -> World:
+def worlds(draw: st.DrawFn, *, rare: bool = False) -> World:
     """A node with devices e0 to e2, and the CIDRs to be proven on it.
 
     With `rare`, it may have IPv6 gateways, devices without carrier, and routes with `scope host`: for a kernel, which
@@ -161,7 +161,7 @@ def worlds(draw: st.DrawFn, *, from_rules: bool = True, rare: bool = False) -> W
     return World(
         addresses=addresses,
         routes=[*draw(_defaults() | _rare_defaults() if rare else _defaults()), *filter(_is_asked_about, routes)],
-        rules=[rule for rule in rules if from_rules or not rule.source[1]],
+        rules=rules,
         cidrs=draw(st.lists(st.sampled_from(CIDRS), min_size=1, max_size=3, unique=True)),
         allowed=draw(st.sampled_from([(), (), ("e1",), ("e[12]",)])),
         down=draw(st.none() | st.none() | st.none() | small_world.devices()),
