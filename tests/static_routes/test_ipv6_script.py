@@ -5,9 +5,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from support.examples import FEW
 from support.kernel import needs_kernel
 from support.static_route_worlds import config_of, impatient
 
@@ -20,7 +17,6 @@ from hostrouting.testing import KernelNode
 
 pytestmark = needs_kernel
 
-DESTINATIONS = ("fd00:1::/48", "fd00:1::/64", "fd00:1::9/128", "fd00::/16")
 GATEWAYS = ("fe80::a", "fe80::b")
 DEVICES = ("e0", "e1")
 HELD = "has this destination and metric, and is never overwritten; configure narrower destinations"
@@ -71,28 +67,6 @@ def test_all_is_well(node: KernelNode) -> None:
             "fd00:1::/48 via fe80::a dev e0 metric 1",
         ]
         assert node.ip("-4", "route", "show", "proto", "142").strip() == "10.9.0.0/16 via 10.224.0.1 dev e1"
-
-
-def test_the_higher_preference_completes_a_route(node: KernelNode) -> None:
-    """Of default routes of one metric, that of the higher preference decides; one with `from` is none of the node."""
-    node.ip("-6", "route", "add", "default", "from", "fd00:7::/64", "dev", "e1", "metric", "1")
-    node.ip("-6", "route", "append", "default", "dev", "e1", "proto", "ra", "pref", "high")
-    assert run(node, StaticRoute(destination="fd00:1::/48")) == (0, ["routes in force: 1"])
-    assert ours(node) == ["fd00:1::/48 dev e1 metric 1"]
-
-
-@pytest.mark.parametrize("gateways", [("fe80::b", "fe80::a"), ("fe80::a", "fe80::b"), ("fe80::a0", "fe80::a")])
-def test_of_several_next_hops_the_first_as_text_completes_a_route(node: KernelNode, gateways: Sequence[str]) -> None:
-    """The kernel lists those of a default route in the order of their additions; script and task take the same."""
-    node.ip("-6", "route", "flush", "default")
-    for gateway in gateways:
-        node.ip("-6", "route", "append", "default", "via", gateway, "dev", "e0", "metric", "1", "proto", "static")
-    route = StaticRoute(destination="fd00:1::/48", dev="e0")
-    assert run(node, route) == (0, ["routes in force: 1"])
-    assert ours(node) == ["fd00:1::/48 via fe80::a dev e0 metric 1"]
-    backend = NetlinkBackend(netns=node.name)
-    [wanted] = resolve([route], [*backend.routes(), *backend.routes(IPV6)]).routes
-    assert str(wanted) == "fd00:1::/48 via fe80::a dev e0 proto 142 metric 1"
 
 
 def test_an_ipv4_route_by_an_ipv6_gateway(node: KernelNode) -> None:
@@ -178,79 +152,6 @@ def test_a_merge_by_another_program_is_named(node: KernelNode) -> None:
         assert status == 0
         assert line == "routes in force: 1"
     assert {*before} <= {*shown(node)}
-
-
-@st.composite
-def histories(draw: st.DrawFn) -> list[str]:
-    """Commands of another program, and stale routes of ours."""
-    gateway, dev, destination = map(st.sampled_from, (GATEWAYS, DEVICES, DESTINATIONS))
-    commands = ["nexthop add id 5 via fe80::b dev e1"]
-    for _ in range(draw(st.integers(0, 6))):
-        hop = draw(st.sampled_from([f"via {draw(gateway)} dev {draw(dev)}", f"dev {draw(dev)}", "nhid 5"]))
-        verb = draw(st.sampled_from(["add", "append", "prepend", "replace"]))
-        metric = draw(st.sampled_from(["", "metric 1", "metric 7"]))
-        source = draw(st.sampled_from(["", "", "", "", "from fd00:7::/64"]))
-        owner = draw(st.sampled_from(["bird", "static", "142"]))
-        if owner == "142":
-            verb, source = "add", ""
-        commands.append(f"route {verb} {draw(destination)} {source} {hop} {metric} proto {owner}")
-    return commands
-
-
-def wanted() -> st.SearchStrategy[list[StaticRoute]]:
-    """Routes of a config."""
-    routes = st.builds(
-        StaticRoute,
-        destination=st.sampled_from(DESTINATIONS),
-        gateway=st.none() | st.sampled_from(GATEWAYS),
-        dev=st.none() | st.just("e0"),
-        metric=st.sampled_from([0, 0, 7]),
-    )
-    return st.lists(routes, min_size=1, max_size=4, unique_by=lambda route: (route.destination, route.metric))
-
-
-def place(line: str) -> tuple[str, str]:
-    """Return destination and metric of a shown route."""
-    words = line.replace("\\\t", " ").split()
-    return words[0], words[words.index("metric") + 1]
-
-
-@settings(max_examples=FEW)
-@given(histories(), wanted())
-def test_no_history_makes_it_merge(history: list[str], routes: list[StaticRoute]) -> None:
-    """Foreign routes stay as they are; what the kernel can accept is accepted, and the rest refused."""
-    with KernelNode.made() as node:
-        prepare(node)
-        for command in history:
-            subprocess.run(["ip", "-n", node.name, "-6", *command.split()], capture_output=True, check=False)
-        before = shown(node)
-        foreign = [line for line in before if "proto 142" not in line]
-        status, said = run(node, *routes)
-        after = shown(node)
-        assert [line for line in after if "proto 142" not in line] == foreign, said
-        assert {line for line in after if "nexthop" in line} <= {line for line in before if "nexthop" in line}
-        held = {place(line) for line in before if "proto 142" not in line or "nexthop" in line}
-        hidden = {line.split()[0] for line in before if " from " in line}
-        refused = [
-            route
-            for route in routes
-            if (text := route.destination.removesuffix("/128")) in hidden or (text, str(route.metric)) in held
-        ]
-        assert (status == 1) == bool(refused), (said, before)
-        lines = [line for line in said if line.startswith("refused: ")]
-        assert len(lines) == len(refused), (said, before)
-        standing = {
-            f"{route.destination.removesuffix('/128')} via {route.gateway or GATEWAYS[0]} dev {route.dev or 'e0'} "
-            f"proto 142 metric {route.metric}"
-            for route in routes
-            if route not in refused
-        }
-        mine = {line for line in after if "proto 142" in line}
-        assert standing <= mine, (said, before, after)
-        if not refused:
-            assert mine == standing, (said, before, after)
-        assert run(node, *routes) == (status, said)
-        assert shown(node) == after
 
 
 def test_a_better_default_of_the_fabric_takes_no_route(node: KernelNode) -> None:

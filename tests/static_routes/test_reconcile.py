@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.static_route_worlds import World, configs, worlds
 
 from hostrouting.config import HostRoutingConfig
-from hostrouting.exceptions import BackendError, RouteRejectedError
+from hostrouting.exceptions import BackendError
 from hostrouting.host import OUR_PROTOCOL, NextHop, ObservedRoute, Route, RouteChange
 from hostrouting.net.routes import place
 from hostrouting.static_routes import reconcile, resolve
@@ -48,15 +48,6 @@ FOREIGN = Route.parse("172.16.1.0/24", gateway="10.224.0.9", dev="eth0", protoco
 
 
 class TestOnePlace:
-    def test_a_missing_route_is_added(self, node: MemoryBackend) -> None:
-        """An empty place is taken by an addition."""
-        assert texts(reconcile([WANTED], node.routes()).changes) == [f"+ {WANTED}"]
-
-    def test_a_right_route_is_left(self, node: MemoryBackend) -> None:
-        """Nothing is changed when the route stands already."""
-        node.insert_route(WANTED)
-        assert reconcile([WANTED], node.routes()).changes == []
-
     def test_our_own_is_replaced_in_place(self, node: MemoryBackend) -> None:
         """A changed gateway is one replacement, and hides nothing."""
         old = attrs.evolve(FOREIGN, protocol=OUR_PROTOCOL)
@@ -96,20 +87,6 @@ class TestOnePlace:
         assert brought_about(node, []) == foreign
         assert node.routes() == before
 
-    def test_all_of_a_place_keep_their_order(self, node: MemoryBackend) -> None:
-        """Three foreign routes follow ours in the order that they had."""
-        for gateway, protocol in (("10.224.0.9", 16), ("10.224.0.8", 4), ("10.224.0.1", 4)):
-            node.add_route("172.16.1.0/24", gateway=gateway, dev="eth0", protocol=protocol)
-        before = in_place(node)
-        assert brought_about(node, [WANTED]) == [str(WANTED), *before]
-
-    def test_a_route_that_follows_ours_is_left(self, node: MemoryBackend) -> None:
-        """Ours decides, and a foreign route that came after it changes nothing."""
-        node.insert_route(WANTED)
-        node.insert_route(FOREIGN, verb="append")
-        outcome = reconcile([WANTED], node.routes())
-        assert (outcome.changes, outcome.hidden) == ([], {})
-
     def test_ours_is_moved_before_a_foreign_one(self, node: MemoryBackend) -> None:
         """A foreign route came before ours: ours is removed and added again, as the last step."""
         node.insert_route(WANTED)
@@ -118,21 +95,6 @@ class TestOnePlace:
         assert texts(outcome.changes) == [f"~ {WANTED} -> {WANTED}"]
         assert list(map(str, outcome.hidden[WANTED])) == [str(FOREIGN)]
         assert brought_about(node, [WANTED]) == [str(WANTED), str(FOREIGN)]
-
-    def test_a_refusal_elsewhere_moves_nothing(self, node: MemoryBackend) -> None:
-        """Of two changes one is refused: ours still stands where it stood, after the foreign one."""
-        node.insert_route(WANTED)
-        node.insert_route(FOREIGN, verb="prepend")
-        before = node.routes()
-        refused = Route.parse("172.17.0.0/24", gateway="10.9.9.9", dev="eth0")
-        with pytest.raises(RouteRejectedError, match="are as before"):
-            node.apply(reconcile([WANTED, refused], before).changes)
-        assert node.routes() == before
-
-    def test_another_metric_is_another_place(self, node: MemoryBackend) -> None:
-        """A route with the same destination and another metric is not in the way."""
-        node.add_route("172.16.1.0/24", gateway="10.224.0.9", dev="eth0", metric=5)
-        assert texts(reconcile([WANTED], node.routes()).changes) == [f"+ {WANTED}"]
 
     @pytest.mark.parametrize("also", [[], [FOREIGN], [attrs.evolve(FOREIGN, protocol=OUR_PROTOCOL)]], ids=str)
     def test_the_kernels_own_is_never_hidden(self, node: MemoryBackend, also: list[Route]) -> None:

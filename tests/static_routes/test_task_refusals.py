@@ -139,25 +139,6 @@ class TestRefusals:
         assert error.dev == "eth7"
         assert "correct the 'dev' of:\n  172.17.0.0/24 via 10.224.0.1 dev eth7 proto 142" in str(error)
 
-    def test_all_routes_of_a_missing_device(self, host: FakeHost, ctx: Context) -> None:
-        """Those that lack a gateway, which would be looked up, and those that have one: each is to be corrected."""
-        error = self.refused(
-            host,
-            ctx,
-            StaticRoute(destination="172.17.0.0/24", gateway="10.224.0.1", dev="eth7"),
-            StaticRoute(destination="172.17.1.0/24", dev="eth7"),
-            retryable=True,
-        )
-        assert "eth7" in str(error)
-        assert {"172.17.0.0/24", "172.17.1.0/24"} <= set(str(error).split())
-
-    def test_a_plan_for_a_missing_device_that_is_to_be_looked_up(self, host: FakeHost, ctx: Context) -> None:
-        """No default route will ever give it a gateway: the plan says the same as the apply."""
-        config = config_of([StaticRoute(destination="172.17.1.0/24", dev="eth7")])
-        assert str(ConfigureStaticRoutes(config, host=host).plan(ctx)[0]) == (
-            "+ 172.17.1.0/24 dev eth7 (will be refused: there is no network device eth7; correct its 'dev')"
-        )
-
     def test_a_device_that_is_not_ready(self, host: FakeHost, ctx: Context) -> None:
         """Down, or without an IPv4 address yet: the kernel's words are those for a typo, but it is waited for."""
         host.routes.add_link("eth1")
@@ -182,11 +163,6 @@ class TestRefusals:
         ConfigureStaticRoutes(task, host=host).do(ctx)
         assert "172.17.0.0/24 via 10.9.0.1 dev eth1 proto 142" in ours(host)
         assert ctx.clock.monotonic() == 3
-
-    def test_a_gateway_outside_the_devices_net_is_a_mistake(self, host: FakeHost, ctx: Context) -> None:
-        """The device is up and has its address, so no lease will help: it is refused at once."""
-        self.refused(host, ctx, StaticRoute(destination="172.17.0.0/24", gateway="10.9.0.1", dev="eth0"))
-        assert ctx.clock.monotonic() == 0
 
     @pytest.mark.parametrize(
         ("gateway", "dev", "foreseen"),

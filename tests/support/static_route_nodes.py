@@ -1,4 +1,4 @@
-"""A GPU node in memory for ConfigureStaticRoutes, and a run on it that can be killed."""
+"""A GPU node in memory for ConfigureStaticRoutes."""
 
 from support.static_route_worlds import config_of
 
@@ -20,10 +20,6 @@ WANTED = [
 ]
 NONE = HostRoutingConfig()
 DROP_IN = "/etc/systemd/system/systemd-nspawn@.service.d/10-hostrouting.conf"
-
-
-class Killed(BaseException):
-    """As if by `kill -9`: no handler catches it."""
 
 
 def made_host() -> FakeHost:
