@@ -93,38 +93,12 @@ def test_a_daemon_updates_its_route_before_ours_comes(node: BusyNode, host: Fake
     assert node.in_place() == shown(theirs(247))
 
 
-def test_a_daemon_takes_ours_while_we_verify(node: BusyNode, host: FakeHost) -> None:
-    """A route that replaced ours at once is hidden by a second attempt."""
-    node.insert_route(theirs(73))
-    node.before_reading[3] = lambda: node.insert_route(theirs(247), verb="replace")
-    run(host, OURS)
-    assert node.in_place() == shown(OURS, theirs(247), theirs(73))
-
-
 def test_a_foreign_route_comes_into_an_empty_place(node: BusyNode, host: FakeHost) -> None:
     """An addition never hides a route that nobody has read: the kernel refuses it, and the place is read again."""
     node.steps.plan(1, lambda: node.insert_route(theirs(73)))
     account = run(host, OURS)
     assert node.in_place() == shown(OURS, theirs(73))
     assert account.changes == [f"+ {OURS} (hides '{theirs(73)}' until ours is removed)"]
-
-
-def test_ours_is_flushed_while_we_move_it(node: BusyNode, host: FakeHost) -> None:
-    """Ours goes before we remove it: the next attempt adds it."""
-    node.insert_route(OURS)
-    node.insert_route(theirs(73), verb="prepend")
-    node.steps.plan(1, lambda: node.delete_route(OURS))
-    run(host, OURS)
-    assert node.in_place() == shown(OURS, theirs(73))
-
-
-def test_a_refused_batch_moves_nothing(node: BusyNode, host: FakeHost) -> None:
-    """Another route is refused: ours still follows the foreign one, and no step has touched either."""
-    node.insert_route(OURS)
-    node.insert_route(theirs(73), verb="prepend")
-    with pytest.raises(RouteRejectedError, match="are as before"):
-        run(host, OURS, REFUSED)
-    assert node.in_place() == shown(theirs(73), OURS)
 
 
 def test_a_move_that_is_refused_is_rolled_back(node: BusyNode, host: FakeHost) -> None:

@@ -4,9 +4,8 @@ import attrs
 import pytest
 
 from hostrouting.config import StaticRoute
-from hostrouting.host import NextHop, ObservedRoute, Route
+from hostrouting.host import NextHop, ObservedRoute
 from hostrouting.net.addresses import Address
-from hostrouting.net.default_route import default_route
 from hostrouting.net.routes import FLAG_DEAD
 from hostrouting.static_routes import resolve
 
@@ -26,47 +25,48 @@ def reasons(route: StaticRoute, *observed: ObservedRoute) -> list[str]:
 
 
 BOTH = StaticRoute(destination="172.16.1.0/24")
+SEVERAL = ObservedRoute(0, 0, nexthops=(NextHop(OTHER, "eth1"), NextHop(GATEWAY, "eth0", onlink=True)))
+DEAD_FIRST = ObservedRoute(0, 0, nexthops=(NextHop(OTHER, "eth1", dead=True), NextHop(GATEWAY, "eth0")))
+ALL_DEAD = ObservedRoute(0, 0, nexthops=(NextHop(OTHER, "eth1", dead=True), NextHop(OTHER, "eth2", dead=True)))
 OURS = ObservedRoute.parse("172.16.1.0/24", "eth0", "10.224.0.1", protocol=142)
 
 
-class TestFound:
-    def test_a_complete_route_needs_no_default_route(self) -> None:
-        """A complete route is taken as it is."""
-        route = StaticRoute(destination="172.16.1.0/24", gateway="172.18.1.1", dev="eth0", metric=7)
-        assert resolved(route) == ["172.16.1.0/24 via 172.18.1.1 dev eth0 proto 142 metric 7"]
-
-    def test_device_and_gateway(self) -> None:
-        """Both come from the default route of the lowest metric, which the kernel shows first."""
-        assert resolved(BOTH, ETH0, ETH1) == ["172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"]
-
-    def test_the_gateway_of_the_device(self) -> None:
-        """A device that is given has its own default gateway."""
-        route = StaticRoute(destination="172.16.1.0/24", dev="eth1")
-        assert resolved(route, ETH0, ETH1) == ["172.16.1.0/24 via 10.224.0.2 dev eth1 proto 142"]
-
-    def test_the_device_for_a_gateway(self) -> None:
-        """A gateway that is given is reached by the default route's device."""
-        route = StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.9")
-        assert resolved(route, ETH0, ETH1) == ["172.16.1.0/24 via 10.224.0.9 dev eth0 proto 142"]
-
-    def test_of_several_next_hops_the_first(self) -> None:
-        """An ECMP default route counts by the kernel's order."""
-        both = ObservedRoute(0, 0, nexthops=(NextHop(OTHER, "eth1"), NextHop(GATEWAY, "eth0", onlink=True)))
-        assert resolved(BOTH, both) == ["172.16.1.0/24 via 10.224.0.2 dev eth1 proto 142"]
-        route = StaticRoute(destination="172.16.1.0/24", dev="eth0")
-        assert resolved(route, both) == ["172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142 onlink"]
-
-    def test_a_link_without_gateway(self) -> None:
-        """All destinations of `default dev ppp0` are on the link, and so is ours."""
-        ppp0 = ObservedRoute(0, 0, dev="ppp0", scope=253)
-        assert resolved(BOTH, ppp0) == ["172.16.1.0/24 dev ppp0 proto 142 scope link"]
-
-    def test_a_gateway_that_is_taken_to_be_on_the_link(self) -> None:
-        """An `onlink` default gateway needs the same word in our route."""
-        onlink = ETH0._replace(flags=4)
-        assert resolve([BOTH], [onlink]).routes == (
-            Route(network=0xAC100100, prefix_length=24, gateway=GATEWAY, dev="eth0", onlink=True),
-        )
+@pytest.mark.parametrize(
+    ("route", "defaults", "completed"),
+    [
+        # Both come from the default route of the lowest metric, which the kernel shows first.
+        (BOTH, (ETH0, ETH1), "172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"),
+        # A device that is given has its own gateway; a gateway that is given is on the link of the first device.
+        (attrs.evolve(BOTH, dev="eth1"), (ETH0, ETH1), "172.16.1.0/24 via 10.224.0.2 dev eth1 proto 142"),
+        (attrs.evolve(BOTH, gateway="10.224.0.9"), (ETH0, ETH1), "172.16.1.0/24 via 10.224.0.9 dev eth0 proto 142"),
+        (
+            attrs.evolve(BOTH, gateway="172.18.1.1", dev="x", metric=7),
+            (),
+            "172.16.1.0/24 via 172.18.1.1 dev x proto 142 metric 7",
+        ),
+        # Of several next hops the first in the kernel's order; an `onlink` gateway needs the same word in ours.
+        (BOTH, (SEVERAL,), "172.16.1.0/24 via 10.224.0.2 dev eth1 proto 142"),
+        (attrs.evolve(BOTH, dev="eth0"), (SEVERAL,), "172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142 onlink"),
+        (BOTH, (ETH0._replace(flags=4),), "172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142 onlink"),
+        # All destinations of `default dev ppp0` are on the link, and so is ours.
+        (BOTH, (ObservedRoute(0, 0, dev="ppp0", scope=253),), "172.16.1.0/24 dev ppp0 proto 142 scope link"),
+        # A gateway of the other family.
+        (
+            BOTH,
+            (ETH0._replace(gateway=Address.parse("fe80::1")),),
+            "172.16.1.0/24 via inet6 fe80::1 dev eth0 proto 142",
+        ),
+        (attrs.evolve(BOTH, gateway="fd00::9"), (ETH0,), "172.16.1.0/24 via inet6 fd00::9 dev eth0 proto 142"),
+        # A dead next hop names no device, be it one of several or the only one; but a named device has its gateway.
+        (BOTH, (ETH1._replace(metric=1, flags=FLAG_DEAD), ETH0), "172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"),
+        (BOTH, (DEAD_FIRST,), "172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"),
+        (attrs.evolve(BOTH, dev="eth1"), (DEAD_FIRST,), "172.16.1.0/24 via 10.224.0.2 dev eth1 proto 142"),
+        (BOTH, (ALL_DEAD, ETH0), "172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"),
+    ],
+)
+def test_what_the_config_leaves_open(route: StaticRoute, defaults: tuple[ObservedRoute, ...], completed: str) -> None:
+    """Gateway and device come from the default route that the kernel uses."""
+    assert resolved(route, *defaults) == [completed]
 
 
 class TestMissing:
@@ -78,8 +78,9 @@ class TestMissing:
             ETH0._replace(tos=8),
             ETH0._replace(kind="unreachable", dev=None, gateway=None),
             ETH0._replace(network=0x0A000000, prefix_length=8),
+            ALL_DEAD,
         ],
-        ids=["other table", "ours", "type of service", "unreachable", "no default"],
+        ids=["other table", "ours", "type of service", "unreachable", "no default", "dead"],
     )
     def test_routes_that_are_no_default_route(self, default: ObservedRoute) -> None:
         """Only an unmarked unicast default route of table main, for all packets, is one to go by."""
@@ -89,11 +90,11 @@ class TestMissing:
         ("route", "standing", "is_kept"),
         [
             (BOTH, OURS, True),
-            (StaticRoute(destination="172.16.1.0/24", dev="eth0"), OURS, True),
-            (StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1"), OURS, True),
-            (StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.9"), OURS, False),
-            (StaticRoute(destination="172.16.1.0/24", dev="ib0"), OURS, False),
-            (StaticRoute(destination="172.16.1.0/24", metric=7), OURS, False),
+            (attrs.evolve(BOTH, dev="eth0"), OURS, True),
+            (attrs.evolve(BOTH, gateway="10.224.0.1"), OURS, True),
+            (attrs.evolve(BOTH, gateway="10.224.0.9"), OURS, False),
+            (attrs.evolve(BOTH, dev="ib0"), OURS, False),
+            (attrs.evolve(BOTH, metric=7), OURS, False),
             (BOTH, OURS._replace(protocol=4), False),
             (BOTH, OURS._replace(kind="blackhole", gateway=None, dev=None), False),
             (BOTH, OURS._replace(gateway=None, dev=None, nexthops=(NextHop(None, "eth0"),) * 2), False),
@@ -108,20 +109,13 @@ class TestMissing:
 
     def test_a_device_without_default_route(self) -> None:
         """A device that no default route leaves by has no gateway."""
-        route = StaticRoute(destination="172.16.1.0/24", dev="ib0")
+        route = attrs.evolve(BOTH, dev="ib0")
         assert reasons(route, ETH0) == ["no IPv4 default route leaves by ib0, so it has no gateway there"]
-
-    def test_a_gateway_of_the_other_family(self) -> None:
-        """`default via inet6 fe80::1 dev eth0` completes IPv4, and so does a gateway of the config, by its device."""
-        inet6 = ETH0._replace(gateway=Address.parse("fe80::1"))
-        assert resolved(BOTH, inet6) == ["172.16.1.0/24 via inet6 fe80::1 dev eth0 proto 142"]
-        named = attrs.evolve(BOTH, gateway="fd00::9")
-        assert resolved(named, ETH0) == ["172.16.1.0/24 via inet6 fd00::9 dev eth0 proto 142"]
 
     def test_the_others_are_complete(self) -> None:
         """Routes that can be completed are, and each reason for the others is given once."""
         routes = [
-            StaticRoute(destination="172.16.1.0/24", dev="ib0"),
+            attrs.evolve(BOTH, dev="ib0"),
             StaticRoute(destination="172.16.2.0/24", dev="ib0"),
             BOTH,
         ]
@@ -129,29 +123,3 @@ class TestMissing:
         assert len(resolution.routes) == 1
         assert [missing.route for missing in resolution.missing] == routes[:2]
         assert resolution.reasons == "no IPv4 default route leaves by ib0, so it has no gateway there"
-
-
-def test_a_dead_next_hop_names_no_device() -> None:
-    """As the kernel does not use it, be it one of several or the only one of its route."""
-    dead = ObservedRoute(0, 0, gateway=OTHER, dev="ib1", metric=1, flags=FLAG_DEAD)
-    several = ObservedRoute(0, 0, metric=2, nexthops=(NextHop(OTHER, "ib0", dead=True), NextHop(GATEWAY, "eth0")))
-    assert resolved(BOTH, dead, several) == ["172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"]
-    assert default_route([dead, several]) == several
-
-
-def test_a_default_route_without_a_live_next_hop_is_none() -> None:
-    """The kernel passes over a multipath route of which every next hop is dead, and takes the next one."""
-    legs = (NextHop(OTHER, "eth1", dead=True), NextHop(OTHER, "eth2", dead=True))
-    all_dead = ObservedRoute(0, 0, nexthops=legs)
-    assert default_route([all_dead, ETH0]) == ETH0
-    assert default_route([all_dead]) is None
-    assert resolved(BOTH, all_dead, ETH0) == ["172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"]
-    assert reasons(BOTH, all_dead) == ["table main has no IPv4 default route"]
-
-
-def test_a_device_that_is_named_has_the_gateway_of_its_dead_next_hop() -> None:
-    """The kernel decides about a route over a device that is down; its gateway is known."""
-    legs = (NextHop(OTHER, "eth1", dead=True), NextHop(GATEWAY, "eth0"))
-    both = ObservedRoute(0, 0, nexthops=legs)
-    route = StaticRoute(destination="172.16.1.0/24", dev="eth1")
-    assert resolved(route, both) == ["172.16.1.0/24 via 10.224.0.2 dev eth1 proto 142"]
