@@ -11,6 +11,7 @@ import attrs
 import pytest
 from support.kernel import needs_kernel
 from support.needs import require
+from support.static_route_nodes import Account
 from support.static_route_worlds import config_of
 
 from hostrouting.config import StaticRoute
@@ -24,27 +25,13 @@ from hostrouting.static_routes.account import read
 from hostrouting.static_routes.converge import repair
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from hostrouting.testing.node import Node
-from phases import Change, Context
+from phases import Context
 from phases.testing import ManualClock
 
 PLACE = "fd00:9::/48"
 ROUTE = StaticRoute(destination=PLACE, gateway="fd00:1::7", dev="eth0")
 OURS = f"{PLACE} via fd00:1::7 dev eth0 proto 142 metric 1"
 HISTORIES = 500
-
-
-class Recorder:
-    """Keeps the inverses of a run."""
-
-    def __init__(self) -> None:
-        self.inverses: list[Callable[[Context], object]] = []
-
-    def skips(self, _name: str) -> bool:
-        return False
-
-    def record(self, _change: Change, undo: Callable[[Context], object] | None) -> None:
-        assert undo is not None
-        self.inverses.append(undo)
 
 
 def prepared(node: Node) -> Host:
@@ -176,22 +163,21 @@ def test_a_merge_by_another_program(node: Node, host: Host, caplog: pytest.LogCa
 def test_another_gateway_and_back(host: Host) -> None:
     """A changed route replaces ours, which leaves first; the undo of the run brings it back."""
     apply(host, ROUTE)
-    recorder = Recorder()
+    account = Account()
     changed = attrs.evolve(ROUTE, gateway="fd00:1::9")
-    task(host, changed).act(Context().within(recorder, logging.getLogger()))
+    task(host, changed).act(Context().within(account, logging.getLogger()))
     assert at(host) == [OURS.replace("::7", "::9")]
-    for undo in recorder.inverses:
-        undo(Context())
+    account.undo()
     assert at(host) == [OURS]
 
 
 def test_an_undo_leaves_the_place_to_its_new_holder(node: Node, host: Host, caplog: pytest.LogCaptureFixture) -> None:
     """A route that the run removed does not come back beside one that took its place."""
     apply(host, ROUTE)
-    recorder = Recorder()
-    task(host).act(Context().within(recorder, logging.getLogger()))
+    account = Account()
+    task(host).act(Context().within(account, logging.getLogger()))
     add(node, "fd00:1::8")
-    recorder.inverses[0](Context())
+    account.inverses[0](Context())
     assert at(host) == [f"{PLACE} via fd00:1::8 dev eth0 proto static metric 1"]
     assert "does not come back" in caplog.text
 
@@ -243,8 +229,8 @@ def ours_act(host: Host, random: Random, inverses: list[Callable[[Context], obje
         StaticRoute(destination=text, gateway=random.choice(WAYS[:2]), dev="eth0", metric=random.choice([0, 2]))
         for text in random.sample(PLACES, random.randrange(3))
     ]
-    recorder = Recorder()
-    ctx = Context().within(recorder, logging.getLogger())
+    account = Account()
+    ctx = Context().within(account, logging.getLogger())
     with suppress(RouteRejectedError):
         match random.randrange(4):
             case 0:
@@ -256,7 +242,7 @@ def ours_act(host: Host, random: Random, inverses: list[Callable[[Context], obje
                     undo(Context())
             case _:
                 task(host).act(ctx)
-    inverses[:] = recorder.inverses
+    inverses[:] = account.inverses
 
 
 def foreign(routes: Sequence[ObservedRoute]) -> list[str]:

@@ -1,11 +1,12 @@
 """A route of our protocol beside the kernel's own route of an address: no config can want it, and it is not lost."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import attrs
 import pytest
 from support.needs import needs
+from support.static_route_nodes import Account
 
 from hostrouting.exceptions import RouteRejectedError
 from hostrouting.host import Host, Route
@@ -13,7 +14,7 @@ from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import Address
 from hostrouting.static_routes.converge import converge as converge_routes
 from hostrouting.testing import FakeHost, KernelNode
-from phases import Change, Context
+from phases import Context
 
 pytestmark = needs("kernel")
 
@@ -46,20 +47,6 @@ def shown(backend: NetlinkBackend, destination: str) -> list[str]:
     return [str(route) for route in backend.routes() if route.destination == destination]
 
 
-class Account:
-    """Collects the inverses of changes."""
-
-    def __init__(self) -> None:
-        self.inverses: list[Callable[[Context], object]] = []
-
-    def skips(self, _name: str) -> bool:
-        return False
-
-    def record(self, _change: Change, undo: Callable[[Context], object] | None) -> None:
-        assert undo is not None
-        self.inverses.append(undo)
-
-
 @pytest.mark.parametrize("stray", STRAYS, ids=str)
 @pytest.mark.parametrize("verb", ["prepend", "append"])
 def test_an_undo_returns_it(node: KernelNode, backend: NetlinkBackend, stray: Route, verb: str) -> None:
@@ -68,8 +55,7 @@ def test_an_undo_returns_it(node: KernelNode, backend: NetlinkBackend, stray: Ro
     before, account = backend.routes(), Account()
     converge(backend, [OURS], Context().within(account))
     assert shown(backend, "10.224.0.0/16") == [CONNECTED]
-    for undo in account.inverses:
-        undo(Context())
+    account.undo()
     assert backend.routes() == before
 
 
@@ -80,8 +66,7 @@ def test_an_undo_of_other_changes_leaves_it(node: KernelNode, backend: NetlinkBa
     converge(backend, [OURS], Context().within(account))
     node.insert_route(STRAYS[0], verb=verb)
     before = shown(backend, "10.224.0.0/16")
-    for undo in account.inverses:
-        undo(Context())
+    account.undo()
     assert (shown(backend, "10.224.0.0/16"), shown(backend, "172.16.1.0/24")) == (before, [])
 
 

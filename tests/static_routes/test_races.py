@@ -8,6 +8,7 @@ import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.static_route_nodes import Account
 
 from hostrouting.exceptions import BackendError, RouteRejectedError
 from hostrouting.host import OUR_PROTOCOL, ObservedRoute, Route
@@ -15,7 +16,7 @@ from hostrouting.net.addresses import IPV4
 from hostrouting.static_routes.converge import converge
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.testing.faults import Operations
-from phases import Change, Context
+from phases import Context
 
 pytestmark = pytest.mark.slow
 
@@ -59,22 +60,6 @@ def node() -> BusyNode:
 @pytest.fixture
 def host(node: BusyNode) -> FakeHost:
     return FakeHost(node)
-
-
-class Account:
-    """Collects the changes of a run, and their inverse."""
-
-    def __init__(self) -> None:
-        self.changes: list[str] = []
-        self.undo: Callable[[Context], object] = lambda _: None
-
-    def skips(self, _name: str) -> bool:
-        return False
-
-    def record(self, change: Change, undo: Callable[[Context], object] | None) -> None:
-        assert undo is not None
-        self.changes.append(str(change))
-        self.undo = undo
 
 
 def run(host: FakeHost, *routes: Route) -> Account:
@@ -173,7 +158,7 @@ class TestUndo:
             node.insert_route(route, verb="append")
         account = run(host, *wanted)
         for _ in range(2):
-            account.undo(Context())
+            account.undo()
             assert node.in_place() == shown(*before)
 
     def test_from_the_middle_it_goes_last(
@@ -182,7 +167,7 @@ class TestUndo:
         """A route between two foreign ones comes back after them, and a warning says so."""
         for route in theirs(73), OURS, theirs(74):
             node.insert_route(route, verb="append")
-        run(host, OURS).undo(Context())
+        run(host, OURS).undo()
         assert node.in_place() == shown(theirs(73), theirs(74), OURS)
         told = "is now the last of its place: the kernel puts one first or last only"
         assert caplog.messages[-1] == f"route '{OURS}' {told}"
@@ -192,7 +177,7 @@ class TestUndo:
         account = run(host, OURS)
         node.insert_route(theirs(73), verb="replace")
         node.insert_route(theirs(9, protocol=OUR_PROTOCOL), verb="append")
-        account.undo(Context())
+        account.undo()
         assert node.in_place() == shown(theirs(73), theirs(9, protocol=OUR_PROTOCOL))
         assert caplog.messages == [f"route '{OURS}' changed since this run; it stays as it is now"]
 
@@ -207,7 +192,7 @@ class TestUndo:
             converge(Context().within(account), [OURS, second], host, logging.getLogger("races"))
         node.steps = Operations()
         assert account.changes == [f"+ {OURS}"]
-        account.undo(Context())
+        account.undo()
         assert node.routes() == before
 
 

@@ -3,6 +3,7 @@
 import logging
 
 import pytest
+from support.static_route_nodes import Account
 
 from hostrouting.config import StaticRoute
 from hostrouting.host import OUR_PROTOCOL, Route
@@ -104,15 +105,6 @@ def test_the_changes_are_recorded(host: FakeHost, node: MemoryBackend) -> None:
     repaired(host, FIRST, SECOND)
     node.set_up("eth1", up=False)
     node.delete_route(next(route for route in node.routes() if route.protocol == OUR_PROTOCOL))
-
-    class Account:
-        changes: list[str] = []  # noqa: RUF012
-
-        def skips(self, name: str) -> bool:
-            return False
-
-        def record(self, change: object, undo: object) -> None:
-            self.changes.append(str(change))
-
-    repair(Context().within(Account()), [FIRST, SECOND], host.routes.routes(), host, logging.getLogger("repair"))
-    assert Account.changes == ["+ 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"]
+    account = Account()
+    repair(Context().within(account), [FIRST, SECOND], host.routes.routes(), host, logging.getLogger("repair"))
+    assert account.changes == ["+ 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"]

@@ -15,20 +15,12 @@ from hostrouting.host import OUR_PROTOCOL, Route
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.static_routes.script import DEPARTURE, boot_part
 from hostrouting.testing import FakeHost
-from phases import Context, Plannable, Task, Undoable
+from phases import Context
 
 SCRIPT_PATH, UNIT_PATH = DEPARTURE.paths
 
 
 class TestDo:
-    def test_it_is_a_task_in_full(self) -> None:
-        """The task can be done, planned and undone, and has upstream's name."""
-        task = ConfigureStaticRoutes(CONFIG)
-        assert isinstance(task, Task)
-        assert isinstance(task, Plannable)
-        assert isinstance(task, Undoable)
-        assert task.name == "configure-static-routes"
-
     def test_live_and_for_every_boot(self, host: FakeHost, ctx: Context) -> None:
         """Ours are exactly the config's, and script and unit are there; again changes nothing."""
         ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
@@ -133,12 +125,6 @@ class TestPlan:
         ]
         assert changes[4:8] == [f"+ {path}" for path in (INTENT_PATH, ASKED_PATH, SCRIPT_PATH, UNIT_PATH)]
         assert state(host) == before
-
-    def test_afterwards_there_is_nothing_to_do(self, host: FakeHost, ctx: Context) -> None:
-        """Finished changes are not planned again."""
-        task = ConfigureStaticRoutes(CONFIG, host=host)
-        task.do(ctx)
-        assert task.plan(ctx) == []
 
     def test_a_route_that_differs_in_attributes_only(self, host: FakeHost, ctx: Context) -> None:
         """An operator gave our route an mtu: 'was' and the very same words would leave a reader puzzled."""

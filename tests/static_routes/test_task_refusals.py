@@ -1,14 +1,17 @@
 """ConfigureStaticRoutes on a fake machine: waiting for DHCP and for devices, and every way to fail."""
 
 import logging
+import math
+from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 
 import pytest
 from support.needs import needs
 from support.static_route_nodes import CONFIG, DROP_IN, WANTED, others, ours, state
 from support.static_route_worlds import config_of
 
-from hostrouting.config import HostRoutingConfig, StaticRoute
+from hostrouting.config import StaticRoute
 from hostrouting.configure import Configure
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError, UnitError
 from hostrouting.host.netlink import NetlinkBackend
@@ -16,6 +19,21 @@ from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import CancelledError, Context, TaskFailedError, execute, plan
 from phases.testing import ManualClock
+
+
+class LateClock(ManualClock):
+    """Lets something arrive after some seconds."""
+
+    def __init__(self, seconds: float, arrive: Callable[[], object]) -> None:
+        super().__init__(auto=True)
+        self._seconds, self._arrive = seconds, arrive
+
+    def monotonic(self) -> float:
+        now = super().monotonic()
+        if now >= self._seconds:
+            self._arrive()
+            self._seconds = math.inf
+        return now
 
 
 class TestWaiting:
@@ -41,9 +59,7 @@ class TestWaiting:
         """The next step is about routers, which IPv6 has its default routes from, and no lease."""
         host = FakeHost()
         host.routes.add_link("eth0")
-        config = HostRoutingConfig.from_mapping(
-            {"staticRoutes": {"enabled": True, "routes": [{"destination": "fd00:9::/64"}]}}
-        )
+        config = config_of([StaticRoute(destination="fd00:9::/64")])
         with pytest.raises(BackendError, match=r"\(see the advertisements of its router\), or give"):
             ConfigureStaticRoutes(config, host=host).do(ctx)
 
@@ -52,15 +68,8 @@ class TestWaiting:
         host = FakeHost()
         host.routes.add_link("eth0")
         host.routes.add_address("eth0", "10.224.0.4/16")
-
-        class Lease(ManualClock):
-            def monotonic(self) -> float:
-                now = super().monotonic()
-                if now >= 5 and not any(route.prefix_length == 0 for route in host.routes.routes()):
-                    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)
-                return now
-
-        ctx = Context(clock=Lease(auto=True))
+        lease = partial(host.routes.add_route, "default", gateway="10.224.0.1", dev="eth0", protocol=16)
+        ctx = Context(clock=LateClock(5, lease))
         ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
         assert (ours(host), ctx.clock.monotonic()) == (WANTED, 5)
 
@@ -150,17 +159,9 @@ class TestRefusals:
     def test_an_address_that_comes_in_time(self, host: FakeHost) -> None:
         """The README's own kind of route, with gateway and device, is waited for like one that is looked up."""
         host.routes.add_link("eth1")
-
-        class Lease(ManualClock):
-            def monotonic(self) -> float:
-                now = super().monotonic()
-                if now >= 3 and not next(link for link in host.routes.links() if link.name == "eth1").addresses:
-                    host.routes.add_address("eth1", "10.9.0.4/16")
-                return now
-
-        ctx = Context(clock=Lease(auto=True))
-        task = config_of([StaticRoute(destination="172.17.0.0/24", gateway="10.9.0.1", dev="eth1")])
-        ConfigureStaticRoutes(task, host=host).do(ctx)
+        ctx = Context(clock=LateClock(3, partial(host.routes.add_address, "eth1", "10.9.0.4/16")))
+        config = config_of([StaticRoute(destination="172.17.0.0/24", gateway="10.9.0.1", dev="eth1")])
+        ConfigureStaticRoutes(config, host=host).do(ctx)
         assert "172.17.0.0/24 via 10.9.0.1 dev eth1 proto 142" in ours(host)
         assert ctx.clock.monotonic() == 3
 
@@ -175,13 +176,14 @@ class TestRefusals:
             ),
             ("10.224.0.1", "ib0", "refused: no network of ib0 has the gateway 10.224.0.1; correct its"),
             ("10.224.0.1", "eth7", "refused: there is no network device eth7; correct its 'dev'"),
+            (None, "eth7", "refused: there is no network device eth7; correct its 'dev'"),
             ("10.9.0.1", "eth1", "waits up to 30 s, since eth1 has no IPv4 address"),
             ("10.9.0.1", "eth2", "waits up to 30 s, since eth2 is down"),
         ],
     )
     @pytest.mark.parametrize("real", [pytest.param(True, marks=needs("kernel")), False])
     def test_a_plan_foresees_refusals(
-        self, ctx: Context, gateway: str, dev: str, foreseen: str | None, real: bool
+        self, ctx: Context, gateway: str | None, dev: str, foreseen: str | None, real: bool
     ) -> None:
         """In memory and in the kernel: a plan names the routes that fail, and why, as the failure does."""
         with KernelNode.made() if real else nullcontext(MemoryBackend()) as node:

@@ -1,10 +1,13 @@
-"""A GPU node in memory for ConfigureStaticRoutes."""
+"""A GPU node in memory for ConfigureStaticRoutes, and an account of what a run changes."""
+
+from collections.abc import Callable
 
 from support.static_route_worlds import config_of
 
 from hostrouting.config import HostRoutingConfig, StaticRoute
 from hostrouting.host import OUR_PROTOCOL
 from hostrouting.testing import FakeHost, MemoryBackend
+from phases import Change, Context
 
 CONFIG = config_of(
     [
@@ -47,3 +50,24 @@ def others(host: FakeHost) -> list[str]:
 def state(host: FakeHost) -> object:
     """All that a run can change."""
     return list(map(str, host.routes.routes())), host.files.tree.snapshot()
+
+
+class Account:
+    """Keeps the changes of a run, and their inverses."""
+
+    def __init__(self) -> None:
+        self.changes: list[str] = []
+        self.inverses: list[Callable[[Context], object]] = []
+
+    def skips(self, _name: str) -> bool:
+        return False
+
+    def record(self, change: Change, undo: Callable[[Context], object] | None) -> None:
+        assert undo is not None
+        self.changes.append(str(change))
+        self.inverses.append(undo)
+
+    def undo(self) -> None:
+        """Run the inverses."""
+        for inverse in self.inverses:
+            inverse(Context())
