@@ -1,4 +1,4 @@
-"""Routes by a device without carrier, in the kernel: the proof, the boot script and a record say the same.
+"""Routes by a device without carrier, in the kernel: the proof and the boot script say the same.
 
 The flags of a route do not tell it: a route that was added later, or has an IPv6 gateway, may have none.
 """
@@ -13,10 +13,8 @@ from support.kernel import needs_kernel
 from support.routers import ROUTER, WiredNode
 from support.way_out_nodes import AskedNode
 
-from hostrouting import HostRoutingConfig
-from hostrouting.fleet import Record, prove_record, take_record
+from hostrouting.fleet import take_record
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.route_overlap import OverlapReport
 from hostrouting.testing import FakeHost
 from phases import Context
 
@@ -39,18 +37,9 @@ def asked(node: WiredNode, tmp_path: Path) -> AskedNode:
 
 
 def found(asked: AskedNode, *cidrs: str, **section: object) -> list[tuple[str, str, str]]:
-    """Return what the check, the boot script and the record of the node find."""
+    """Return what the check and the boot script find."""
     report = asked.ask(*cidrs, **section)
-    assert recorded(asked, *cidrs, **section).lines() == report.lines()
     return [(finding.kind, finding.first, finding.last) for _, finding in report.findings]
-
-
-def recorded(asked: AskedNode, *cidrs: str, **section: object) -> OverlapReport:
-    config = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": list(cidrs), **section}})
-    line = take_record(Context(), FakeHost(NetlinkBackend(netns=asked.node.name))).to_line()  # type: ignore[union-attr]
-    verdict = prove_record(Record.parse(line), config)
-    assert verdict.report, verdict.undecided
-    return verdict.report.overlap
 
 
 @pytest.mark.parametrize("is_lost_before", [True, False])

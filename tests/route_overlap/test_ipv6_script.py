@@ -141,16 +141,6 @@ class TestDevices:
         assert "\nName the device in expectedDevs; " in ran.output
         assert run(node, ["fd09::/64"], expectedDevs=["e0"]).status == 0
 
-    def test_each_of_equal_defaults(self, node: WiredNode) -> None:
-        """One by the fabric is an overlap although the kernel shows the other; one of a higher metric is none."""
-        node.ip("-4", "route", "add", "default", "via", "10.224.0.1", "dev", "e0")
-        node.ip("nexthop", "add", "id", "7", "via", ROUTER, "dev", "e1")
-        node.ip("-6", "route", "append", "default", "nhid", "7", "proto", "ra", "metric", "1024")
-        assert "overlap" in run(node, ["fd09::/64"]).output
-        node.ip("-6", "route", "delete", "default", "nhid", "7", "proto", "ra", "metric", "1024")
-        node.ip("-6", "route", "append", "default", "nhid", "7", "proto", "ra", "metric", "1025")
-        assert run(node, ["fd09::/64"]).status == 0
-
     def test_a_route_whose_gateway_failed(self, node: WiredNode) -> None:
         """On a host the kernel passes over it, for another one of its table; it is wrong all the same."""
         node.ip("-6", "route", "add", "fd09::/80", "via", SECOND_ROUTER, "dev", "e1", "metric", "7")

@@ -47,12 +47,6 @@ def test_the_boot_script_names_it_too(tmp_path: Path) -> None:
         assert asked.ask("10.96.0.0/16", expected=["gcp"]).verdict == "10.96.0.0/16, 169.254.169.254/32 leave by eth0"
 
 
-def test_a_cidr_of_ones_own_has_no_name(tmp_path: Path) -> None:
-    """The JSON of a config without presets is as it was."""
-    report = hostile(AskedNode(MemoryBackend(), tmp_path)).ask("10.96.0.0/16")
-    assert "name" not in report.to_mapping()["cidrs"][0]
-
-
 def test_an_address_of_two_presets_is_expected_once() -> None:
     """It has the name of the first, and also if the config expects it itself."""
     section = RouteOverlapConfig(expected=("azure", "aws"))

@@ -1,10 +1,7 @@
 """The findings of a proof, on a node whose ib0 shadows part of the cluster's addresses."""
 
-import itertools
-
 import pytest
 from support.overlap_proofs import prove, shapes
-from support.overlap_worlds import parts_of
 
 from hostrouting.net.addresses import Address, parse_ipv4
 from hostrouting.net.routes import NextHop, Route
@@ -12,14 +9,6 @@ from hostrouting.route_overlap import CidrReport, Finding, SuggestedRoute, prove
 from hostrouting.testing import MemoryBackend
 
 IB = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
-
-
-def test_addresses_that_the_default_route_decides_are_fine(node: MemoryBackend) -> None:
-    """Nothing more specific in the way: no finding, no suggestion, and the expected devices are the default route's."""
-    report = prove_egress(node, ["10.96.0.0/12"])
-    assert report.ok
-    assert report.expected_devs == ("eth0",)
-    assert str(report) == "10.96.0.0/12 leaves by eth0"
 
 
 def test_a_shadowed_cidr_is_one_finding_with_the_route_that_shadows_it(node: MemoryBackend) -> None:
@@ -32,38 +21,6 @@ def test_a_shadowed_cidr_is_one_finding_with_the_route_that_shadows_it(node: Mem
     assert prove(node, "172.16.8.0/22") == CidrReport(
         cidr="172.16.8.0/22", findings=(finding,), suggested_routes=(suggested,)
     )
-
-
-def test_host_bits_of_a_cidr_are_masked(node: MemoryBackend) -> None:
-    """The CIDR is the network."""
-    assert prove(node, "10.96.0.255/24") == CidrReport(cidr="10.96.0.0/24")
-
-
-@pytest.mark.parametrize(
-    ("cidr", "probe", "ok"),
-    [
-        ("172.16.0.0/16", "172.16.0.1", False),
-        ("10.0.0.0/8", "10.0.0.1", True),
-        ("169.254.169.254/32", "169.254.169.254", True),
-        ("10.0.0.255/24", "10.0.0.1", True),
-    ],
-)
-def test_findings_of_a_probe_of_the_first_host_are_found(node: MemoryBackend, cidr: str, probe: str, ok: bool) -> None:
-    """The one address of each CIDR that upstream asks about is among those that are judged, and judged alike."""
-    report = prove(node, cidr)
-    astray = [f for f in report.findings if parse_ipv4(f.first) <= parse_ipv4(probe) <= parse_ipv4(f.last)]
-    assert (not astray) is ok
-
-
-def test_a_partial_overlap_after_the_first_host_is_found(node: MemoryBackend) -> None:
-    """A route over one address in the middle of a /8, which no single probe meets."""
-    node.add_route("10.50.60.70/32", dev="ib0")
-    assert shapes(prove(node, "10.0.0.0/8")) == [("overlap", "10.50.60.70", "10.50.60.70", "ib0")]
-
-
-def test_own_and_broadcast_addresses_of_the_expected_device_are_fine(node: MemoryBackend) -> None:
-    """The node's own network may well be expected."""
-    assert prove(node, "10.224.0.0/16").ok
 
 
 def test_an_own_address_on_another_device_is_local(node: MemoryBackend) -> None:
@@ -87,6 +44,7 @@ def test_an_own_address_on_another_device_is_local(node: MemoryBackend) -> None:
 
 def test_a_known_neighbour_of_the_fabric_is_warned_of(node: MemoryBackend) -> None:
     """A peer that the device talks to now would be taken from it; one elsewhere is no reason to warn."""
+    node.add_neighbour("ib0", "172.16.9.8")
     node.add_neighbour("ib0", "172.16.9.7")
     assert [(route.destination, route.warning) for route in prove(node, "172.16.8.0/22").suggested_routes] == [
         (
@@ -108,25 +66,6 @@ def test_every_next_hop_must_be_allowed(node: MemoryBackend) -> None:
     assert (finding.devs, finding.dev) == (("eth0", "ib0"), "ib0")
 
 
-def test_all_next_hops_of_the_default_route_are_expected(node: MemoryBackend) -> None:
-    """An ECMP default over two uplinks makes both of them the node's own devices."""
-    node.add_link("eth1")
-    node.add_address("eth1", "10.225.0.4/16")
-    legs = (NextHop(Address.parse("10.225.0.1"), "eth1"), NextHop(Address.parse("10.224.0.1"), "eth0"))
-    default = next(route for route in node.routes() if route.prefix_length == 0)
-    node.delete_route(default)
-    node.insert_route(Route(network=0, prefix_length=0, nexthops=legs, protocol=3))
-    report = prove_egress(node, ["10.96.0.0/16"])
-    assert report.ok
-    assert report.expected_devs == ("eth1", "eth0")
-
-
-def test_of_two_default_routes_the_lower_metric_counts(node: MemoryBackend) -> None:
-    """As the kernel decides: the other one's device is not expected."""
-    node.add_route("default", dev="ib0", metric=50)
-    assert prove_egress(node, ["10.96.0.0/16"]).expected_devs == ("eth0",)
-
-
 def test_without_default_route_the_way_of_each_address_is_told(node: MemoryBackend) -> None:
     """No device is expected, so every address is a finding, also one that leaves by a device of a CNI."""
     node.delete_route(next(route for route in node.routes() if route.prefix_length == 0))
@@ -143,12 +82,6 @@ def test_without_default_route_the_way_of_each_address_is_told(node: MemoryBacke
     ]
 
 
-def test_expected_devices_can_be_given(node: MemoryBackend) -> None:
-    """Given devices replace those of the default route."""
-    report = prove_egress(node, ["172.16.8.0/22", "10.96.0.0/16"], expected_devs=["ib0"])
-    assert [cidr.ok for cidr in report.cidrs] == [True, False]
-
-
 @pytest.mark.parametrize(("pattern", "ok"), [("ib*", True), ("ib?", True), ("ib[0-7]", True), ("ib", False)])
 def test_patterns_allow_devices(node: MemoryBackend, pattern: str, ok: bool) -> None:
     """Shell-style, and the whole name must match."""
@@ -162,15 +95,3 @@ def test_devices_of_cnis_are_allowed_by_default(node: MemoryBackend) -> None:
         node.add_route(network, dev=dev)
     [report] = prove_egress(node, ["10.244.0.0/16"]).cidrs
     assert shapes(report) == [("overlap", "10.244.2.0", "10.244.2.255", "docker0")]
-
-
-def test_no_cidr_is_no_finding(node: MemoryBackend) -> None:
-    """Nothing expected, nothing wrong."""
-    assert prove_egress(node, []).ok
-
-
-def test_parts_show_all_of_a_range(node: MemoryBackend) -> None:
-    """Fine or not, every address is in one part."""
-    parts = parts_of(node, "172.0.0.0/8")
-    assert (parts[0].first, parts[-1].last) == (172 << 24, (173 << 24) - 1)
-    assert all(one.last + 1 == other.first for one, other in itertools.pairwise(parts))

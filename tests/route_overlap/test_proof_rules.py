@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from support.kernel import needs_kernel
-from support.overlap_proofs import prove, shapes
+from support.overlap_proofs import prove
 from support.overlap_worlds import run_script
 
 from hostrouting.fib import Fib
@@ -117,23 +117,6 @@ def test_a_dead_route_does_not_block() -> None:
         [report] = prove_egress(NetlinkBackend(netns=node.name), ["10.96.0.0/24"]).cidrs
     [finding] = report.findings
     assert (finding.kind, finding.route) == ("blocked", "blackhole 10.96.0.0/16")
-
-
-def test_a_throw_is_no_route(node: MemoryBackend) -> None:
-    """The main table declines, and no other one has an opinion."""
-    node.add_route("10.96.0.0/24", kind="throw")
-    assert [(f.kind, f.first, f.last, f.route) for f in prove(node, "10.96.0.0/16").findings] == [
-        ("no-route", "10.96.0.0", "10.96.0.255", None)
-    ]
-
-
-def test_a_rule_to_another_table_cuts_a_cidr(node: MemoryBackend) -> None:
-    """The edges of a `to` selector are edges of the answer, and no route in the main table repairs the other table."""
-    node.add_route("default", dev="ib0", table=88)
-    node.add_rule(Rule(100, table=88, destination=parse_cidr("10.96.4.0/22")))
-    report = prove(node, "10.96.0.0/16")
-    assert shapes(report) == [("overlap", "10.96.4.0", "10.96.7.255", "ib0")]
-    assert report.suggested_routes == ()
 
 
 def test_the_source_that_the_kernel_chooses_is_asked_about(node: MemoryBackend) -> None:

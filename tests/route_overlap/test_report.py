@@ -2,10 +2,7 @@
 
 import json
 
-import pytest
-
 from hostrouting.config import HostRoutingConfig, StaticRoute, StaticRoutesConfig
-from hostrouting.exceptions import HostRoutingError, RouteOverlapError
 from hostrouting.net.addresses import IPV4
 from hostrouting.net.routes import ObservedRoute
 from hostrouting.net.rules import Rule
@@ -44,43 +41,6 @@ def test_the_json_is_the_agreed_one() -> None:
     )
 
 
-def test_the_json_of_a_good_node() -> None:
-    """No findings, nothing to suggest; without a mode there is none in it."""
-    report = prove_egress(Node(), ["10.96.0.0/16"])
-    assert report.to_mapping() == {
-        "ok": True,
-        "expected_devs": ["eth0"],
-        "cidrs": [{"cidr": "10.96.0.0/16", "ok": True, "findings": [], "suggested_routes": []}],
-    }
-
-
-def test_the_json_without_default_route() -> None:
-    """No devices are expected, and addresses without a route are `no-route`."""
-    report = prove_egress(Node(default=False), ["10.96.0.0/16"])
-    assert report.to_mapping(mode="WARN") == {
-        "ok": False,
-        "mode": "WARN",
-        "expected_devs": [],
-        "cidrs": [
-            {
-                "cidr": "10.96.0.0/16",
-                "ok": False,
-                "findings": [
-                    {
-                        "kind": "no-route",
-                        "first": "10.96.0.0",
-                        "last": "10.96.255.255",
-                        "devs": [],
-                        "dev": None,
-                        "route": None,
-                    }
-                ],
-                "suggested_routes": [],
-            }
-        ],
-    }
-
-
 def test_the_message_is_the_documentation() -> None:
     """The fault, the route that decides, the config to paste, and the addresses that it takes."""
     report = prove_egress(Node(), ["172.16.8.0/22", "10.96.0.0/16"])
@@ -108,27 +68,6 @@ def test_the_message_without_default_route() -> None:
         f"{unknown} 172.16.8.0/22 should leave:\n"
         f"  172.16.8.0/22\n    172.16.8.0 to 172.16.11.255: leaves by ib0 {route}"
     )
-
-
-@pytest.mark.parametrize(
-    ("cidrs", "verdict"),
-    [
-        (["10.96.0.0/16"], "10.96.0.0/16 leaves by eth0"),
-        (["10.96.0.0/16", "10.97.0.0/16"], "10.96.0.0/16, 10.97.0.0/16 leave by eth0"),
-    ],
-)
-def test_a_good_answer_is_one_line(cidrs: list[str], verdict: str) -> None:
-    """Each CIDR and the device by which it leaves."""
-    assert str(prove_egress(Node(), cidrs)) == verdict
-
-
-def test_the_error_carries_the_report() -> None:
-    """A caller gets at everything; its text is the report's."""
-    report = OverlapReport(expected_devs=(), cidrs=())
-    error = RouteOverlapError(report)
-    assert isinstance(error, HostRoutingError)
-    assert error.report is report
-    assert str(error) == str(report)
 
 
 def test_a_suggestion_takes_the_place_of_a_configured_route() -> None:

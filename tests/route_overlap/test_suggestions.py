@@ -26,14 +26,6 @@ def test_a_whole_fabric_network_is_taken_in_halves_and_with_a_warning(node: Memo
     ]
 
 
-def test_a_route_with_a_metric_yields_to_one_suggestion_without(node: MemoryBackend) -> None:
-    """The same prefix with metric 0 wins, so no halves are needed."""
-    node.add_route("10.96.0.0/12", dev="ib0", metric=100)
-    [route] = prove(node, "10.0.0.0/8").suggested_routes
-    # It is no connected network, so there is no warning.
-    assert (route.destination, route.warning) == ("10.96.0.0/12", None)
-
-
 def test_a_nested_offender_needs_a_separate_route(node: MemoryBackend) -> None:
     """Addresses that the wider suggestion does not cover get a suggestion, too, from their own device."""
     node.add_link("ib1")
@@ -103,15 +95,6 @@ def test_an_own_address_of_the_expected_device_is_nothing_to_warn_of(node: Memor
     assert [route.warning for route in prove(node, "172.16.8.0/22").suggested_routes] == [None]
 
 
-def test_of_several_neighbours_the_first_is_named(node: MemoryBackend) -> None:
-    """By address."""
-    node.add_neighbour("ib0", "172.16.9.8")
-    node.add_neighbour("ib0", "172.16.9.7")
-    [route] = prove(node, "172.16.8.0/22").suggested_routes
-    assert route.warning is not None
-    assert route.warning.startswith("ib0 talks to 172.16.9.7,")
-
-
 def test_the_second_half_may_be_a_single_address(node: MemoryBackend) -> None:
     """The first of it: all else there is decided by more specific routes that are fine."""
     node.add_address("ib0", "10.96.0.4/24")
@@ -162,14 +145,6 @@ def test_nothing_is_suggested_where_no_gateway_leads_out(node: MemoryBackend) ->
     node.add_route("default", dev="eth0")
     report = prove(node, "172.16.8.0/22")
     assert (report.ok, report.suggested_routes) == (False, ())
-
-
-def test_a_route_that_refuses_is_repaired(node: MemoryBackend) -> None:
-    """A blackhole of the main table is hidden as any route is; nothing carries its addresses now."""
-    node.add_route("10.96.0.0/24", kind="blackhole")
-    assert [(route.destination, route.takes_from) for route in prove(node, "10.96.0.0/16").suggested_routes] == [
-        ("10.96.0.0/24", ()),
-    ]
 
 
 def test_nothing_is_suggested_against_local_routes(node: MemoryBackend) -> None:

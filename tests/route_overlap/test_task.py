@@ -59,14 +59,6 @@ def markers(host: FakeHost) -> dict[str, str]:
     return {path: text for path, text in host.files.tree.snapshot().items() if path.startswith("/run/aks-flex-node/")}
 
 
-def test_a_good_node_gets_the_ok_marker(host: FakeHost) -> None:
-    """And nothing else; script and unit are installed."""
-    CheckRouteOverlap(config("10.96.0.0/16"), host=host).do(Context())
-    assert markers(host) == {OK: "10.96.0.0/16 leaves by eth0\n"}
-    assert host.files.exists(SCRIPT)
-    assert host.files.exists(UNIT)
-
-
 def test_warn_logs_every_finding_and_leaves_the_marker(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
     """One warning for each finding, one with the next step; the marker has one finding a line; nothing is raised."""
     CheckRouteOverlap(config("172.16.8.0/22", "10.96.0.0/16"), host=host).do(Context())
@@ -123,16 +115,6 @@ def test_exactly_one_marker_exists_after_each_check(host: FakeHost) -> None:
     assert list(markers(host)) == [OK]
     CheckRouteOverlap(config("172.16.8.0/22"), host=host).do(Context())
     assert list(markers(host)) == [DETECTED]
-
-
-def test_allowed_devices_extend_the_default_list(host: FakeHost) -> None:
-    """A pattern of the config allows its devices, and those of CNIs stay allowed."""
-    host.routes.add_link("cni0")
-    host.routes.add_route("10.96.3.0/24", dev="cni0")
-    CheckRouteOverlap(config("172.16.8.0/22", "10.96.0.0/16", mode="STRICT", allowedDevs=["ib*"]), host=host).do(
-        Context()
-    )
-    assert list(markers(host)) == [OK]
 
 
 def test_a_late_default_route_is_waited_for() -> None:

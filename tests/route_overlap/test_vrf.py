@@ -17,13 +17,11 @@ from support.overlap_worlds import World
 from hostrouting.fib import Fib, UnknownDecisionError
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import parse_ipv4
+from hostrouting.route_overlap.fabric import Fabric
 from hostrouting.testing import KernelNode
 
 pytestmark = [needs("kernel", "vrf"), pytest.mark.other_kernel]
 
-CIDR = "172.16.8.0/22"
-FABRIC = Announced([("e1", "172.16.1.4")])
-REASON = "the model does not know how the kernel applies rule 1000: packets of a VRF"
 some_devices = st.sets(small_world.devices(), min_size=1)
 
 
@@ -54,29 +52,11 @@ def test_an_address_brings_its_routes_to_the_table_of_its_vrf(node: KernelNode) 
     assert answer.route.dev == "eth0"
 
 
-def test_a_fabric_in_a_vrf_takes_nothing(node: KernelNode, tmp_path: Path) -> None:
-    """Neither the proof nor the boot script finds anything; packets of the VRF are undecided once it has routes."""
-    kernel = NetlinkBackend(netns=node.name)
-    for noted in [], [f"note: policy-rule: packets of a VRF: {REASON}"]:
-        report, ran = both_answers(node, FABRIC.as_fabric(kernel), tmp_path, [CIDR])
-        assert (report.ok, [*map(str, report.notes)]) == (True, noted)
-        assert ran.markers == {"route-overlap.ok": f"{CIDR} leaves by eth0\n"}, ran.output
-        FABRIC.connect(node)
-
-
-def test_a_fabric_beside_a_vrf_is_found(node: KernelNode, tmp_path: Path) -> None:
-    """A device that leaves the VRF brings its announced network to main."""
-    node.ip("link", "set", "e1", "nomaster")
-    report, ran = both_answers(node, FABRIC.as_fabric(NetlinkBackend(netns=node.name)), tmp_path, [CIDR])
-    assert [finding.kind for finding in report.cidrs[0].findings] == ["announced"]
-    assert "announced 172.16.8.0-172.16.11.255 by e1" in ran.markers["route-overlap.detected"]
-
-
 def test_the_default_route_of_a_vrf_is_not_the_nodes(node: KernelNode, tmp_path: Path) -> None:
     """Neither the proof nor the boot script expects the device of a default route in the table of a VRF."""
     node.ip("route", "delete", "default")
     node.ip("route", "add", "default", "dev", "e1", "table", "10")
-    report, ran = both_answers(node, FABRIC.as_fabric(NetlinkBackend(netns=node.name)), tmp_path, [CIDR])
+    report, ran = both_answers(node, Fabric(), tmp_path, ["172.16.8.0/22"])
     assert (report.expected_devs, report.ok) == ((), False)
     assert (ran.status, "the node has no IPv4 default route" in ran.output) == (1, True)
 

@@ -4,18 +4,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.fabric_files import SWITCHED_ON, record
 from support.kernel import needs_kernel
 from support.needs import require
-from support.overlap_worlds import run_script
 from support.way_out_nodes import AskedNode
 
 from hostrouting.findings import NodeFinding
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.net.addresses import parse_cidr, parse_ipv4
+from hostrouting.net.addresses import parse_cidr
 from hostrouting.net.rules import Rule
 from hostrouting.route_overlap import OverlapReport, prove_egress
-from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, Fabric, FabricAddress
 from hostrouting.testing import KernelNode, MemoryBackend
 
 SERVICES = "10.96.0.0/16"
@@ -60,16 +57,6 @@ class TestExpectedDevs:
         report = asked.ask(SERVICES, expectedDevs=["eth0"])
         assert shapes(report) == [(SERVICES, "overlap", ("ib0", "eth0"), "ib0")]
         assert suggested(report) == [(SERVICES, "10.224.0.1", "eth0")]
-
-    def test_several_devices_may_be_expected(self, asked: AskedNode) -> None:
-        """By either of them an address leaves rightly, whatever the metrics."""
-        asked.link("eth0", "10.224.0.4/16")
-        asked.link("eth1", "10.225.0.4/16")
-        asked.default("eth1", metric=50)
-        asked.default("eth0", metric=100)
-        report = asked.ask(SERVICES, expectedDevs=["eth0", "eth1"])
-        assert report.verdict == f"{SERVICES} leaves by eth1"
-        assert report.expected_devs == ("eth0", "eth1")
 
     def test_suggested_routes_go_by_an_expected_device(self, asked: AskedNode) -> None:
         """Not by the default route that comes first, though its device is allowed to carry the addresses."""
@@ -261,35 +248,6 @@ class TestCarriers:
         asked.node.add_route("default", gateway="10.244.0.2", dev="cni0", table=77)
         asked.node.add_rule(Rule(50, table=77, source=parse_cidr("10.224.0.4/32")))
         assert asked.ask(SERVICES).verdict == f"{SERVICES} leaves by eth0, cni0"
-
-    @needs_kernel
-    @pytest.mark.parametrize("cidr", ["10.1.0.0/24", "10.0.0.0/8"])
-    def test_of_an_announced_network(self, cidr: str, tmp_path: Path) -> None:
-        """Where its device is allowed, nothing is announced."""
-        with KernelNode.made() as node:
-            asked = AskedNode(node, tmp_path)
-            asked.link("eth0", "10.224.0.4/16")
-            node.ip("link", "add", "mesh0", "address", "02:00:00:00:00:07", "type", "ifb")
-            asked.default("eth0")
-            fabric = Fabric(addresses=(FabricAddress("020000000007", parse_ipv4("10.1.0.5")),), source=POOL)
-            report = prove_egress(NetlinkBackend(netns=node.name), [cidr], allowed_devs=["mesh*"], fabric=fabric)
-            pool = record(b"IPoIB_Data", b"NUMPAIRS:1|020000000007:10.1.0.5")
-            for path, content in (CONFIGURATION, SWITCHED_ON), (POOL, pool):
-                file = tmp_path / path[1:]
-                file.parent.mkdir(parents=True)
-                file.write_bytes(content)
-            ran = run_script(node, tmp_path / "markers", [cidr], allowed=["mesh*"], files=tmp_path)
-        assert report.verdict == f"{cidr} leaves by eth0"
-        assert ran.markers == {"route-overlap.ok": f"{report.verdict}\n"}
-
-    def test_no_pattern_allows_a_device_that_is_not_there_yet(self, tmp_path: Path) -> None:
-        """Its name is not known: the boot script has none for it, and the proof's own is no name."""
-        asked = AskedNode(MemoryBackend(), tmp_path)
-        asked.link("eth0", "10.224.0.4/16")
-        asked.default("eth0")
-        fabric = Fabric(addresses=(FabricAddress("020000000007", parse_ipv4("10.1.0.5")),), source=POOL)
-        report = prove_egress(asked.node, ["10.1.0.0/24"], allowed_devs=["*"], fabric=fabric)  # type: ignore[arg-type]
-        assert [finding.kind for _, finding in report.findings] == ["announced"]
 
     @pytest.mark.parametrize("dev", ["localdns", "antrea-gw0", "weave", "ovn-k8s-mp0", "genev_sys_6081"])
     def test_devices_of_more_cnis_are_allowed_by_default(self, dev: str, asked: AskedNode) -> None:
