@@ -6,19 +6,18 @@ condition has a case here that needs it.
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import attrs
 import pytest
 from support.announced_worlds import LINE, Announced, both_answers, write_files
 from support.kernel import needs_kernel
-from support.overlap_worlds import World, run_script
+from support.overlap_worlds import run_script
 
 from hostrouting.config import HostRoutingConfig
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.net.addresses import Address, parse_cidr, parse_ipv4
-from hostrouting.net.routes import Route
+from hostrouting.net.addresses import parse_ipv4
 from hostrouting.route_overlap import check_now, prove_egress
 from hostrouting.route_overlap.fabric import POOL, Fabric, FabricAddress
 from hostrouting.testing import FakeHost, KernelNode
@@ -27,14 +26,6 @@ from phases import Context
 pytestmark = needs_kernel
 
 
-def _to(cidr: str, *, dev: str | None = None, kind: str = "unicast", table: int = 254) -> Route:
-    network, length = parse_cidr(cidr)
-    return Route(network=network, prefix_length=length, dev=dev, kind=kind, table=table, protocol=3)
-
-
-_E0 = ("e0", ("10.1.0.1/16", None))
-_DEFAULT = _to("0.0.0.0/0", dev="e0")
-_PLAIN = World([_E0], [_DEFAULT], [], [], ())
 #: The addresses that the agent gives to e1, in 10.3.0.0/16, unless a case says otherwise.
 _PAIRS = (("e1", "10.3.0.4"),)
 _WHOLE = "announced 10.3.8.0-10.3.11.255"
@@ -131,6 +122,16 @@ ROUTES: dict[str, tuple[str, str]] = {
 }
 
 
+@pytest.fixture
+def node() -> Iterator[KernelNode]:
+    with KernelNode.made() as made:
+        for dev in "e0", "e1", "e2":
+            made.add_link(dev)
+        made.add_address("e0", "10.1.0.1/16")
+        made.add_route("default", dev="e0")
+        yield made
+
+
 def _do(node: KernelNode, commands: str) -> None:
     for command in filter(None, commands.split("; ")):
         node.ip(*command.split())
@@ -148,14 +149,12 @@ def _found(
 
 
 @pytest.mark.parametrize("case", ROUTES)
-def test_which_routes_stay(case: str, tmp_path: Path) -> None:
+def test_which_routes_stay(node: KernelNode, case: str, tmp_path: Path) -> None:
     """An answer stays if its route in main is longer than the network, or equal, and no rule may take it elsewhere."""
     commands, expected = ROUTES[case]
-    with KernelNode.made() as node:
-        _PLAIN.arrange(node)
-        _do(node, commands)
-        fabric = Announced(_PAIRS).as_fabric(NetlinkBackend(netns=node.name))
-        assert _found(node, fabric, tmp_path, ["10.3.8.0/22"]) == ([expected] if expected else [])
+    _do(node, commands)
+    fabric = Announced(_PAIRS).as_fabric(NetlinkBackend(netns=node.name))
+    assert _found(node, fabric, tmp_path, ["10.3.8.0/22"]) == ([expected] if expected else [])
 
 
 #: For each case the hardware addresses and addresses of the pool, the devices with a hardware address, and the allowed
@@ -176,87 +175,76 @@ DEVICES: dict[str, tuple[str, str, str, bool]] = {
 
 
 @pytest.mark.parametrize("case", [name for name, (_, found) in ROUTES.items() if found])
-def test_the_advice_can_be_followed(case: str) -> None:
+def test_the_advice_can_be_followed(node: KernelNode, case: str) -> None:
     """A route is advised if it makes the proof right, before and after the fabric comes, and only then."""
     announced = Announced(_PAIRS)
-    with KernelNode.made() as node:
-        _PLAIN.arrange(node)
-        node.ip("route", "replace", "default", "via", "10.1.0.8", "dev", "e0")
-        _do(node, ROUTES[case][0])
-        kernel = NetlinkBackend(netns=node.name)
-        fabric = announced.as_fabric(kernel)
-        report = prove_egress(kernel, ["10.3.8.0/22"], fabric=fabric)
-        assert not report.ok
-        advised = [route.destination for route in report.suggested_routes]
-        assert bool(advised) != ("No route in the main table would fix 10.3.8.0/22: " in report.advice)
-        for destination in advised or ["10.3.8.0/22"]:
-            node.ip("route", "prepend", destination, "via", "10.1.0.8", "dev", "e0", "proto", "142")
-        assert prove_egress(kernel, ["10.3.8.0/22"], fabric=fabric).ok == bool(advised)
-        announced.connect(node)
-        assert prove_egress(kernel, ["10.3.8.0/22"]).ok or not advised
+    node.ip("route", "replace", "default", "via", "10.1.0.8", "dev", "e0")
+    _do(node, ROUTES[case][0])
+    kernel = NetlinkBackend(netns=node.name)
+    fabric = announced.as_fabric(kernel)
+    report = prove_egress(kernel, ["10.3.8.0/22"], fabric=fabric)
+    assert not report.ok
+    advised = [route.destination for route in report.suggested_routes]
+    assert bool(advised) != ("No route in the main table would fix 10.3.8.0/22: " in report.advice)
+    for destination in advised or ["10.3.8.0/22"]:
+        node.ip("route", "prepend", destination, "via", "10.1.0.8", "dev", "e0", "proto", "142")
+    assert prove_egress(kernel, ["10.3.8.0/22"], fabric=fabric).ok == bool(advised)
+    announced.connect(node)
+    assert prove_egress(kernel, ["10.3.8.0/22"]).ok or not advised
 
 
-def test_off_announces_nothing(tmp_path: Path) -> None:
+def test_off_announces_nothing(node: KernelNode, tmp_path: Path) -> None:
     """With `"fabric": "off"` neither the proof nor the boot script reads the files of the agent."""
-    with KernelNode.made() as node:
-        _PLAIN.arrange(node)
-        write_files(tmp_path, Announced(_PAIRS).as_fabric(NetlinkBackend(netns=node.name)))
-        host = FakeHost(NetlinkBackend(netns=node.name))
-        for path in ("/etc/waagent.conf", POOL):
-            host.files.write(path, (tmp_path / path[1:]).read_bytes(), mode=0o644)
-        for setting, is_right in ("auto", False), ("off", True):
-            section = {"expectedCidrs": ["10.3.8.0/22"], "fabric": setting}
-            config = HostRoutingConfig.from_mapping({"routeOverlap": section})
-            assert check_now(Context(), config, host).ok == is_right
-            ran = run_script(node, tmp_path / setting, ["10.3.8.0/22"], files=tmp_path, options={"fabric": setting})
-            assert list(ran.markers) == [f"route-overlap.{'ok' if is_right else 'detected'}"], ran.output
+    write_files(tmp_path, Announced(_PAIRS).as_fabric(NetlinkBackend(netns=node.name)))
+    host = FakeHost(NetlinkBackend(netns=node.name))
+    for path in ("/etc/waagent.conf", POOL):
+        host.files.write(path, (tmp_path / path[1:]).read_bytes(), mode=0o644)
+    for setting, is_right in ("auto", False), ("off", True):
+        section = {"expectedCidrs": ["10.3.8.0/22"], "fabric": setting}
+        config = HostRoutingConfig.from_mapping({"routeOverlap": section})
+        assert check_now(Context(), config, host).ok == is_right
+        ran = run_script(node, tmp_path / setting, ["10.3.8.0/22"], files=tmp_path, options={"fabric": setting})
+        assert list(ran.markers) == [f"route-overlap.{'ok' if is_right else 'detected'}"], ran.output
 
 
 @pytest.mark.parametrize("case", DEVICES)
-def test_which_devices_may_carry_all(case: str, tmp_path: Path) -> None:
+def test_which_devices_may_carry_all(node: KernelNode, case: str, tmp_path: Path) -> None:
     """Nothing is announced if each announced hardware address has a device, and all of these devices are allowed."""
     pairs, devices, patterns, is_announced = DEVICES[case]
     allowed = patterns.split()
-    with KernelNode.made() as node:
-        _PLAIN.arrange(node)
-        for device in devices.split():
-            name, end = device.split("=")
-            node.ip("link", "add", name, "address", f"00:15:5d:33:ff:{end}", "type", "bridge")
-        announced = [pair.split("=") for pair in pairs.split()]
-        addresses = [
-            FabricAddress(f"00155D33FF{end}" if len(end) == 2 else end, parse_ipv4(address))
-            for end, address in announced
-        ]
-        fabric = Fabric(addresses=tuple(addresses), source=POOL)
-        assert bool(_found(node, fabric, tmp_path, ["10.3.8.0/22"], allowed)) == is_announced
-        # A packet from an announced address may then meet a rule.
-        node.ip("rule", "add", "from", "10.3.0.0/24", "lookup", "77")
-        assert _found(node, fabric, tmp_path, ["10.3.8.0/22"], allowed) == [_WHOLE]
-        listed = Fabric(networks=("10.3.0.0/16",), source="routeOverlap.fabric")
-        assert _found(node, listed, tmp_path, ["10.3.8.0/22"], ["*"]) == [_WHOLE]
+    for device in devices.split():
+        name, end = device.split("=")
+        node.ip("link", "add", name, "address", f"00:15:5d:33:ff:{end}", "type", "bridge")
+    announced = [pair.split("=") for pair in pairs.split()]
+    addresses = [
+        FabricAddress(f"00155D33FF{end}" if len(end) == 2 else end, parse_ipv4(address)) for end, address in announced
+    ]
+    fabric = Fabric(addresses=tuple(addresses), source=POOL)
+    assert bool(_found(node, fabric, tmp_path, ["10.3.8.0/22"], allowed)) == is_announced
+    # A packet from an announced address may then meet a rule.
+    node.ip("rule", "add", "from", "10.3.0.0/24", "lookup", "77")
+    assert _found(node, fabric, tmp_path, ["10.3.8.0/22"], allowed) == [_WHOLE]
+    listed = Fabric(networks=("10.3.0.0/16",), source="routeOverlap.fabric")
+    assert _found(node, listed, tmp_path, ["10.3.8.0/22"], ["*"]) == [_WHOLE]
 
 
-def test_the_longest_network_counts(tmp_path: Path) -> None:
+def test_the_longest_network_counts(node: KernelNode, tmp_path: Path) -> None:
     """Of two networks one inside the other, the longer one takes what a route between them holds."""
-    with KernelNode.made() as node:
-        _PLAIN.arrange(node)
-        node.ip("route", "add", "10.3.8.0/23", "dev", "e0")
-        listed = Fabric(networks=("10.3.0.0/16", "10.3.8.0/24"), source="routeOverlap.fabric")
-        found = _found(node, listed, tmp_path, ["10.3.8.0/22"])
+    node.ip("route", "add", "10.3.8.0/23", "dev", "e0")
+    listed = Fabric(networks=("10.3.0.0/16", "10.3.8.0/24"), source="routeOverlap.fabric")
+    found = _found(node, listed, tmp_path, ["10.3.8.0/22"])
     assert found == ["announced 10.3.8.0-10.3.8.255", "announced 10.3.10.0-10.3.11.255"]
 
 
-def test_a_source_that_comes_matters_everywhere(tmp_path: Path) -> None:
+def test_a_source_that_comes_matters_everywhere(node: KernelNode, tmp_path: Path) -> None:
     """An address outside of the announced networks is found, too, if a rule may select by an announced source."""
-    with KernelNode.made() as node:
-        _PLAIN.arrange(node)
-        fabric = Announced(_PAIRS).as_fabric(NetlinkBackend(netns=node.name))
-        assert _found(node, fabric, tmp_path, ["192.168.7.0/30"]) == []
-        node.ip("rule", "add", "from", "10.3.0.0/16", "lookup", "77")
-        assert _found(node, fabric, tmp_path, ["192.168.7.0/30"]) == ["announced 192.168.7.0-192.168.7.3"]
-        # The node sends from the address itself, whether its route says so or not.
-        node.ip("route", "add", "local", "10.9.0.7", "dev", "e0", "table", "local")
-        assert _found(node, fabric, tmp_path, ["10.1.0.1/32", "10.9.0.7/32"]) == []
+    fabric = Announced(_PAIRS).as_fabric(NetlinkBackend(netns=node.name))
+    assert _found(node, fabric, tmp_path, ["192.168.7.0/30"]) == []
+    node.ip("rule", "add", "from", "10.3.0.0/16", "lookup", "77")
+    assert _found(node, fabric, tmp_path, ["192.168.7.0/30"]) == ["announced 192.168.7.0-192.168.7.3"]
+    # The node sends from the address itself, whether its route says so or not.
+    node.ip("route", "add", "local", "10.9.0.7", "dev", "e0", "table", "local")
+    assert _found(node, fabric, tmp_path, ["10.1.0.1/32", "10.9.0.7/32"]) == []
 
 
 @pytest.mark.parametrize(
@@ -293,13 +281,13 @@ def test_a_source_that_comes_matters_everywhere(tmp_path: Path) -> None:
         ("address add 10.9.0.1/24 dev e2; link set e1 down", "10.9.0.2/32", "overlap 10.9.0.2"),
     ],
 )
-def test_addresses_that_no_longer_route_takes(commands: str, cidr: str, expected: str, tmp_path: Path) -> None:
+def test_addresses_that_no_longer_route_takes(
+    node: KernelNode, commands: str, cidr: str, expected: str, tmp_path: Path
+) -> None:
     """The announced address and the broadcast address of its network come to table local, unless they are there."""
-    with KernelNode.made() as node:
-        _PLAIN.arrange(node)
-        _do(node, f"route add 10.3.0.0/17 dev e0; route add 10.3.128.0/17 dev e0; {commands}")
-        fabric = Announced(_PAIRS).as_fabric(NetlinkBackend(netns=node.name))
-        found = _found(node, fabric, tmp_path, [cidr])
+    _do(node, f"route add 10.3.0.0/17 dev e0; route add 10.3.128.0/17 dev e0; {commands}")
+    fabric = Announced(_PAIRS).as_fabric(NetlinkBackend(netns=node.name))
+    found = _found(node, fabric, tmp_path, [cidr])
     assert {line.partition("-")[0] for line in found} == {*filter(None, expected.split(", "))}
 
 
@@ -338,38 +326,34 @@ def test_addresses_that_no_longer_route_takes(commands: str, cidr: str, expected
     ],
     ids=["throw in both", "throw in local", "wide in both", "wide in local", "next hop down", "down"],
 )
-def test_routes_that_meet_announced_ones(commands: str, dev: str, cidrs: str, expected: str, tmp_path: Path) -> None:
+def test_routes_that_meet_announced_ones(
+    *, node: KernelNode, commands: str, dev: str, cidrs: str, expected: str, tmp_path: Path
+) -> None:
     """The boot script tells one table from two, and knows which routes a device brings that is down."""
-    with KernelNode.made() as node:
-        _PLAIN.arrange(node)
-        _do(node, commands)
-        write_files(tmp_path, Announced([(dev, "10.3.0.4")]).as_fabric(NetlinkBackend(netns=node.name)))
-        ran = run_script(node, tmp_path / "markers", cidrs.split(), files=tmp_path)
+    _do(node, commands)
+    write_files(tmp_path, Announced([(dev, "10.3.0.4")]).as_fabric(NetlinkBackend(netns=node.name)))
+    ran = run_script(node, tmp_path / "markers", cidrs.split(), files=tmp_path)
     found = LINE.finditer(ran.markers.get("route-overlap.detected", ""))
     assert ", ".join(f"{line['kind']} {line['first']}" for line in found) == expected, ran.output
 
 
 @pytest.mark.parametrize("dev", ["e0", "e1", "e2", "late0"])
-@pytest.mark.parametrize("table", ["main", "77"])
-def test_rules_that_suppress_a_group(dev: str, table: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("tables", [("main", "77"), ("77", "main")])
+def test_rules_that_suppress_a_group(node: KernelNode, dev: str, tables: tuple[str, str], tmp_path: Path) -> None:
     """A group may suppress an announced route. That is not followed: too much is found, and nothing is missed."""
     announced = Announced([("late0" if dev == "late0" else "e1", "10.3.0.4")])
     group = "0" if dev == "late0" else "5"
-    with KernelNode.made() as node:
-        World([_E0], [_DEFAULT, _to("10.0.0.0/8", dev="e0", table=77)], [], [], ()).arrange(node)
-        if dev != "late0":
-            node.ip("link", "set", dev, "group", group)
-        node.ip("rule", "add", "pref", "100", "lookup", table, "suppress_ifgroup", group)
-        node.ip("rule", "add", "pref", "101", "lookup", "77" if table == "main" else "main")
-        kernel = NetlinkBackend(netns=node.name)
-        by_python, ran = both_answers(node, announced.as_fabric(kernel), tmp_path)
-        announced.connect(node)
-        assert prove_egress(kernel, ["10.3.8.0/22"]).ok or not by_python.ok
-    assert ran.status == (0 if by_python.ok else 1), ran.output
+    _do(node, "route add 10.0.0.0/8 dev e0 table 77" + (f"; link set {dev} group {group}" if dev != "late0" else ""))
+    _do(node, f"rule add pref 100 lookup {tables[0]} suppress_ifgroup {group}; rule add pref 101 lookup {tables[1]}")
+    kernel = NetlinkBackend(netns=node.name)
+    report, ran = both_answers(node, announced.as_fabric(kernel), tmp_path)
+    announced.connect(node)
+    assert prove_egress(kernel, ["10.3.8.0/22"]).ok or not report.ok
+    assert ran.status == (0 if report.ok else 1), ran.output
 
 
 @pytest.mark.slow
-def test_waiting_for_the_pool_reads_no_tables(tmp_path: Path) -> None:
+def test_waiting_for_the_pool_reads_no_tables(node: KernelNode, tmp_path: Path) -> None:
     """However large the tables are, the boot script takes no longer for a wait than the seconds that it waits."""
     runs = tmp_path / "runs"
     program = tmp_path / "bin/ip"
@@ -377,40 +361,36 @@ def test_waiting_for_the_pool_reads_no_tables(tmp_path: Path) -> None:
     program.write_text(f'#!/bin/bash\necho run >> {runs}\nexec {shutil.which("ip")} "$@"\n')
     program.chmod(0o755)
     infiniband = 'mount -t tmpfs none /sys/class; mkdir -p /sys/class/infiniband/mlx5_0; exec "$@"'
-    with KernelNode.made() as node:
-        World([_E0], [_DEFAULT], [], [], ()).arrange(node)
-        write_files(tmp_path, Fabric())
-        (tmp_path / POOL[1:]).write_bytes(b"")
-        for waits in (1, 3):
-            folder = tmp_path / f"run{waits}"
-            folder.mkdir()
-            ran = run_script(
-                node,
-                folder,
-                ["10.3.8.0/22"],
-                files=tmp_path,
-                waits=waits,
-                environment={"PATH": f"{program.parent}:{os.environ['PATH']}"},
-                through=["unshare", "--mount", "bash", "-ec", infiniband, "--"],
-            )
-            assert "warning: no fabric is announced" in ran.output
-            assert ran.markers["waited"] == f"{waits}\n"
-            with runs.open() as lines:
-                assert len(list(lines)) == 2, ran.output
-            runs.unlink()
+    write_files(tmp_path, Fabric())
+    (tmp_path / POOL[1:]).write_bytes(b"")
+    for waits in (1, 3):
+        folder = tmp_path / f"run{waits}"
+        folder.mkdir()
+        ran = run_script(
+            node,
+            folder,
+            ["10.3.8.0/22"],
+            files=tmp_path,
+            waits=waits,
+            environment={"PATH": f"{program.parent}:{os.environ['PATH']}"},
+            through=["unshare", "--mount", "bash", "-ec", infiniband, "--"],
+        )
+        assert "warning: no fabric is announced" in ran.output
+        assert ran.markers["waited"] == f"{waits}\n"
+        with runs.open() as lines:
+            assert len(list(lines)) == 2, ran.output
+        runs.unlink()
 
 
-def test_an_expected_device_of_the_fabric_is_set_up(tmp_path: Path) -> None:
+def test_an_expected_device_of_the_fabric_is_set_up(node: KernelNode, tmp_path: Path) -> None:
     """An expected device that is down leads out once the agent has set it up."""
-    announced = Announced([("e1", "10.3.0.4")])
-    with KernelNode.made() as node:
-        World([_E0], [_DEFAULT], [], [], (), down="e1").arrange(node)
-        kernel = NetlinkBackend(netns=node.name)
-        by_python, ran = both_answers(node, announced.as_fabric(kernel), tmp_path, expected=["e0", "e1"])
-        announced.connect(node)
-        assert prove_egress(kernel, ["10.3.8.0/22"], expected_devs=["e0", "e1"]).ok
-    assert by_python.ok
-    assert ran.status == 0, ran.output
+    announced = Announced(_PAIRS)
+    node.set_up("e1", up=False)
+    kernel = NetlinkBackend(netns=node.name)
+    report, ran = both_answers(node, announced.as_fabric(kernel), tmp_path, expected=["e0", "e1"])
+    announced.connect(node)
+    assert prove_egress(kernel, ["10.3.8.0/22"], expected_devs=["e0", "e1"]).ok
+    assert (report.ok, ran.status) == (True, 0), ran.output
 
 
 @pytest.mark.parametrize(
@@ -424,17 +404,14 @@ def test_an_expected_device_of_the_fabric_is_set_up(tmp_path: Path) -> None:
         ("0.0.0.0/0", []),
     ],
 )
-def test_networks_of_any_length(network: str, found: list[str], tmp_path: Path) -> None:
+def test_networks_of_any_length(node: KernelNode, network: str, found: list[str], tmp_path: Path) -> None:
     """A network of one address counts, and one that begins in 0.0.0.0/8 does not, as the kernel never connects it.
 
     The boot script says the same as the proof, and neither takes the one address for the node's own.
     """
-    default = Route(network=0, prefix_length=0, dev="e0", metric=9, protocol=3)
-    world = World([_E0], [default, _to("10.3.0.7/32", dev="e0")], [], ["10.3.0.0/29"], ())
-    with KernelNode.made() as node:
-        world.arrange(node)
-        fabric = Fabric(networks=(network,), source="routeOverlap.fabric")
-        report, ran = both_answers(node, fabric, tmp_path, world.cidrs)
+    _do(node, "route del default; route add default dev e0 metric 9; route add 10.3.0.7 dev e0")
+    fabric = Fabric(networks=(network,), source="routeOverlap.fabric")
+    report, ran = both_answers(node, fabric, tmp_path, ["10.3.0.0/29"])
     assert [(finding.kind, finding.first, finding.own) for _, finding in report.findings] == [
         ("announced", address, ()) for address in found
     ]
@@ -442,17 +419,12 @@ def test_networks_of_any_length(network: str, found: list[str], tmp_path: Path) 
 
 
 @pytest.mark.parametrize("cidr", ["10.3.0.4/31", "10.3.0.0/24"])
-def test_addresses_that_no_route_takes(cidr: str, tmp_path: Path) -> None:
+def test_addresses_that_no_route_takes(node: KernelNode, cidr: str, tmp_path: Path) -> None:
     """Where only own addresses are found, no route is proposed, or said to be not in force; and never the fabric."""
-    announced = Announced([("e1", "10.3.0.4"), ("e2", "10.3.0.5")])
-    default = Route(network=0, prefix_length=0, gateway=Address.parse("10.1.0.8"), dev="e0", protocol=3)
-    routed = attrs.evolve(default, network=parse_cidr("10.3.0.0/24")[0], prefix_length=24, protocol=142)
-    world = World([_E0], [default, routed] if cidr == "10.3.0.0/24" else [default], [], [cidr], ())
-    with KernelNode.made() as node:
-        world.arrange(node)
-        fabric = announced.as_fabric(NetlinkBackend(netns=node.name))
-        routes = [{"destination": "10.3.0.0/24"}] if cidr == "10.3.0.0/24" else []
-        report, ran = both_answers(node, fabric, tmp_path, world.cidrs, routes=routes)
+    is_routed = cidr == "10.3.0.0/24"
+    _do(node, "route replace default via 10.1.0.8" + "; route add 10.3.0.0/24 via 10.1.0.8 proto 142" * is_routed)
+    fabric = Announced([("e1", "10.3.0.4"), ("e2", "10.3.0.5")]).as_fabric(NetlinkBackend(netns=node.name))
+    report, ran = both_answers(node, fabric, tmp_path, [cidr], routes=[{"destination": "10.3.0.0/24"}] * is_routed)
     assert [(one.first, one.last) for _, one in report.findings] == [("10.3.0.4", "10.3.0.5")]
     assert "No route takes 10.3.0.4, 10.3.0.5 from the fabric" in report.advice
     assert not [words for words in ("staticRoutes", "not in force", "would fix") if words in report.advice]
@@ -460,23 +432,20 @@ def test_addresses_that_no_route_takes(cidr: str, tmp_path: Path) -> None:
     assert report.allowance == ""
 
 
-def test_a_fabric_with_the_network_of_the_node() -> None:
+def test_a_fabric_with_the_network_of_the_node(node: KernelNode) -> None:
     """The gateway stays on the link of e0, though the fabric takes the other addresses of its network.
 
     The suggested route is taken by the kernel when the fabric is there, and mends the finding.
     """
     announced = Announced([("e1", "10.1.3.4")])
-    with KernelNode.made() as node:
-        node.add_link("e0")
-        node.add_link("e1")
-        node.ip("address", "add", "10.1.0.4/16", "dev", "e0", "metric", "100")
-        node.ip("route", "add", "default", "via", "10.1.0.1", "dev", "e0", "metric", "100")
-        kernel = NetlinkBackend(netns=node.name)
-        report = prove_egress(kernel, ["10.1.9.0/24"], fabric=announced.as_fabric(kernel))
-        assert [finding.kind for _, finding in report.findings] == ["announced"]
-        [route] = report.suggested_routes
-        announced.connect(node)
-        [connected] = prove_egress(kernel, ["10.1.9.0/24"]).suggested_routes
-        assert connected == attrs.evolve(route, takes_from=("e1",))
-        node.ip("route", "add", route.destination, "via", route.gateway, "dev", route.dev)
-        assert prove_egress(kernel, ["10.1.9.0/24"]).ok
+    _do(node, "address del 10.1.0.1/16 dev e0; address add 10.1.0.4/16 dev e0 metric 100")
+    _do(node, "route add default via 10.1.0.1 dev e0 metric 100")
+    kernel = NetlinkBackend(netns=node.name)
+    report = prove_egress(kernel, ["10.1.9.0/24"], fabric=announced.as_fabric(kernel))
+    assert [finding.kind for _, finding in report.findings] == ["announced"]
+    [route] = report.suggested_routes
+    announced.connect(node)
+    [connected] = prove_egress(kernel, ["10.1.9.0/24"]).suggested_routes
+    assert connected == attrs.evolve(route, takes_from=("e1",))
+    node.ip("route", "add", route.destination, "via", route.gateway, "dev", route.dev)
+    assert prove_egress(kernel, ["10.1.9.0/24"]).ok
