@@ -3,7 +3,7 @@
 import os
 import random
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 from unittest.mock import patch
@@ -108,57 +108,17 @@ def _status(folder: Path) -> str:
 
 # --- damage ----------------------------------------------------------------------------------------------------------
 
-
-def damaged_pool(source: random.Random) -> bytes:
-    """Return a pool of few records, with a fault or more."""
-    records = [_record(source) for _ in range(source.choice((1, 1, 1, 2, 2, 3)))]
-    for _ in range(source.choice((0, 0, 1, 1, 2))):
-        records[source.randrange(len(records))] = _dirty(source, records[source.randrange(len(records))])
-    return damaged(source, b"".join(records), source.choice((0, 0, 0, 1, 1, 3)))
-
-
-def damaged(source: random.Random, content: bytes, faults: int) -> bytes:
-    """Return the content with this many faults: flipped bytes, cuts, insertions, shifts and repetitions."""
-    for _ in range(faults):
-        content = source.choice(_FAULTS)(source, content)
-    return content
-
-
-def _flip(source: random.Random, content: bytes) -> bytes:
-    at = _place(source, content)
-    return content[:at] + bytes([source.randrange(256)]) + content[at + 1 :]
-
-
-def _cut_off(source: random.Random, content: bytes) -> bytes:
-    return content[: _place(source, content)]
-
-
-def _insert(source: random.Random, content: bytes) -> bytes:
-    at = _place(source, content)
-    return content[:at] + source.choice(_HOSTILE) + content[at:]
-
-
-def _leave_out(source: random.Random, content: bytes) -> bytes:
-    at = _place(source, content)
-    return content[:at] + content[at + source.choice((1, 2, 512, 2048, 2560)) :]
-
-
-def _repeat(source: random.Random, content: bytes) -> bytes:
-    at = _place(source, content)
-    return content[: at + source.choice((1, 512, 2560))] + content[at:]
-
-
-_FAULTS: Final = (_flip, _flip, _flip, _cut_off, _insert, _leave_out, _repeat)
-
-
-def _place(source: random.Random, content: bytes) -> int:
-    """Return a place in the content: any, or more often one with text near it."""
-    at = source.randrange(len(content) + 1)
-    near = content.find(source.choice(_MARKS), at if source.random() < 0.5 else 0)
-    return at if near < 0 or source.random() < 0.3 else min(len(content), near + source.randrange(12))
-
-
-_MARKS: Final = (b"IPoIB_Data", b"NUMPAIRS", b"NdDriver", b"|", b":", b".", b"=", b"\n", b"Rdma", b'"')
+_KEYS: Final = (
+    *(b"IPoIB_Data",) * 9,
+    *(b"zIPoIB_Data", b"IPoIB_Dat", b"IPoIB_Data2", b"NdDriverVersion", b"", b"IPoIB_Data".ljust(512, b"x")),
+    *(b"x" * 502 + b"IPoIB_Data", b"x" * 511),
+)
+_PAIRS: Final = (
+    *(b"00155D33FF1D:172.16.1.4", b"00155D33FF1E:172.17.1.4", b"00155D33FF2D:172.18.1.4") * 3,
+    *(b"00155d33ff1d:172.16.1.4", b"x:10.0.0.1", b"00155D33FF1D0:10.0.0.1", b"$(id):10.0.0.1", b"\n:10.0.0.1"),
+    *(b"x:0.0.0.0", b"x:1.16.172.255", b"x:1.256.3.4", b"x:1.2.010.4", b"x:1.2.3", b"x:" + b"9" * 30 + b".2.3.4"),
+    *(b"x:1.2.3.4x", b"x:1.2.3.4/16", b"x:1.2.3.4.5", b"x:1.2.3.4\n"),
+)
 _HOSTILE: Final = (
     *(b"\0", b"\n", b"\0\0\0", b"|", b":", b"'", b'"', b"\\", b"*", b" ", b"\r", b"\t", b"=", b"#", b"\1", b"\xff\xfe"),
     *(b"`touch here`", b"$(touch here)", b"a[$(touch here)]", b"%s%n", b"9" * 40, b"0" * 40),
@@ -166,51 +126,27 @@ _HOSTILE: Final = (
 )
 
 
-def _record(source: random.Random) -> bytes:
-    return record(_key(source), _value(source))
+def damaged_pool(source: random.Random) -> bytes:
+    """Return a pool of few records, often with a fault."""
+    records = []
+    for _ in range(source.choice((1, 1, 1, 2, 2, 3))):
+        pairs = source.choices(_PAIRS, k=source.choice((0, 1, 1, 2, 2, 3, 8)))
+        number = len(pairs) + (source.random() < 0.1)
+        value = b"|".join([b"NUMPAIRS:%b%d" % (source.choice((b"", b"", b"", b"0", b"000", b"1")), number), *pairs])
+        # What a shorter value leaves of an older one, or a value that fills its place.
+        rest = source.choice((b"", b"", b"", b"", b"|", b"\0IPoIB_Data", b"\0|AB:1.2.3.4", b"|" + b"7" * 2048))
+        records.append(record(source.choice(_KEYS), (value + rest)[:2048]))
+    return damaged(source, b"".join(records), source.choice((0, 0, 0, 1, 1, 3)))
 
 
-def _key(source: random.Random) -> bytes:
-    odd: Sequence[Callable[[], bytes]] = (
-        lambda: b"zIPoIB_Data",
-        lambda: b"IPoIB_Dat",
-        lambda: b"IPoIB_Data2",
-        lambda: b"NdDriverVersion",
-        lambda: b"",
-        lambda: b"IPoIB_Data".ljust(512, b"x"),
-        lambda: b"x" * 502 + b"IPoIB_Data",
-        lambda: b"x" * 511,
-        lambda: source.randbytes(source.choice((3, 512))),
-    )
-    return b"IPoIB_Data" if source.random() < 0.6 else source.choice(odd)()
-
-
-def _value(source: random.Random) -> bytes:
-    if source.random() < 0.08:
-        return source.choice((b"", b"144.0", source.randbytes(2048), b"IPoIB_Data".ljust(2048, b"\1"), b"\n" * 2048))
-    pairs = [_pair(source) for _ in range(source.choice((0, 1, 1, 2, 2, 3, 8)))]
-    number = source.choice((b"", b"", b"", b"0", b"000", b"1")) + b"%d" % (len(pairs) + (source.random() < 0.1))
-    value = b"|".join([b"NUMPAIRS:" + number + source.choice((b"",) * 8 + (b"x", b"|", b" ")), *pairs])
-    if source.random() < 0.15:
-        # A value may end without a NUL.
-        value += (b"|" if source.random() < 0.3 else b"") + b"7" * 2048
-    return value[:2048]
-
-
-def _pair(source: random.Random) -> bytes:
-    mac = source.choice((b"00155D33FF1D", b"00155D33FF1E", b"00155d33ff1d", b"x", b"00155D33FF1D0", b"$(id)", b"\n"))
-    octets = [source.choice((b"0", b"1", b"16", b"172", b"255", b"256", b"010", b"9" * 30)) for _ in range(4)]
-    usual = (
-        (mac if source.random() < 0.5 else b"00155D33FF%02X" % source.randrange(256)),
-        b"172.%d.1.4" % source.randrange(256),
-    )
-    quad = usual[1] if source.random() < 0.7 else b".".join(octets[: source.choice((3, 4, 4, 4, 4, 4))])
-    return usual[0] + b":" + quad + source.choice((b"",) * 9 + (b"x", b"/16", b".5", b"\n"))
-
-
-def _dirty(source: random.Random, whole: bytes) -> bytes:
-    """Return the record with rests of older text after a NUL, as a shorter value leaves them."""
-    at = source.choice((511, 2559, 600, 2000))
-    rest = source.choice((b"x", b"\n", b"IPoIB_Data", b"0|AB:1.2.3.4"))
-    start = at - len(rest) + 1
-    return whole[:start] + rest + whole[at + 1 :]
+def damaged(source: random.Random, content: bytes, faults: int) -> bytes:
+    """Return the content with this many faults: bytes that are replaced, left out, inserted or repeated near text."""
+    for _ in range(faults):
+        mark = content.find(source.choice((b"IPoIB_Data", b"NUMPAIRS", b"|", b":", b".", b"=", b"\n")))
+        near = source.random() < 0.7 and mark >= 0
+        at = min(len(content), mark + source.randrange(12)) if near else source.randrange(len(content) + 1)
+        length = source.choice((0, 1, 1, 2, 512, 2048, 2560))
+        again = content[at : at + length]
+        new = source.choice((b"", bytes([source.randrange(256)]), source.choice(_HOSTILE), again + again))
+        content = content[:at] + new + content[at + length :]
+    return content
