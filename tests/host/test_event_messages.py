@@ -17,7 +17,7 @@ from hostrouting.host.netlink.frames import HEADER_LENGTH, header, message, mess
 from hostrouting.host.netlink.route_codec import DELROUTE, NEWROUTE, pack_route, parse_route
 from hostrouting.host.netlink.rule_codec import parse_rule
 from hostrouting.net.addresses import IPV4
-from hostrouting.net.events import AddressEvent, DeviceEvent, NetworkEvent, RouteEvent, RuleEvent
+from hostrouting.net.events import NetworkEvent, RouteEvent
 from hostrouting.net.routes import Route
 
 CASES = Path(__file__).parents[1] / "fuzz" / "cases"
@@ -131,23 +131,6 @@ def test_other_families_and_noise_are_passed_over() -> None:
     others += recorded("netlink-neighbours/kernel-bridge")
     assert len(others) > 4
     assert taken(*others, b"", bytes(16), message(3, 2, bytes(4)), message(2, 0, bytes(20))) == []
-
-
-def test_recorded_events_are_those_of_the_commands() -> None:
-    """A life of an address, of a rule and of a device, as a kernel told it."""
-    told = taken(*recorded("netlink-events/kernel-addresses-rules-neighbours"))
-    assert [(event.verb, str(event.address)) for event in told if isinstance(event, AddressEvent)] == [
-        ("set", "10.1.0.1/16"),
-        ("set", "10.1.0.2/16"),
-        ("remove", "10.1.0.2/16"),
-        ("remove", "10.1.0.1/16"),
-    ]
-    [added, removed] = [event for event in told if isinstance(event, RuleEvent)]
-    assert (added.verb, removed.verb, added.rule) == ("add", "remove", removed.rule)
-    told = taken(*recorded("netlink-events/kernel-devices"))
-    devices = [event for event in told if isinstance(event, DeviceEvent)]
-    assert [(event.verb, event.device.name) for event in devices] == [("set", "e0"), ("set", "e1"), ("remove", "e1")]
-    assert {event.dev for event in told if isinstance(event, AddressEvent)} == {"e1"}
 
 
 def test_names_that_cannot_be_read_after_a_loss_are_asked_for_again() -> None:

@@ -6,10 +6,9 @@ from support.contracts.files import FileStoreContract
 from support.contracts.lock import RunLockContract
 from support.contracts.services import LiveServiceManagerContract, ServiceManagerContract, Units
 
-from hostrouting.exceptions import BackendError, HostFileError, UnitError
+from hostrouting.exceptions import BackendError, UnitError
 from hostrouting.host import FileStore, RunLock, ServiceManager
 from hostrouting.testing.host_fakes import FakeHost, MemoryLock
-from hostrouting.testing.memory import MemoryBackend
 from hostrouting.testing.memory_files import MemoryFiles, MemoryTree
 from hostrouting.testing.memory_services import MemoryServices
 from phases import Context
@@ -54,17 +53,6 @@ class TestMemoryFiles(FileStoreContract):
         yield
         files.tree.locked.remove(path)
 
-    def test_the_chosen_operation_fails(self) -> None:
-        """`fail_at` lets exactly that operation fail, which changes nothing; the journal has all of them."""
-        files = MemoryFiles()
-        files.write("/a", b"one", mode=0o644)
-        files.fail_at(2)
-        assert files.read("/a") == b"one"
-        with pytest.raises(HostFileError, match=r"cannot go on: No space left on device"):
-            files.write("/a", b"two", mode=0o644)
-        assert files.read("/a") == b"one"
-        assert files.operations.calls == [("write", "/a"), ("read", "/a"), ("write", "/a"), ("read", "/a")]
-
     def test_a_tree_shows_itself(self) -> None:
         """`snapshot` is all files and links; arranging and looking are no operations."""
         files = MemoryFiles()
@@ -86,16 +74,6 @@ class TestMemoryServices(LiveServiceManagerContract):
     def services(self, files: MemoryTree) -> ServiceManager:
         """The units of the contract."""
         return MemoryServices(files)
-
-    def test_the_chosen_operation_fails(self, ctx: Context) -> None:
-        """`fail_at` lets exactly that operation fail; the journal has all of them."""
-        services = MemoryServices(MemoryTree())
-        services.fail_at(2)
-        services.daemon_reload(ctx)
-        with pytest.raises(UnitError, match="Failed to connect to bus: Connection refused"):
-            services.daemon_reload(ctx)
-        services.stop(ctx, "a.service")
-        assert services.operations.calls == [("daemon_reload",), ("daemon_reload",), ("stop", "a.service")]
 
     def test_a_unit_fails_where_the_test_says_so(self, ctx: Context) -> None:
         """A unit in `failing` fails at its start until it is taken out; `started` has both attempts."""
@@ -153,15 +131,6 @@ class TestMemoryLock(RunLockContract):
             assert lock.is_held
         assert not lock.is_held
 
-    def test_the_chosen_operation_fails(self) -> None:
-        """`fail_at` makes the lock unavailable."""
-        lock = MemoryLock()
-        lock.fail_at(1)
-        with pytest.raises(HostFileError, match="cannot open the lock: Read-only file system"), lock.hold(Context()):
-            pytest.fail("there is no lock to hold")
-        with lock.hold(Context()):
-            pass
-
 
 class TestFakeHost:
     def test_its_parts_make_one_machine(self) -> None:
@@ -172,11 +141,6 @@ class TestFakeHost:
         assert host.services.started == ["a.service"]
         assert host.is_live
         assert [link.name for link in host.routes.links()] == ["lo"]
-
-    def test_it_may_be_given_routes(self) -> None:
-        """A backend that a test has prepared is the host's kernel."""
-        routes = MemoryBackend()
-        assert FakeHost(routes).routes is routes
 
     def test_reading_units_is_no_operation_on_files(self) -> None:
         """The file operations that a test lets fail do not include those of the fake systemd."""

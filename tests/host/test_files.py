@@ -155,14 +155,6 @@ class TestOddities:
         assert files.write("/a", b"", mode=0o644) is True
         assert (tmp_path / "a").is_file()
 
-    def test_readers_keep_the_file_that_they_opened(self, tmp_path: Path) -> None:
-        """A program that has the old file open reads the old content to its end."""
-        files = RootedFiles(str(tmp_path))
-        files.write("/a", b"old\n", mode=0o644)
-        with (tmp_path / "a").open("rb") as reader:
-            files.write("/a", b"new\n", mode=0o644)
-            assert reader.read() == b"old\n"
-
     def test_a_loss_of_power_finds_all_on_the_disk(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """The content is synced before the rename and the folder after it, so that a name never has partial content."""
         steps: list[object] = []

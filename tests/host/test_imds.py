@@ -15,9 +15,7 @@ from support.imds import FakeIMDS, IMDSAnswer, network_interface
 from support.unmeasured import unmeasured
 
 from hostrouting.exceptions import BackendError
-from hostrouting.host import InstanceMetadata
 from hostrouting.host.imds import InstanceMetadataClient
-from hostrouting.testing.host_fakes import MemoryMetadata
 from phases import CancelledError, Context, DeadlineExceededError
 from phases.testing import ManualClock
 
@@ -165,13 +163,6 @@ class TestTriesAgain:
             assert client.network_interfaces(Context(clock=clock)) == WITHOUT
         assert clock.monotonic() == 3.5
 
-    def test_a_closed_port_is_an_error(self) -> None:
-        """The error has the kernel's reason."""
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
-        with pytest.raises(BackendError, match="the last: no answer: Connection refused"):
-            InstanceMetadataClient(f"http://127.0.0.1:{port}").network_interfaces(hurried()[0])
-
     @pytest.mark.parametrize(
         "said", [b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 abc\r\n\r\n", b"HTTP/1.1 200 " + b"x" * 99_999]
     )
@@ -284,12 +275,6 @@ class TestTime:
         ):
             InstanceMetadataClient(imds.endpoint, timeout=0.05).network_interfaces(ctx)
 
-    def test_an_answer_that_is_only_late(self) -> None:
-        """An answer that is late, but within the timeout, is used."""
-        with FakeIMDS(IMDSAnswer(body=b"[]", delay=0.1)) as imds:
-            assert InstanceMetadataClient(imds.endpoint).network_interfaces(Context()) == []
-        assert len(imds.requests) == 1
-
     def test_cancelling_ends_a_slow_answer(self) -> None:
         """Cancelling ends a request long before its timeout, and leaves no thread."""
         ctx = Context()
@@ -319,31 +304,3 @@ class TestTime:
         with FakeIMDS() as imds, pytest.raises(DeadlineExceededError):
             InstanceMetadataClient(imds.endpoint).network_interfaces(Context(timeout=0))
         assert imds.requests == []
-
-
-class TestMemoryMetadata:
-    def test_it_returns_the_arranged_answer(self) -> None:
-        """The default is one interface with IPv6; a caller that changes the answer does not change the fake."""
-        metadata = MemoryMetadata()
-        port: InstanceMetadata = metadata
-        assert port.network_interfaces(Context()) == [{"ipv6": {"ipAddress": [{"privateIpAddress": "fd00:10:224::4"}]}}]
-        metadata.network_interfaces(Context()).clear()
-        assert metadata.document != []
-        metadata.document = None
-        assert metadata.network_interfaces(Context()) is None
-
-    def test_it_fails_as_it_is_told(self) -> None:
-        """`error` makes every call fail, `fail_at` one call; a context that is over raises its own error."""
-        metadata = MemoryMetadata()
-        metadata.document = []
-        metadata.error = BackendError("no route to host")
-        with pytest.raises(BackendError, match="no route to host"):
-            metadata.network_interfaces(Context())
-        metadata.error = None
-        metadata.fail_at(1)
-        with pytest.raises(BackendError, match="gave no answer"):
-            metadata.network_interfaces(Context())
-        assert metadata.network_interfaces(Context()) == []
-        with pytest.raises(DeadlineExceededError):
-            metadata.network_interfaces(Context(timeout=0))
-        assert metadata.operations.calls == [("network_interfaces",)] * 3

@@ -23,19 +23,11 @@ from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.host.netlink.route_codec import parse_ipv6_routes, parse_route
 from hostrouting.net.addresses import IPV6, Address, Prefix
 from hostrouting.net.changes import RouteChange
-from hostrouting.net.default_route import best_default_devs
 from hostrouting.net.events import AddressEvent, RouteEvent, RuleEvent
 from hostrouting.net.routes import DEVICELESS_KINDS, KINDS, Lookup, ObservedRoute, Route
 from hostrouting.testing import KernelNode
 from phases import Context
 
-#: The routes that block, with the errno of a lookup.
-BLOCKING = [
-    ("blackhole", errno.EINVAL),
-    ("unreachable", errno.EHOSTUNREACH),
-    ("prohibit", errno.EACCES),
-    ("throw", errno.ENETUNREACH),
-]
 OURS = "fd00:7::/64 via fd00:1::7 dev eth0 proto 142 metric 1"
 
 # --- only the kernel
@@ -96,40 +88,6 @@ def variety(node: KernelLinks) -> None:
 @needs_kernel
 class TestOnTheKernel:
     """Facts that the fake does not model."""
-
-    @pytest.mark.parametrize(("kind", "number"), BLOCKING)
-    def test_a_route_that_blocks_has_its_errno(
-        self, node: KernelLinks, backend: NetlinkBackend, kind: str, number: int
-    ) -> None:
-        """A route of a blocking kind decides; the kernel answers each kind with another errno."""
-        ip_route(node, "add", kind, "fd00:3::/64")
-        [answer] = asked(backend, "fd00:3::9")
-        assert (answer.route, answer.errno) == (None, number)
-
-    def test_only_unicast_defaults_of_main_count(self, node: KernelLinks, backend: NetlinkBackend) -> None:
-        """A default that blocks does not count, nor one of another table."""
-        ip_route(node, "add", "unreachable", "default", "metric", "1")
-        ip_route(node, "add", "default", "dev", "ib0", "table", "77", "metric", "1")
-        ip_route(node, "add", "default", "dev", "eth0")
-        assert best_default_devs(backend.routes(IPV6)) == ("eth0",)
-
-    def test_only_the_best_default_counts(self, node: KernelLinks, backend: NetlinkBackend) -> None:
-        """The lowest metric decides; all its next hops count, each device once."""
-        ip_route(node, "add", "default", "via", "fe80::1", "dev", "eth0", "metric", "200")
-        assert best_default_devs(backend.routes(IPV6)) == ("eth0",)
-        for dev in "eth0", "ib0":
-            ip_route(node, "append", "default", "via", "fe80::1", "dev", dev, "metric", "50")
-        assert best_default_devs(backend.routes(IPV6)) == ("eth0", "ib0")
-
-    def test_a_routers_preference_decides_among_equals(self, node: KernelLinks, backend: NetlinkBackend) -> None:
-        """Of default routes with one metric, the router preference decides, as in the kernel."""
-        ip_route(node, "add", "default", "dev", "eth0", "pref", "low")
-        ip_route(node, "append", "default", "dev", "ib0", "pref", "high")
-        assert best_default_devs(backend.routes(IPV6)) == ("ib0",)
-        [answer] = asked(backend, "2001:db8::1")
-        assert answer.route in backend.routes(IPV6)
-        assert answer.route is not None
-        assert answer.route.dev == "ib0"
 
     @pytest.mark.parametrize("shown", ["1", "0"])
     def test_nexthop_objects_are_followed(self, node: KernelLinks, backend: NetlinkBackend, shown: str) -> None:
@@ -333,14 +291,6 @@ class TestOnTheKernel:
         number = errno.EIO
         with pytest.raises(BackendError, match="bpf: refused"):
             layer.classifiers("eth0")
-
-    def test_reading_needs_no_privilege(self, node: KernelLinks) -> None:
-        """An ordinary user may read all of it."""
-        program = (
-            "from hostrouting.host.netlink.link_layer import NetlinkLinkLayer; n = NetlinkLinkLayer();"
-            "print(n.newest_address('eth0') < 60, n.classifiers('eth0'))"
-        )
-        assert node.kernel.run(*powerless(), sys.executable, "-c", program) == ("True ()\n")
 
 
 # --- packed messages

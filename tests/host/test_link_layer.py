@@ -13,7 +13,7 @@ from support.kernel import needs_kernel, powerless
 from support.kernel_links import KernelLinks
 from support.needs import needs
 
-from hostrouting.exceptions import BackendError, NeighbourRejectedError
+from hostrouting.exceptions import NeighbourRejectedError
 from hostrouting.host import LinkLayer, RouteBackend
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.device_codec import parse_stations
@@ -230,9 +230,3 @@ except PermissionDeniedError as error:
     assert node.kernel.run(*powerless(), sys.executable, "-c", program) == (
         f"changing neighbours needs root or CAP_NET_ADMIN; nothing was changed {errno.EPERM} 1\n"
     )
-
-
-def test_a_missing_namespace_is_a_clear_error() -> None:
-    """The error names the namespace."""
-    with pytest.raises(BackendError, match="rtnetlink in network namespace no-such-namespace: No such file"):
-        NetlinkLinkLayer(netns="no-such-namespace").neighbours()

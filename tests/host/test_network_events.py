@@ -21,7 +21,7 @@ from hostrouting.net.addresses import Address
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.events import DeviceEvent, NetworkEvent, NexthopEvent, RouteEvent
 from hostrouting.net.routes import ObservedRoute, Route, place
-from hostrouting.testing import FakeHost, KernelNode, MemoryBackend, MemoryEvents, Node
+from hostrouting.testing import KernelNode, MemoryBackend, MemoryEvents, Node
 from phases import Context
 
 
@@ -156,21 +156,6 @@ def churn(node: KernelNode, seed: int) -> None:
 class TestInTheKernel:
     """Bursts, losses, privileges, and what is no event."""
 
-    def test_a_storm_is_heard_or_said_to_be_lost(self, backend: NetlinkBackend, listener: NetlinkListener) -> None:
-        """20,000 routes in one batch come in their order, without a gap."""
-        storm = many(20_000)
-        backend.apply(storm, verify=False)
-        try:
-            events = listener.take()
-        except EventsLostError:
-            # Without the right to a large buffer.
-            assert listener._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) < 8 << 20
-            return
-        assert [event.route.network for event in events if isinstance(event, RouteEvent)] == [
-            change.after.network for change in storm if change.after
-        ]
-        assert {event.verb for event in events} == {"add"}
-
     def test_a_storm_wakes_the_caller_every_five_milliseconds(self, node: KernelNode, backend: NetlinkBackend) -> None:
         """Announcements that follow each other at once are received together."""
 
@@ -229,13 +214,6 @@ class TestInTheKernel:
             "with NetlinkEvents().listen(Context()) as listener: print(listener.take())"
         )
         assert node.run(*powerless(), sys.executable, "-c", program) == "[]\n"
-
-    def test_a_namespace_that_is_missing_is_named(self, ctx: Context) -> None:
-        """As by the other adapters."""
-        events = NetlinkEvents(netns="no-such-namespace")
-        message = "^rtnetlink in network namespace no-such-namespace: No such file or directory$"
-        with pytest.raises(BackendError, match=message), events.listen(ctx):
-            pytest.fail("it listens")
 
     def test_a_port_that_leaves_its_bridge_is_still_there(self, node: KernelNode, listener: NetlinkListener) -> None:
         """The bridge announces a removed link for it; the events of the device show its master."""
@@ -320,14 +298,3 @@ class TestInTheKernel:
 
 
 # --- only the fake
-
-
-def test_a_fake_host_announces_the_changes_of_all_its_parts() -> None:
-    """A device has the same index in the events of the routes and of the link layer."""
-    host = FakeHost()
-    with host.events.listen(Context()) as listener:
-        host.routes.add_link("eth0")
-        host.link_layer.add_device("azv1", kind="veth")
-        told = [event for event in listener.take() if isinstance(event, DeviceEvent)]
-    assert {(event.device.name, event.device.ifindex) for event in told} == {("eth0", 2), ("azv1", 3)}
-    assert [device.name for device in host.routes.links()] == ["lo", "eth0", "azv1"]

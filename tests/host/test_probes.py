@@ -16,12 +16,11 @@ from support.kernel_links import KernelLinks
 from support.patience import wait_until
 from support.probe_worlds import inside
 
-from hostrouting.exceptions import BackendError, PermissionDeniedError
+from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import probes
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.host.netlink.probes import answered_address, pack_address, question
 from hostrouting.testing import KernelNode
-from hostrouting.testing.memory_link_layer import MemoryLinkLayer
 from phases import Context, DeadlineExceededError
 
 MAC, OTHER_MAC = bytes.fromhex("020000000a01"), bytes.fromhex("123456789abc")
@@ -317,11 +316,6 @@ class TestOnTheKernel:
         assert self.shown(node)[0] == before
         assert ("fe80::" in "".join(self.shown(node)[1])) == (addr_gen_mode == 0)
 
-    def test_a_namespace_may_be_given_by_its_path(self, node: KernelLinks) -> None:
-        """A namespace may be given by its path, as for every reading by netlink."""
-        layer = NetlinkLinkLayer(netns=f"/run/netns/{node.name}")
-        assert layer.answering(Context(), THERE) == set(THERE)
-
 
 PROGRAM = """
 from hostrouting.exceptions import PermissionDeniedError
@@ -367,33 +361,3 @@ def received(opened: socket.socket) -> Iterator[tuple[bytes, tuple[str, int, int
 
 
 # --- the fake
-
-
-def test_the_fake_remembers_its_questions() -> None:
-    """The fake records one call with all of its questions."""
-    layer = MemoryLinkLayer()
-    layer.add_pod("azv1", "10.240.0.9")
-    layer.answering(Context(), [("azv1", "10.240.0.9"), ("azv1", "fd00:1::9")])
-    assert layer.operations.calls == [("answering", "10.240.0.9 dev azv1", "fd00:1::9 dev azv1")]
-
-
-def test_the_fake_may_lack_the_privilege() -> None:
-    """The fake raises the message of the adapter; asking for no address needs no privilege."""
-    layer = MemoryLinkLayer()
-    layer.add_pod("azv1", "10.240.0.9")
-    layer.may_probe = False
-    with pytest.raises(PermissionDeniedError) as caught:
-        layer.answering(Context(), [("azv1", "10.240.0.9")])
-    assert f"{caught.value.errno} {caught.value}\n" == REFUSED
-    assert layer.answering(Context(), []) == set()
-
-
-def test_the_answers_of_the_fake_are_arranged() -> None:
-    """Pairs may be added and removed at any time; a device that is not there has no pod."""
-    layer = MemoryLinkLayer()
-    layer.add_device("azv1", kind="veth")
-    layer.alive |= {("azv1", "10.240.0.9"), ("azv2", "10.240.0.10")}
-    asked = [("azv1", "10.240.0.9"), ("azv2", "10.240.0.10")]
-    assert layer.answering(Context(), asked) == {("azv1", "10.240.0.9")}
-    layer.alive.clear()
-    assert layer.answering(Context(), asked) == set()

@@ -12,7 +12,6 @@ from support.needs import needs
 from hostrouting.exceptions import BackendError
 from hostrouting.host.packets.ebtables import EbtablesCommand
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
-from hostrouting.testing.memory_packets import MemoryEbtables
 from hostrouting.testing.node import KernelNode
 from phases import CancelledError, Context
 
@@ -81,24 +80,6 @@ class TestBatches:
         left = [rule.line for rule in ebtables.read(ctx).rules]
         ebtables.insert(ctx, [rule for rule in rules if rule.line not in left])
         assert saved(node.name) == before
-
-    def test_rules_stand_where_ascending_insertion_would_have_put_them(
-        self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
-    ) -> None:
-        """In each chain rules stand as after an ascending insertion, also beyond its end, or if two claim one place."""
-        load(node.name, [*(arp_rule(number) for number in range(4)), SNAT])
-        positions = {10: 1, 11: 3, 12: 3, 13: 4, 14: 7, 15: 9, 16: 40, 17: 0}
-        rules = [
-            EbtablesRule.parse(arp_rule(number), backend="nft", position=position)
-            for number, position in positions.items()
-        ]
-        other = EbtablesRule.parse(SNAT.replace("eth0", "eth1"), backend="nft", position=1)
-        fake = MemoryEbtables()  # which inserts in ascending order; the adapter inserts from the end to the beginning
-        for rule in ebtables.read(ctx).rules:
-            fake.add(rule.line, backend="nft")
-        fake.insert(ctx, [*rules, other])
-        ebtables.insert(ctx, [*rules, other])
-        assert [rule.line for rule in ebtables.read(ctx).rules] == [rule.line for rule in fake.read(ctx).rules]
 
     def test_a_batch_that_fails_ends_an_insertion(
         self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context

@@ -1,0 +1,32 @@
+"""The default routes that the kernel prefers, and the devices by which they lead."""
+
+import pytest
+
+from hostrouting.net.default_route import best_default_devs
+from hostrouting.net.routes import NextHop, ObservedRoute
+
+ETH0 = ObservedRoute.parse("::/0", "eth0", "fe80::1", metric=1024, protocol=9)
+IB0 = ObservedRoute.parse("::/0", "ib0", "fe80::2", metric=1024, protocol=9)
+LOW, HIGH = ((20, b"\3"),), ((20, b"\1"),)
+
+
+@pytest.mark.parametrize(
+    ("routes", "devs"),
+    [
+        ([], ()),
+        ([ETH0, IB0], ("eth0", "ib0")),
+        ([ETH0, IB0._replace(metric=512)], ("ib0",)),
+        ([ETH0, IB0._replace(extra=HIGH)], ("ib0",)),
+        ([ETH0._replace(extra=LOW), IB0], ("ib0",)),
+        ([ETH0._replace(metric=1), IB0._replace(extra=HIGH)], ("eth0",)),
+        # Only a usual default route of table main counts, and no dead next hop.
+        ([ETH0._replace(kind="unreachable", dev=None), IB0], ("ib0",)),
+        ([ETH0._replace(table=77), IB0], ("ib0",)),
+        ([ETH0._replace(protocol=142), IB0], ("ib0",)),
+        ([ETH0._replace(flags=1), IB0], ("ib0",)),
+        ([ETH0._replace(gateway=None, dev=None, nexthops=(NextHop(None, "eth0", dead=True), *IB0.hops))], ("ib0",)),
+    ],
+)
+def test_the_best_default_devices(routes: list[ObservedRoute], devs: tuple[str, ...]) -> None:
+    """The lowest metric decides, then the router preference; equal routes count all."""
+    assert best_default_devs(routes) == devs
