@@ -4,14 +4,13 @@ The proof and the boot script answer each case alike. Random worlds meet few of 
 condition has a case here that needs it.
 """
 
-import os
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import attrs
 import pytest
 from support.announced_worlds import LINE, Announced, both_answers, write_files
+from support.counted_ip import IP, another_ip
 from support.kernel import needs_kernel
 from support.overlap_worlds import run_script
 
@@ -356,10 +355,7 @@ def test_rules_that_suppress_a_group(node: KernelNode, dev: str, tables: tuple[s
 def test_waiting_for_the_pool_reads_no_tables(node: KernelNode, tmp_path: Path) -> None:
     """However large the tables are, the boot script takes no longer for a wait than the seconds that it waits."""
     runs = tmp_path / "runs"
-    program = tmp_path / "bin/ip"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/bash\necho run >> {runs}\nexec {shutil.which("ip")} "$@"\n')
-    program.chmod(0o755)
+    environment = another_ip(tmp_path / "bin", f'echo run >> {runs}\nexec {IP} "$@"')
     infiniband = 'mount -t tmpfs none /sys/class; mkdir -p /sys/class/infiniband/mlx5_0; exec "$@"'
     write_files(tmp_path, Fabric())
     (tmp_path / POOL[1:]).write_bytes(b"")
@@ -372,7 +368,7 @@ def test_waiting_for_the_pool_reads_no_tables(node: KernelNode, tmp_path: Path) 
             ["10.3.8.0/22"],
             files=tmp_path,
             waits=waits,
-            environment={"PATH": f"{program.parent}:{os.environ['PATH']}"},
+            environment=environment,
             through=["unshare", "--mount", "bash", "-ec", infiniband, "--"],
         )
         assert "warning: no fabric is announced" in ran.output

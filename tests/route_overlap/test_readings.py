@@ -1,12 +1,12 @@
 """What the boot script makes of messages of `ip` among the rows of the tables."""
 
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.announced_worlds import Announced, write_files
+from support.counted_ip import IP, another_ip
 from support.kernel import needs_kernel
 from support.overlap_worlds import AMONG_DEBRIS, ScriptRun, run_script
 from support.routers import ROUTER, WiredNode
@@ -79,19 +79,16 @@ def test_a_library_that_has_gone_changes_nothing(node: WiredNode, tmp_path: Path
 @pytest.mark.parametrize("times", [1, 2, 3])
 def test_any_other_message_is_a_reason_to_read_again(node: WiredNode, tmp_path: Path, message: str, times: int) -> None:
     """The tables are read three times at most; after the third message the check says that it failed itself."""
-    tools, count = tmp_path / "tools", tmp_path / "count"
-    tools.mkdir()
-    ip = shutil.which("ip")
+    count = tmp_path / "count"
     # The message comes among the rows of the first table.
-    (tools / "ip").write_text(
-        f"""#!/bin/bash
+    environment = another_ip(
+        tmp_path / "tools",
+        f"""
         printf x >>{count}
-        (($(wc -c <{count}) > {times})) && exec {ip} "$@"
-        {ip} "$@" 2>&1 | awk '{{ print }} /^Command failed -:/ && !told++ {{ print "{message}" }}'
-        """
+        (($(wc -c <{count}) > {times})) && exec {IP} "$@"
+        {IP} "$@" 2>&1 | awk '{{ print }} /^Command failed -:/ && !told++ {{ print "{message}" }}'
+        """,
     )
-    (tools / "ip").chmod(0o755)
-    environment = {"PATH": f"{tools}:/usr/bin:/bin"}
     ran = run_script(node, tmp_path / "run", CIDRS[:2], environment=environment)
     if times < 3:
         verdict = "172.16.8.0/22, 10.96.0.0/16 leave by e0\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from support.boot_units import assert_systemd_accepts
-from support.counted_ip import counted_ip, take_counts
+from support.counted_ip import IP, another_ip, counted_ip, take_counts
 from support.examples import FEW
 from support.filled import asset, changes, without
 from support.kernel import needs_kernel
@@ -228,8 +228,7 @@ class TestRunning:
         for tool in "rm", "mkdir", "bash", "head", "sed", "cat":
             (tools / tool).symlink_to(shutil.which(tool) or "")
         if program:
-            (tools / "ip").write_text(f"#!/bin/bash\n{program}\n")
-            (tools / "ip").chmod(0o755)
+            another_ip(tools, program)
         for mode, status in ("WARN", 0), ("STRICT", 1):
             folder.mkdir(exist_ok=True)
             (folder / "route-overlap.ok").write_text("old\n")
@@ -241,18 +240,8 @@ class TestRunning:
 
     def test_answers_cut_short_prove_nothing(self, node: KernelNode, uplink: None, tmp_path: Path) -> None:
         """The tables were read in full, but not the answers: no marker of a good check."""
-        tools = tmp_path / "tools"
-        tools.mkdir()
-        ip = shutil.which("ip")
-        (tools / "ip").write_text(
-            f"""#!/bin/bash
-            [[ "$*" == *-force* ]] || exec {ip} "$@"
-            {ip} "$@" | head -n 1
-            """
-        )
-        (tools / "ip").chmod(0o755)
-        path = f"{tools}:/usr/bin:/bin"
-        ran = run_script(node, tmp_path / "run", ["10.96.0.0/16", "10.0.0.0/24"], environment={"PATH": path})
+        environment = another_ip(tmp_path, f'[[ "$*" == *-force* ]] || exec {IP} "$@"; {IP} "$@" | head -n 1')
+        ran = run_script(node, tmp_path / "run", ["10.96.0.0/16", "10.0.0.0/24"], environment=environment)
         assert ran.status == 1
         assert list(ran.markers) == ["route-overlap.detected"]
 

@@ -1,11 +1,11 @@
 """The check waits only if its proof fails and may heal, and 30 s in all: the task for a run, the script for a boot."""
 
-import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from support.counted_ip import IP, another_ip
 from support.kernel import needs_kernel
 from support.overlap_worlds import ScriptRun, run_script
 
@@ -114,13 +114,9 @@ def test_a_right_node_starts_at_once(
 @pytest.mark.parametrize("section", [{}, ISOLATED])
 def test_it_passes_when_the_route_comes(node: KernelNode, folder: Path, section: Mapping[str, object]) -> None:
     """The script looks again after a second, with all that is there then."""
-    tools = folder.with_name("tools")
-    tools.mkdir()
-    ip = shutil.which("ip")
-    lease = f"{ip} route add default via 10.224.0.1 dev eth0 2>/dev/null"
-    (tools / "ip").write_text(f'#!/bin/bash\n[[ -e {folder}/waited ]] && {lease}\nexec {ip} "$@"\n')
-    (tools / "ip").chmod(0o755)
-    environment = {"PATH": f"{tools}:/usr/bin:/bin"}
+    lease = f"{IP} route add default via 10.224.0.1 dev eth0 2>/dev/null"
+    program = f'[[ -e {folder}/waited ]] && {lease}; exec {IP} "$@"'
+    environment = another_ip(folder.with_name("tools"), program)
     ran = run_script(node, folder, [CIDR], options=section, waits=30, environment=environment, second=0.01)
     assert (ran.status, len(waits_told(ran))) == (0, 1)
     assert ran.markers == {"route-overlap.ok": FINE, "waited": "1\n"}

@@ -1,12 +1,10 @@
 """The boot script's routes of IPv6: beside the routes of others, it merges with none and takes none."""
 
-import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
 
 import pytest
 from support.kernel import needs_kernel
-from support.static_route_worlds import config_of, impatient
+from support.static_route_worlds import boot
 
 from hostrouting.config import StaticRoute
 from hostrouting.host.netlink import NetlinkBackend
@@ -37,15 +35,6 @@ def prepare(node: KernelNode) -> None:
     node.ip("-6", "route", "add", "default", "via", GATEWAYS[0], "dev", "e0", "proto", "ra")
 
 
-def run(node: KernelNode, *routes: StaticRoute) -> tuple[int, list[str]]:
-    """Run the script; return its exit status, and the output that an operator reads."""
-    argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash"]
-    with tempfile.TemporaryDirectory() as folder:
-        script = impatient(config_of(routes), folder=folder)
-        done = subprocess.run(argv, input=script, capture_output=True, check=False)
-    return done.returncode, (done.stdout + done.stderr).decode().splitlines()
-
-
 def shown(node: KernelNode, *words: str) -> list[str]:
     text = node.ip("-6", "-o", "route", "show", "table", "all", *words).replace(" pref medium", "")
     return [line.strip() for line in text.splitlines() if not line.startswith(("multicast", "fe80::", "local"))]
@@ -61,7 +50,7 @@ def test_all_is_well(node: KernelNode) -> None:
     node.ip("-4", "route", "add", "default", "via", "10.224.0.1", "dev", "e1")
     routes = [StaticRoute(destination=text) for text in ("fd00:1::/48", "fd00:1::9/128", "10.9.0.0/16")]
     for _ in range(2):
-        assert run(node, *routes) == (0, ["routes in force: 3"])
+        assert boot(node, *routes) == (0, ["routes in force: 3"])
         assert ours(node) == [
             "fd00:1::9 via fe80::a dev e0 metric 1",
             "fd00:1::/48 via fe80::a dev e0 metric 1",
@@ -77,7 +66,7 @@ def test_an_ipv4_route_by_an_ipv6_gateway(node: KernelNode) -> None:
         StaticRoute(destination="10.9.0.0/16", gateway="fe80::a", dev="e0"),
     ]
     for _ in range(2):
-        assert run(node, *routes) == (0, ["routes in force: 2"])
+        assert boot(node, *routes) == (0, ["routes in force: 2"])
     assert [line.strip() for line in node.ip("-4", "route", "show", "proto", "142").splitlines()] == [
         "10.8.0.0/16 via inet6 fe80::b dev e1",
         "10.9.0.0/16 via inet6 fe80::a dev e0",
@@ -92,7 +81,7 @@ def test_without_ipv6(node: KernelNode) -> None:
         StaticRoute(destination="fd00:1::/48"),
         StaticRoute(destination="10.9.0.0/16", gateway="10.224.0.1", dev="e1"),
     ]
-    status, [line] = run(node, *routes)
+    status, [line] = boot(node, *routes)
     assert status == 1
     reason = f"table main has no IPv6 default route; see {GIVERS[IPV6]}, or "
     assert line.startswith(f"refused: fd00:1::/48 via ? dev ? metric 1: {reason}")
@@ -102,9 +91,9 @@ def test_without_ipv6(node: KernelNode) -> None:
 def test_a_silent_gateway_is_no_fault(node: KernelNode) -> None:
     """The kernel passes over the route, which stands all the same."""
     route = StaticRoute(destination="fd00:1::/48", gateway="fe80::a", dev="e0")
-    assert run(node, route)[0] == 0
+    assert boot(node, route)[0] == 0
     node.ip("-6", "neigh", "replace", "fe80::a", "dev", "e0", "nud", "failed")
-    assert run(node, route) == (0, ["routes in force: 1"])
+    assert boot(node, route) == (0, ["routes in force: 1"])
 
 
 @pytest.mark.parametrize(
@@ -131,24 +120,24 @@ def test_a_place_that_another_program_holds(node: KernelNode, commands: Sequence
         node.ip("-6", *command.split())
     before = shown(node)
     refused = f"refused: {route}: {reason}"
-    assert run(node, route) == (1, [refused])
+    assert boot(node, route) == (1, [refused])
     assert shown(node) == before
 
 
 def test_a_merge_by_another_program_is_named(node: KernelNode) -> None:
     """`append` merges its gateway with ours into one route; no change of ours takes either from it."""
     route = StaticRoute(destination="fd00:1::/48", gateway="fe80::a", dev="e0")
-    assert run(node, route)[0] == 0
+    assert boot(node, route)[0] == 0
     node.ip("-6", "route", "append", "fd00:1::/48", "via", "fe80::b", "dev", "e1", "metric", "1", "proto", "bird")
     before = shown(node)
     assert "nexthop" in before[0]
-    status, [line] = run(node, route)
+    status, [line] = boot(node, route)
     assert status == 1
     assert line.startswith(f"refused: {route}: 'fd00:1::/48 proto 142 metric 1")
     assert shown(node) == before
     other = StaticRoute(destination="fd00:7::/48", gateway="fe80::a", dev="e0")
     for _ in range(2):
-        status, [line] = run(node, other)
+        status, [line] = boot(node, other)
         assert status == 0
         assert line == "routes in force: 1"
     assert {*before} <= {*shown(node)}
@@ -160,7 +149,7 @@ def test_a_better_default_of_the_fabric_takes_no_route(node: KernelNode) -> None
     node.ip("-4", "route", "add", "default", "via", "10.224.0.1", "dev", "e0")
     node.ip("-6", "route", "add", "default", "via", "fe80::9", "dev", "e1", "metric", "9", "proto", "ra")
     routes = [StaticRoute(destination="fd00:1::/48")]
-    assert run(node, *routes) == (0, ["routes in force: 1"])
+    assert boot(node, *routes) == (0, ["routes in force: 1"])
     [route] = NetlinkBackend(netns=node.name).routes_of(OUR_PROTOCOL, IPV6)
     assert route.dev == "e0"
     backend = NetlinkBackend(netns=node.name)

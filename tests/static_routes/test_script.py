@@ -1,23 +1,22 @@
 """The boot script and its unit: their files, and the behaviour of the script apart from the task."""
 
-import os
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
 import pytest
 from hypothesis import given, settings
 from support.boot_units import assert_systemd_accepts
-from support.counted_ip import counted_ip, take_counts
+from support.counted_ip import IP, another_ip, counted_ip, take_counts
 from support.examples import FEW
 from support.filled import asset, changes, without
 from support.kernel import needs_kernel
 from support.needs import needs
-from support.static_route_worlds import config_of, impatient
+from support.static_route_worlds import boot, config_of, impatient
 
 from hostrouting.boot import units_in
 from hostrouting.config import HostRoutingConfig, StaticRoute
@@ -111,13 +110,20 @@ class TestFiles:
         assert done.stderr == b""
 
 
-def run(node: KernelNode, *routes: StaticRoute, waits: int = 0, now: bool = False) -> tuple[int, list[str]]:
-    """Run the script with less patience; return its exit status, and the output that an operator reads."""
-    argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-s", *(["now"] if now else [])]
-    with tempfile.TemporaryDirectory() as folder:
-        script = impatient(config_of(routes), waits=waits, folder=folder)
-        done = subprocess.run(argv, input=script, capture_output=True, check=False)
-    return done.returncode, (done.stdout + done.stderr).decode().splitlines()
+#: What most tests here want, on a node whose eth0 has the gateway on its link.
+ROUTE = StaticRoute(destination="172.20.1.0/24", gateway="10.224.0.1", dev="eth0")
+JOURNAL = {"JOURNAL_STREAM": "8:4711"}
+
+
+@contextmanager
+def waiting(node: KernelNode, folder: Path, route: StaticRoute, reason: str) -> Iterator[subprocess.Popen[str]]:
+    """Run the script until it waits, for this reason."""
+    script = impatient(config_of([route]), waits=30, folder=str(folder)).decode()
+    argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-c", script]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == f"waiting up to 30 s: {reason}\n"
+        yield process
 
 
 def ours(node: KernelNode) -> list[str]:
@@ -144,7 +150,7 @@ class TestRunning:
         node.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)
         routes = StaticRoute(destination="172.16.1.0/24"), StaticRoute(destination="172.16.2.4/32", metric=7)
         for _ in range(2):
-            assert run(node, *routes) == (0, ["routes in force: 2"])
+            assert boot(node, *routes) == (0, ["routes in force: 2"])
             assert ours(node) == [
                 "172.16.1.0/24 via 10.224.0.1 dev eth0",
                 "172.16.2.4 via 10.224.0.1 dev eth0 metric 7",
@@ -152,14 +158,10 @@ class TestRunning:
 
     def test_the_default_route_is_waited_for(self, node: KernelNode, tmp_path: Path) -> None:
         """The script waits for a late lease, and logs the limit of the wait once."""
-        config = config_of([StaticRoute(destination="172.16.1.0/24")])
-        script = impatient(config, waits=30, folder=str(tmp_path)).decode()
-        argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-c", script]
-        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as waiting:
-            assert waiting.stderr is not None
-            assert waiting.stderr.readline() == "waiting up to 30 s: table main has no IPv4 default route\n"
+        open_route = StaticRoute(destination="172.16.1.0/24")
+        with waiting(node, tmp_path, open_route, "table main has no IPv4 default route") as process:
             node.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)
-            assert waiting.communicate(timeout=300) == ("routes in force: 1\n", "")
+            assert process.communicate(timeout=300) == ("routes in force: 1\n", "")
         assert ours(node) == ["172.16.1.0/24 via 10.224.0.1 dev eth0"]
 
     @pytest.mark.parametrize(
@@ -183,17 +185,11 @@ class TestRunning:
     ) -> None:
         """The route says gateway and device, and neither is there yet: refused by the kernel, it is tried again."""
         node.ip(*missing.split())
-        config = config_of([StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0")])
-        script = impatient(config, waits=30, folder=str(tmp_path)).decode()
-        argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-c", script]
-        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as waiting:
-            assert waiting.stderr is not None
-            line = f"waiting up to 30 s: 172.16.1.0/24 via 10.224.0.1 dev eth0: {reason}\n"
-            assert waiting.stderr.readline() == line
+        with waiting(node, tmp_path, ROUTE, f"{ours_of(ROUTE)}: {reason}") as process:
             for step in steps.split("; "):
                 node.ip(*step.split())
-            assert waiting.communicate(timeout=300) == ("routes in force: 1\n", "")
-        assert ours(node) == ["172.16.1.0/24 via 10.224.0.1 dev eth0"]
+            assert process.communicate(timeout=300) == ("routes in force: 1\n", "")
+        assert ours(node) == [ours_of(ROUTE)]
         assert int((tmp_path / "waited").read_text()) in range(1, 20)
 
     @pytest.mark.parametrize(
@@ -207,7 +203,7 @@ class TestRunning:
     def test_a_route_that_does_not_heal(self, node: KernelNode, gateway: str | None, dev: str, reason: str) -> None:
         """The reason comes before the wait and after it; the route that is complete is in force."""
         whole = StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
-        status, said = run(node, whole, StaticRoute(destination="172.16.2.0/24", gateway=gateway, dev=dev), waits=1)
+        status, said = boot(node, whole, StaticRoute(destination="172.16.2.0/24", gateway=gateway, dev=dev), waits=1)
         assert status == 1
         assert [line.partition(": ")[0] for line in said] == ["waiting up to 1 s", "refused"]
         assert all(reason in line for line in said)
@@ -215,31 +211,25 @@ class TestRunning:
 
     def test_now_is_one_look(self, node: KernelNode, tmp_path: Path) -> None:
         """With `now` nothing is waited for or counted; the verdict and the exit status are the same."""
-        config = config_of([StaticRoute(destination="172.16.1.0/24", gateway="10.9.9.9", dev="eth0")])
-        said = {}
-        for argument, waits in ("now", 30), ("", 1):
-            script = impatient(config, waits=waits, folder=str(tmp_path))
-            argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-s", argument]
-            done = subprocess.run(argv, input=script, capture_output=True, check=False, timeout=300)
-            said[argument] = done.returncode, done.stderr.decode().splitlines()
-            assert (tmp_path / "waited").exists() == (not argument)
-        assert said["now"][0] == said[""][0] == 1
-        assert said["now"][1] == said[""][1][1:]
-        assert said[""][1][0].startswith("waiting up to 1 s: ")
+        route = StaticRoute(destination="172.16.1.0/24", gateway="10.9.9.9", dev="eth0")
+        at_once = boot(node, route, now=True, waits=30, folder=tmp_path)
+        assert not (tmp_path / "waited").exists()
+        status, (wait, *lines) = boot(node, route, waits=1, folder=tmp_path)
+        assert (tmp_path / "waited").exists()
+        assert wait.startswith("waiting up to 1 s: ")
+        assert (status, lines) == at_once
+        assert status == 1
 
     def test_a_start_after_the_first_verdict_does_not_wait(self, node: KernelNode, tmp_path: Path) -> None:
         """A node that was right at its boot and lost its default route: the verdict comes at once."""
         node.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)
-        script = impatient(config_of([StaticRoute(destination="172.16.1.0/24")]), waits=30, folder=str(tmp_path))
-        argv = ["nsenter", f"--net=/run/netns/{node.name}", "env", "JOURNAL_STREAM=8:4711", "bash"]
-        said = []
-        for _ in range(2):
-            done = subprocess.run(argv, input=script, capture_output=True, check=False)
-            said.append((done.returncode, done.stdout.decode().partition("; ")[0].strip()))
-            node.ip("route", "flush", "all", "proto", "dhcp")
-            node.ip("route", "flush", "proto", "142")
+        route = StaticRoute(destination="172.16.1.0/24")
+        assert boot(node, route, waits=30, folder=tmp_path, environment=JOURNAL) == (0, ["<5>routes in force: 1"])
+        node.ip("route", "flush", "all", "proto", "dhcp")
+        node.ip("route", "flush", "proto", "142")
+        status, [line] = boot(node, route, waits=30, folder=tmp_path, environment=JOURNAL)
         verdict = "<3>refused: 172.16.1.0/24 via ? dev ?: table main has no IPv4 default route"
-        assert said == [(0, "<5>routes in force: 1"), (1, verdict)]
+        assert (status, line.partition("; ")[0]) == (1, verdict)
         assert [path.name for path in tmp_path.iterdir()] == ["static-routes.told"]
 
     def test_a_repair_is_told_in_one_line(self, node: KernelNode, tmp_path: Path) -> None:
@@ -250,11 +240,7 @@ class TestRunning:
         )
 
         def said(*routes: StaticRoute) -> list[str]:
-            argv = ["nsenter", f"--net=/run/netns/{node.name}", "env", "JOURNAL_STREAM=8:4711", "bash"]
-            script = impatient(config_of(routes), folder=str(tmp_path))
-            done = subprocess.run(argv, input=script, capture_output=True, check=False)
-            assert done.stderr == b""
-            return done.stdout.decode().splitlines()
+            return boot(node, *routes, folder=tmp_path, environment=JOURNAL)[1]
 
         assert (said(first, second), said(first, second)) == (["<5>routes in force: 2"], [])
         node.ip("route", "del", "172.20.1.0/24")
@@ -281,12 +267,12 @@ class TestRunning:
         for line in mine:
             node.ip("route", "add", "proto", "142", *line.split())
         first, second = (StaticRoute(destination=line.split()[0], metric=5 * ("metric" in line)) for line in mine)
-        assert run(node, first, second) == (0, ["routes in force: 2"])
+        assert boot(node, first, second) == (0, ["routes in force: 2"])
         assert [line.split()[0] for line in ours(node)] == [line.split()[0] for line in mine]
-        assert run(node, attrs.evolve(first, gateway="10.224.0.1")) == (0, ["routes in force: 1"])
-        assert run(node, attrs.evolve(first, dev="eth0")) == (0, ["routes in force: 1"])
+        assert boot(node, attrs.evolve(first, gateway="10.224.0.1")) == (0, ["routes in force: 1"])
+        assert boot(node, attrs.evolve(first, dev="eth0")) == (0, ["routes in force: 1"])
         for other in ({"gateway": "10.224.0.9"}, {"dev": "ib0"}, {"metric": 6}, {"destination": "172.20.0.0/16"}):
-            assert run(node, attrs.evolve(first, **other))[0] == 1
+            assert boot(node, attrs.evolve(first, **other))[0] == 1
         assert ours(node) == [mine[0]]
 
     def test_ours_behind_another_of_ours_does_not_decide(self, node: KernelNode) -> None:
@@ -294,68 +280,70 @@ class TestRunning:
         for hop in "via 10.224.0.1 dev eth0", "dev ib0":
             node.ip("route", "prepend", "172.20.1.0/24", *hop.split(), "proto", "142")
         before = ours(node)
-        status, [said] = run(node, StaticRoute(destination="172.20.1.0/24", gateway="10.224.0.1"), now=True)
+        status, [said] = boot(node, StaticRoute(destination="172.20.1.0/24", gateway="10.224.0.1"), now=True)
         assert (status, said.split(": ")[2].partition(";")[0]) == (1, "table main has no IPv4 default route")
         assert ours(node) == before
 
     @pytest.mark.parametrize("now", [False, True])
     def test_several_next_hops_of_ours_that_begin_with_the_wanted_one(self, node: KernelNode, now: bool) -> None:
-        """The kernel takes a deletion of them for one of the wanted route, too; the script ends with that one alone."""
+        """The kernel takes a deletion of them for one of the wanted ROUTE, too; the script ends with that one alone."""
         several = "nexthop via 10.224.0.1 dev eth0 nexthop dev ib0"
         node.ip("route", "add", "172.20.1.0/24", "proto", "142", *several.split())
-        route = StaticRoute(destination="172.20.1.0/24", gateway="10.224.0.1", dev="eth0")
-        assert run(node, route, now=now) == (0, ["routes in force: 1"])
-        assert ours(node) == [ours_of(route)]
+        assert boot(node, ROUTE, now=now) == (0, ["routes in force: 1"])
+        assert ours(node) == [ours_of(ROUTE)]
+
+    def test_a_gateway_that_is_taken_to_be_on_the_link(self, node: KernelNode) -> None:
+        """An `onlink` default gateway needs the same word in our route."""
+        node.ip("route", "add", "default", "via", "192.0.2.1", "dev", "eth0", "onlink")
+        assert boot(node, StaticRoute(destination="172.20.1.0/24"))[0] == 0
+        assert ours(node) == ["172.20.1.0/24 via 192.0.2.1 dev eth0 onlink"]
 
     def test_a_dead_next_hop_is_passed_over(self, node: KernelNode) -> None:
         """As the kernel does: of a default route with two next hops, the one whose device is up counts."""
         hops = ["nexthop", "via", "172.16.1.1", "dev", "ib0", "nexthop", "via", "10.224.0.1", "dev", "eth0"]
         node.ip("route", "add", "default", *hops)
         node.ip("link", "set", "ib0", "down")
-        assert run(node, StaticRoute(destination="172.20.1.0/24")) == (0, ["routes in force: 1"])
+        assert boot(node, StaticRoute(destination="172.20.1.0/24")) == (0, ["routes in force: 1"])
         assert ours(node) == ["172.20.1.0/24 via 10.224.0.1 dev eth0"]
 
     @pytest.mark.parametrize("theirs", ["via 10.224.0.9 dev eth0 proto dhcp", "via 10.224.0.1 dev eth0"])
     def test_a_foreign_route_in_the_place_is_kept_after_ours(self, node: KernelNode, theirs: str) -> None:
         """It decides again when ours goes. One that leads elsewhere is logged once."""
         node.ip("route", "add", "172.20.1.0/24", *theirs.split())
-        route = StaticRoute(destination="172.20.1.0/24", gateway="10.224.0.1", dev="eth0")
         hidden = (
             f"foreign route '172.20.1.0/24 {theirs}' is hidden by '172.20.1.0/24 via 10.224.0.1 dev eth0'; "
             "it decides again when ours is removed"
         )
-        assert run(node, route) == (0, ["routes in force: 1", *([hidden] if "10.224.0.9" in theirs else [])])
+        assert boot(node, ROUTE) == (0, ["routes in force: 1", *([hidden] if "10.224.0.9" in theirs else [])])
         both = f"172.20.1.0/24 via 10.224.0.1 dev eth0 proto 142 \n172.20.1.0/24 {theirs} \n"
         assert node.ip("route", "show", "172.20.1.0/24") == both
-        assert run(node, route) == (0, ["routes in force: 1"])
-        assert run(node) == (0, ["routes in force: 0"])
+        assert boot(node, ROUTE) == (0, ["routes in force: 1"])
+        assert boot(node) == (0, ["routes in force: 0"])
         assert node.ip("route", "show", "172.20.1.0/24") == f"172.20.1.0/24 {theirs} \n"
 
     @pytest.mark.parametrize("now", [False, True])
     def test_a_foreign_route_before_ours(self, node: KernelNode, now: bool) -> None:
         """A route that another program put before ours is hidden again; all of ours being there is not enough."""
-        route = StaticRoute(destination="172.20.1.0/24", gateway="10.224.0.1", dev="eth0")
-        assert run(node, route)[0] == 0
+        assert boot(node, ROUTE)[0] == 0
         node.ip("route", "prepend", "172.20.1.0/24", "via", "10.224.0.9", "dev", "eth0", "proto", "dhcp")
         told = (
             "foreign route '172.20.1.0/24 via 10.224.0.9 dev eth0 proto dhcp' is hidden by "
             "'172.20.1.0/24 via 10.224.0.1 dev eth0'; it decides again when ours is removed"
         )
-        assert run(node, route, now=now) == (0, ["routes in force: 1", told])
+        assert boot(node, ROUTE, now=now) == (0, ["routes in force: 1", told])
         assert node.ip("route", "show", "172.20.1.0/24").splitlines() == [
             "172.20.1.0/24 via 10.224.0.1 dev eth0 proto 142 ",
             "172.20.1.0/24 via 10.224.0.9 dev eth0 proto dhcp ",
         ]
-        assert run(node, route) == (0, ["routes in force: 1"])
+        assert boot(node, ROUTE) == (0, ["routes in force: 1"])
 
     def test_a_connected_route_that_came_after_ours(self, node: KernelNode) -> None:
         """After a flap the kernel's own route follows ours, which stays, and is put first again."""
-        route = StaticRoute(destination="172.20.1.0/24", gateway="10.224.0.1", dev="eth0")
-        assert run(node, route)[0] == 0
+        assert boot(node, ROUTE)[0] == 0
         node.ip("address", "add", "172.20.1.4/24", "dev", "ib0")
-        assert run(node, route) == (0, ["routes in force: 1"])
+        assert boot(node, ROUTE) == (0, ["routes in force: 1"])
         node.ip("route", "prepend", "172.20.1.0/24", "via", "10.224.0.9", "dev", "eth0", "proto", "dhcp")
-        assert run(node, route)[0] == 0
+        assert boot(node, ROUTE)[0] == 0
         assert [line.split()[2] for line in node.ip("route", "show", "172.20.1.0/24").splitlines()] == [
             "10.224.0.1",
             "10.224.0.9",
@@ -363,8 +351,8 @@ class TestRunning:
         ]
         node.ip("route", "del", "172.20.1.0/24", "proto", "142")
         node.ip("route", "del", "172.20.1.0/24", "proto", "dhcp")
-        status, (line,) = run(node, route)
-        assert (status, line.partition(": '")[0]) == (1, f"refused: {ours_of(route)}")
+        status, (line,) = boot(node, ROUTE)
+        assert (status, line.partition(": '")[0]) == (1, f"refused: {ours_of(ROUTE)}")
 
     @pytest.mark.parametrize("is_first", [False, True])
     @pytest.mark.parametrize("also", ["", "add 172.20.1.0/32 via 10.224.0.9 dev eth0", "append 172.20.1.0/24 dev eth0"])
@@ -373,69 +361,58 @@ class TestRunning:
 
         So it is at the first start after an apply, which has added the routes: the kernel refuses to add them again.
         """
-        route = StaticRoute(destination="172.20.1.0/24", gateway="10.224.0.1", dev="eth0")
-        assert run(node, route)[0] == 0
+        assert boot(node, ROUTE)[0] == 0
         if also:
             node.ip("route", *also.split())
-        (tmp_path / "ip").write_text(f'#!/bin/bash\necho >>{tmp_path}/calls; exec {shutil.which("ip")} "$@"\n')
-        (tmp_path / "ip").chmod(0o755)
-        argv = ["nsenter", f"--net=/run/netns/{node.name}", "env", f"PATH={tmp_path}:{os.environ['PATH']}", "bash"]
         if not is_first:
             (tmp_path / "static-routes.told").touch()
-        script = impatient(config_of([route]), folder=str(tmp_path))
-        done = subprocess.run(argv, input=script, capture_output=True, check=True)
-        assert done.stdout == b"routes in force: 1\n"
+        environment = another_ip(tmp_path, f'echo >>{tmp_path}/calls; exec {IP} "$@"')
+        assert boot(node, ROUTE, folder=tmp_path, environment=environment) == (0, ["routes in force: 1"])
         assert (tmp_path / "calls").read_text() == "\n"
 
     def test_an_addition_precedes_a_deletion(self, node: KernelNode, tmp_path: Path) -> None:
         """A route that left the config is deleted after the narrower one that replaces it was added."""
-        wide, narrow = (StaticRoute(destination=f"172.20.1.0/{n}", gateway="10.224.0.1", dev="eth0") for n in (24, 25))
-        assert run(node, wide)[0] == 0
-        argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-s", "now"]
-        environment = os.environ | counted_ip(tmp_path)
-        subprocess.run(argv, input=impatient(config_of([narrow])), env=environment, capture_output=True, check=True)
+        assert boot(node, ROUTE)[0] == 0
+        narrow = attrs.evolve(ROUTE, destination="172.20.1.0/25")
+        assert boot(node, narrow, now=True, environment=counted_ip(tmp_path))[0] == 0
         sent = "".join(path.read_text() for path in tmp_path.glob("in.*"))
         assert re.findall("^route (add|prepend|delete) ", sent, re.MULTILINE) == ["add", "delete"]
 
     def test_a_second_reading_repeats_no_change(self, node: KernelNode, tmp_path: Path) -> None:
         """The script sends its changes once, also where a dump was interrupted and it reads the tables again."""
-        (tmp_path / "ip").write_text(
-            f"""#!/bin/bash
+        environment = another_ip(
+            tmp_path,
+            f"""
             text=$(cat) && printf '%s\\n' "$text" >>{tmp_path}/in
-            {shutil.which("ip")} "$@" 2>&1 <<<"$text" | if mkdir {tmp_path}/told; then
+            {IP} "$@" 2>&1 <<<"$text" | if mkdir {tmp_path}/told; then
                 awk '{{ print }} /^Command failed -:/ && !told++ {{ print "Dump was interrupted" }}'
             else
                 cat
             fi
-            """
+            """,
         )
-        (tmp_path / "ip").chmod(0o755)
-        argv = ["nsenter", f"--net=/run/netns/{node.name}", "env", f"PATH={tmp_path}:{os.environ['PATH']}", "bash"]
-        route = StaticRoute(destination="172.20.1.0/24", gateway="10.224.0.1", dev="eth0")
-        script = impatient(config_of([route]), folder=str(tmp_path))
-        done = subprocess.run(argv, input=script, capture_output=True, check=True)
-        assert done.stdout == b"routes in force: 1\n"
+        assert boot(node, ROUTE, folder=tmp_path, environment=environment)[1][0] == "routes in force: 1"
         sent = (tmp_path / "in").read_text()
-        assert (sent.count(f"route add {ours_of(route)}"), sent.count("route show table all")) == (1, 2)
+        assert (sent.count(f"route add {ours_of(ROUTE)}"), sent.count("route show table all")) == (1, 2)
 
     def test_another_programs_replace_between_reading_and_changing_loses_nothing(
         self, node: KernelNode, tmp_path: Path
     ) -> None:
         """Our gateway changes while a daemon replaces our route: no route of the daemon is overwritten."""
-        old, new = (StaticRoute(destination="172.20.1.0/24", gateway=f"10.224.0.{n}", dev="eth0") for n in (1, 2))
-        assert run(node, old)[0] == 0
-        ip = shutil.which("ip")
+        assert boot(node, ROUTE)[0] == 0
         # The daemon is quick: after every reading of the place it has replaced the first route, once.
-        (tmp_path / "ip").write_text(
-            f'#!/bin/bash\ntext=$(cat)\n{ip} "$@" <<<"$text"; status=$?\n'
-            f"if [[ $text == *'show table main root'* && ! -e {tmp_path}/done ]]; then\n"
-            f"  touch {tmp_path}/done; {ip} route replace 172.20.1.0/24 via 10.224.0.247 dev eth0 proto bird\nfi\n"
-            "exit $status\n"
+        environment = another_ip(
+            tmp_path,
+            f"""
+            text=$(cat)
+            {IP} "$@" <<<"$text"; status=$?
+            if [[ $text == *'show table main root'* && ! -e {tmp_path}/done ]]; then
+              touch {tmp_path}/done; {IP} route replace 172.20.1.0/24 via 10.224.0.247 dev eth0 proto bird
+            fi
+            exit $status
+            """,
         )
-        (tmp_path / "ip").chmod(0o755)
-        argv = ["nsenter", f"--net=/run/netns/{node.name}", "env", f"PATH={tmp_path}:{os.environ['PATH']}", "bash"]
-        done = subprocess.run(argv, input=impatient(config_of([new])), capture_output=True, check=False, timeout=300)
-        assert done.returncode == 0, done.stderr
+        assert boot(node, attrs.evolve(ROUTE, gateway="10.224.0.2"), environment=environment)[0] == 0
         assert (tmp_path / "done").exists()
         assert node.ip("route", "show", "172.20.1.0/24").splitlines() == [
             "172.20.1.0/24 via 10.224.0.2 dev eth0 proto 142 ",
@@ -448,14 +425,10 @@ class TestRunning:
         counts = []
         for size in (1_000, 10_000):
             destinations = [f"11.{n >> 16}.{n >> 8 & 255}.{n & 255}/32" for n in range(size)]
-            routes = [StaticRoute(destination=each, gateway="10.224.0.1", dev="eth0") for each in destinations]
             (tmp_path / "static-routes.told").unlink(missing_ok=True)
-            argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash"]
-            script = impatient(config_of(routes), folder=str(tmp_path))
             for _ in ("a boot", "a later start"):
-                subprocess.run(
-                    argv, input=script, env=os.environ | counted_ip(tmp_path), capture_output=True, check=True
-                )
+                routes = (attrs.evolve(ROUTE, destination=destination) for destination in destinations)
+                boot(node, *routes, folder=tmp_path, environment=counted_ip(tmp_path))
                 counts.append(take_counts(tmp_path))
                 (tmp_path / "static-routes.told").touch()
             node.ip("route", "flush", "root", "11.0.0.0/8")
@@ -478,18 +451,13 @@ class TestRunning:
     def test_a_broken_ip_is_told_at_once(self, node: KernelNode, tmp_path: Path, program: str) -> None:
         """Missing, killed, or ended half-way: its output is no verdict, and the script does not wait."""
         if program:
-            (tmp_path / "ip").write_text(f"#!/bin/bash\n{program}\n")
-            (tmp_path / "ip").chmod(0o755)
+            another_ip(tmp_path, program)
         for tool in "bash", "head":
             (tmp_path / tool).symlink_to(shutil.which(tool) or "")
-        route = StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
-        script = impatient(config_of([route]), waits=3600)
-        argv = ["nsenter", f"--net=/run/netns/{node.name}", "env", f"PATH={tmp_path}", "bash"]
-        done = subprocess.run(argv, input=script, capture_output=True, check=False, timeout=300)
-        assert done.returncode == 1
+        status, [line] = boot(node, ROUTE, waits=3600, environment={"PATH": str(tmp_path)})
         reason = "ip ended early" if program else f"there is no program 'ip' in {tmp_path}"
-        assert f"cannot see or change routes: {reason}" in done.stderr.decode()
-        assert done.stderr.decode().count("\n") == 1
+        assert status == 1
+        assert f"cannot see or change routes: {reason}" in line
 
     def test_a_surplus_route_by_a_nexthop_object(self, node: KernelNode) -> None:
         """It is removed by the number of the object alone: ip refuses the next hops beside that."""
@@ -497,19 +465,15 @@ class TestRunning:
         for place in (["172.30.0.0/16"], ["172.31.0.0/16", "table", "100"]):
             node.ip("route", "add", *place, "nhid", "5", "proto", "142")
         wanted = StaticRoute(destination="172.16.2.0/24", gateway="10.224.0.1", dev="eth0")
-        assert run(node, wanted) == (0, ["routes in force: 1"])
+        assert boot(node, wanted) == (0, ["routes in force: 1"])
         assert ours(node) == [ours_of(wanted)]
 
     def test_an_open_route_whose_place_is_taken_meanwhile(self, node: KernelNode, tmp_path: Path) -> None:
         """The refusal is for the place alone, and says nothing of the default route that was waited for."""
-        config = config_of([StaticRoute(destination="172.20.0.0/16")])
-        script = impatient(config, waits=30, folder=str(tmp_path)).decode()
-        argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-c", script]
-        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as waiting:
-            assert waiting.stderr is not None
-            assert waiting.stderr.readline() == "waiting up to 30 s: table main has no IPv4 default route\n"
+        open_route = StaticRoute(destination="172.20.0.0/16")
+        with waiting(node, tmp_path, open_route, "table main has no IPv4 default route") as process:
             node.add_address("ib0", "172.20.1.4/16")
-            _, said = waiting.communicate(timeout=300)
+            _, said = process.communicate(timeout=300)
         assert said == (
             "refused: 172.20.0.0/16 via ? dev ?: '172.20.0.0/16 dev ib0 proto kernel scope link src 172.20.1.4' has "
             "this destination and metric, and is never overwritten; configure narrower destinations\n"
@@ -525,7 +489,7 @@ class TestRunning:
             StaticRoute(destination="172.16.3.0/24", gateway="10.224.0.1", dev="eth7"),
             StaticRoute(destination="172.16.0.0/16", gateway="10.224.0.1", dev="eth0"),
         ]
-        assert run(node, *routes) == (
+        assert boot(node, *routes) == (
             1,
             [
                 (
@@ -548,5 +512,5 @@ class TestRunning:
             node.ip("address", "add", f"192.168.{number}.1/24", "dev", name)
             node.ip("route", "add", "default", "via", f"192.168.{number}.2", "dev", name, "metric", str(number + 1))
             route = StaticRoute(destination="172.16.1.0/24", dev=name)
-            assert run(node, route) == (0, ["routes in force: 1"])
+            assert boot(node, route) == (0, ["routes in force: 1"])
             assert ours(node) == [f"172.16.1.0/24 via 192.168.{number}.2 dev {name}"]

@@ -41,6 +41,7 @@ def machine(prepare: str) -> Iterator[SystemdBox]:
 def test_it_waits_and_works() -> None:
     """Started before the lease is there it waits, in its confinement, and then does all that it is for."""
     with machine("") as box:
+        assert "hostrouting-ready.service" in box.run("systemctl", "show", "--property=Before", UNIT).stdout
         box.run("systemctl", "start", "--no-block", UNIT)
         box.wait_for("waiting up to 30 s: table main has no IPv4 default route", unit=UNIT)
         box.run("ip", "route", "add", "default", "via", "10.224.0.1", "dev", "eth0", "proto", "dhcp")
@@ -106,6 +107,7 @@ def test_no_two_runs_meet() -> None:
     """While another holds the lock on the folder the unit waits, and fails at last without having looked."""
     with machine("ip route add default via 10.224.0.1 dev eth0\n") as box:
         unit = Path(box.root, "etc/systemd/system", UNIT)
+        assert "--timeout 10 " in unit.read_text()
         unit.write_text(unit.read_text().replace("--timeout 10 ", "--timeout 1 "))
         box.run("systemctl", "daemon-reload")
         start = ("systemctl", "start", UNIT)

@@ -1,10 +1,10 @@
-"""A stand-in for ip that runs it, and counts what a script sends to it and reads from it."""
+"""Stand-ins for ip; one runs it, and counts what a script sends to it and reads from it."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,12 +18,20 @@ class Counts(NamedTuple):
     lines: int
 
 
-def counted_ip(folder: Path) -> dict[str, str]:
-    """Put the stand-in into a folder; return the environment in which a script finds it."""
-    program = f'tee "{folder}/in.$$" | {shutil.which("ip")} "$@" 2>&1 | tee "{folder}/out.$$"'
+IP: Final = shutil.which("ip")
+
+
+def another_ip(folder: Path, program: str) -> dict[str, str]:
+    """Put a program of bash in the place of ip; return the environment in which a script finds it."""
+    folder.mkdir(exist_ok=True)
     (folder / "ip").write_text(f"#!/bin/bash\n{program}\n", encoding="utf-8")
     (folder / "ip").chmod(0o755)
     return {"PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+def counted_ip(folder: Path) -> dict[str, str]:
+    """Put the stand-in that counts into a folder; return the environment in which a script finds it."""
+    return another_ip(folder, f'tee "{folder}/in.$$" | {IP} "$@" 2>&1 | tee "{folder}/out.$$"')
 
 
 def take_counts(folder: Path) -> Counts:
