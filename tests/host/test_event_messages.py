@@ -16,12 +16,12 @@ from hostrouting.host.netlink.event_codec import EventReader
 from hostrouting.host.netlink.frames import HEADER_LENGTH, header, message, messages
 from hostrouting.host.netlink.route_codec import DELROUTE, NEWROUTE, pack_route, parse_route
 from hostrouting.host.netlink.rule_codec import parse_rule
-from hostrouting.net.addresses import IPV4
+from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.events import NetworkEvent, RouteEvent
 from hostrouting.net.routes import Route
 
 CASES = Path(__file__).parents[1] / "fuzz" / "cases"
-INDEXES = {"e0": 2, "e1": 3, "e2": 70000}
+INDEXES = {"lo": 1, "e0": 2, "e1": 3, "e2": 70000}
 NAMES = {index: name for name, index in INDEXES.items()}
 PLACED = {"add": 0x600, "prepend": 0x400, "append": 0xC00, "replace": 0x100}
 ROUTE = Route.parse("172.30.0.0/16", gateway="10.0.0.2", dev="e0")
@@ -50,6 +50,12 @@ def test_a_route_is_read_as_in_a_dump(routes: Sequence[Route], verb: str) -> Non
         assert expected.fulfils(route)
         assert reader.read(announced(route, flags=PLACED[verb])) == (verb, expected)
         assert reader.read(announced(route, DELROUTE)) == RouteEvent("remove", expected)
+
+
+@given(small_world.routes(family=IPV6).filter(lambda route: not route.nexthops))
+def test_a_route_of_ipv6_is_read_as_it_was_packed(route: Route) -> None:
+    """In every detail; next hops would be sorted."""
+    assert parse_route(pack_route(route, INDEXES), NAMES).fulfils(route)
 
 
 def dumped(kind: str) -> list[bytes]:

@@ -20,7 +20,7 @@ from hostrouting.host.netlink.device_codec import parse_devices, parse_youngest
 from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.host.netlink.frames import attribute
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
-from hostrouting.host.netlink.route_codec import parse_ipv6_routes, parse_route
+from hostrouting.host.netlink.route_codec import parse_ipv6_routes
 from hostrouting.net.addresses import IPV6, Address, Prefix
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.events import AddressEvent, RouteEvent, RuleEvent
@@ -220,21 +220,6 @@ class TestOnTheKernel:
             assert [str(event.address) for event in gone if isinstance(event, AddressEvent)] == ["fd00:1::4/64"]
             assert "fd00:1::/64" in {event.route.destination for event in gone if isinstance(event, RouteEvent)}
 
-    def test_only_usable_addresses_of_global_scope_count(self, node: KernelLinks, backend: NetlinkBackend) -> None:
-        """Link-local and tentative addresses do not count; those with a peer and deprecated ones do."""
-        # Without carrier, no duplicate is looked for, so the address stays tentative.
-        node.kernel.ip("link", "set", "eth0-far", "down")
-        node.kernel.ip("address", "add", "fd00:1::5/64", "dev", "eth0")
-        node.kernel.ip("address", "add", "fd00:1::6/128", "peer", "fd00:1::7", "dev", "eth0", "nodad")
-        node.kernel.ip("address", "add", "fd00:1::8/64", "dev", "eth0", "nodad", "preferred_lft", "0")
-        assert "fd00:1::5/64 scope global tentative" in node.kernel.ip("address", "show", "dev", "eth0")
-        [eth0] = [device for device in backend.links() if device.name == "eth0"]
-        shown = [str(own.address) for own in eth0.addresses if own.usable and own.scope == 0]
-        assert sorted(shown) == ["fd00:1::4", "fd00:1::6", "fd00:1::8"]
-        assert "fd00:1::5" in {str(own.address) for own in eth0.addresses}
-        order = [one["local"] for one in node.shown("-6", "address", "show", "dev", "eth0")[0]["addr_info"]]
-        assert shown == [address for address in order if address in shown]
-
     @needs("bpf")
     def test_the_name_is_that_of_the_attachment(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
         """The name is not that under which the program was loaded, which tc shows after it."""
@@ -323,15 +308,6 @@ def test_other_families_are_passed_over() -> None:
     added = attribute(6, struct.pack("=IIII", 1, 1, 1000, 1000))
     address = struct.pack("=BBBBI", 2, 24, 0x80, 0, 3) + attribute(1, bytes([10, 0, 0, 4])) + added
     assert parse_youngest([address], 3, 100.0) is None
-
-
-def test_a_dead_next_hop_is_none() -> None:
-    """A dead next hop of a multipath route is left out."""
-    hops = struct.pack("=HBBI", 8, 0, 0, 3) + struct.pack("=HBBI", 8, 0x1, 0, 4) + struct.pack("=HBBI", 8, 0x10, 0, 5)
-    packed = struct.pack("=8BI", 10, 0, 0, 0, 254, 3, 0, 1, 0) + attribute(9, hops)
-    names = {3: "eth0", 4: "ib0", 5: "ib1"}
-    route = parse_route(packed, names)
-    assert [hop.dev for hop in route.hops if not hop.dead] == ["eth0", "ib1"]
 
 
 def test_a_filter_without_program_has_no_name() -> None:

@@ -145,24 +145,6 @@ def test_all_ignore_routes_that_are_no_default_route(node: KernelNode, tmp_path:
     assert b": table main has no IPv4 default route; see " in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("before", "kind"),
-    [(default("eth1", options="proto 142"), "overlap"), ("ip route add blackhole default", "blocked")],
-    ids=["ours", "blackhole"],
-)
-def test_a_route_that_precedes_the_default_route_is_a_finding(
-    node: KernelNode, tmp_path: Path, before: str, kind: str
-) -> None:
-    """A default with our protocol, or one that refuses, decides, but does not define the expected devices."""
-    arrange(node, f"{before}; {default('eth0', options='metric 100')}")
-    report = prove_egress(NetlinkBackend(netns=node.name), [CIDR])
-    assert report.expected_devs == ("eth0",)
-    assert [finding.kind for _, finding in report.findings] == [kind]
-    ran = run_script(node, tmp_path, [CIDR])
-    assert ran.markers["route-overlap.detected"].startswith(f"{CIDR}: {kind} 10.96.0.0-10.96.255.255")
-    assert routes_of_task(node, OPEN) == ["172.16.1.0/24 via 10.220.0.1 dev eth0"]
-
-
 @pytest.mark.parametrize("trouble", [NO_CARRIER_ON_ETH1, "ip link set eth1 down"], ids=["no carrier", "down"])
 def test_a_named_device_has_its_gateway_though_it_is_dead(node: KernelNode, trouble: str) -> None:
     """The kernel judges the device; the error does not claim that there is no gateway."""

@@ -64,10 +64,6 @@ class TestFiles:
         ]
         assert render_script(CONFIG) == render_script(CONFIG)
 
-    def test_unit(self) -> None:
-        """The asset as it is."""
-        assert UNIT.files[1].content.decode() == asset("route_overlap/check-route-overlap.service")
-
     def test_where_they_go(self) -> None:
         """The script before the unit that names it, with the modes that they need."""
         assert UNIT.name == "check-route-overlap.service"

@@ -66,10 +66,6 @@ class TestFiles:
             *("+'", "+tables[6]='route show table main root fd00::/16'"),
         ]
 
-    def test_unit(self) -> None:
-        """The asset as it is."""
-        assert UNIT.files[1].content.decode() == asset("static_routes/static-routes.service")
-
     def test_where_they_go(self) -> None:
         """The script before the unit that names it, with the modes that they need."""
         assert UNIT.name == "static-routes.service"
