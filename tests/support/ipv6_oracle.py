@@ -130,7 +130,7 @@ class IPv6Oracle:
 
     def _ask(self, questions: Sequence[_Question]) -> list[dict[str, Any]]:
         """One object for each question; that of a refusal has its `type` alone."""
-        found = [
+        found: list[dict[str, Any]] = [
             {"type": _REFUSALS[answer["error"]]} if "error" in answer else answer
             for answer in answers_of_kernel(self._namespace, "-6", list(map(str, questions)))
         ]
