@@ -18,9 +18,9 @@ from hostrouting.host.netlink.classifiers import parse_bpf_names
 from hostrouting.host.netlink.conversation import Conversation
 from hostrouting.host.netlink.device_codec import parse_devices, parse_youngest
 from hostrouting.host.netlink.events import NetlinkEvents
-from hostrouting.host.netlink.frames import attribute
+from hostrouting.host.netlink.frames import attribute, word
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
-from hostrouting.host.netlink.route_codec import parse_ipv6_routes
+from hostrouting.host.netlink.route_codec import pack_route, parse_ipv6_routes
 from hostrouting.net.addresses import IPV6, Address, Prefix
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.events import AddressEvent, RouteEvent, RuleEvent
@@ -308,6 +308,12 @@ def test_other_families_are_passed_over() -> None:
     added = attribute(6, struct.pack("=IIII", 1, 1, 1000, 1000))
     address = struct.pack("=BBBBI", 2, 24, 0x80, 0, 3) + attribute(1, bytes([10, 0, 0, 4])) + added
     assert parse_youngest([address], 3, 100.0) is None
+
+
+def test_a_route_that_has_just_ended_is_not_made_immortal() -> None:
+    """It ends a second after its return: 0 would mean that it never does."""
+    ended = ObservedRoute.parse("fd00:c::/64", "eth0", expires=-1)
+    assert attribute(23, word.pack(1)) in pack_route(ended, {"eth0": 3})
 
 
 def test_a_filter_without_program_has_no_name() -> None:

@@ -141,6 +141,14 @@ class TestDevices:
         assert "\nName the device in expectedDevs; " in ran.output
         assert run(node, ["fd09::/64"], expectedDevs=["e0"]).status == 0
 
+    def test_a_route_for_the_source_of_the_node(self, node: WiredNode) -> None:
+        """Packets leave from an address of e0, and by the route for those."""
+        node.ip("-6", "route", "add", "fd09::/64", "from", "fd00:1::/64", "dev", "e1")
+        node.ip("-6", "route", "add", "fd09::/64", "dev", "e0", "metric", "1")
+        [line] = run(node, ["fd09::/64"], expectedDevs=["e0"]).markers["route-overlap.detected"].splitlines()
+        wrong = "fd09::/64: overlap fd09::-fd09::ffff:ffff:ffff:ffff by e1 (fd09::/64 from fd00:1::/64 dev e1"
+        assert line.startswith(wrong)
+
     def test_a_route_whose_gateway_failed(self, node: WiredNode) -> None:
         """On a host the kernel passes over it, for another one of its table; it is wrong all the same."""
         node.ip("-6", "route", "add", "fd09::/80", "via", SECOND_ROUTER, "dev", "e1", "metric", "7")

@@ -58,6 +58,25 @@ def test_all_is_well(node: KernelNode) -> None:
         assert node.ip("-4", "route", "show", "proto", "142").strip() == "10.9.0.0/16 via 10.224.0.1 dev e1"
 
 
+@pytest.mark.parametrize(
+    ("commands", "completed"),
+    [
+        # Of one metric the higher preference decides; a default route with `from` is none of the node.
+        ("add default from fd00:7::/64 dev e1 metric 1; append default dev e1 proto ra pref high", "dev e1"),
+        # The kernel lists several next hops in the order of their additions; the first as text counts.
+        ("append default via fe80::0 dev e0 proto ra", "via fe80:: dev e0"),
+        ("append default via fe80::a0 dev e0 proto ra", "via fe80::a dev e0"),
+        ("append default via fe80::b dev e0 proto ra", "via fe80::a dev e0"),
+    ],
+)
+def test_which_default_route_completes_a_route(node: KernelNode, commands: str, completed: str) -> None:
+    """The same as for the task, which test_differential.py compares."""
+    for command in commands.split("; "):
+        node.ip("-6", "route", *command.split())
+    assert boot(node, StaticRoute(destination="fd00:1::/48")) == (0, ["routes in force: 1"])
+    assert ours(node) == [f"fd00:1::/48 {completed} metric 1"]
+
+
 def test_an_ipv4_route_by_an_ipv6_gateway(node: KernelNode) -> None:
     """From the default route, or from the config."""
     node.ip("-4", "route", "add", "default", "via", "inet6", "fe80::b", "dev", "e1")
