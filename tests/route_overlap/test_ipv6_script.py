@@ -141,6 +141,16 @@ class TestDevices:
         assert "\nName the device in expectedDevs; " in ran.output
         assert run(node, ["fd09::/64"], expectedDevs=["e0"]).status == 0
 
+    def test_each_of_equal_defaults(self, node: WiredNode) -> None:
+        """One by the fabric is an overlap although the kernel shows the other; one of a higher metric is none."""
+        node.ip("-4", "route", "add", "default", "via", "10.224.0.1", "dev", "e0")
+        node.ip("nexthop", "add", "id", "7", "via", ROUTER, "dev", "e1")
+        node.ip("-6", "route", "append", "default", "nhid", "7", "proto", "ra", "metric", "1024")
+        assert "overlap" in run(node, ["fd09::/64"]).output
+        node.ip("-6", "route", "delete", "default", "nhid", "7", "proto", "ra", "metric", "1024")
+        node.ip("-6", "route", "append", "default", "nhid", "7", "proto", "ra", "metric", "1025")
+        assert run(node, ["fd09::/64"]).status == 0
+
     def test_a_route_for_the_source_of_the_node(self, node: WiredNode) -> None:
         """Packets leave from an address of e0, and by the route for those."""
         node.ip("-6", "route", "add", "fd09::/64", "from", "fd00:1::/64", "dev", "e1")

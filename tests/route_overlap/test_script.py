@@ -65,12 +65,13 @@ class TestFiles:
         assert render_script(CONFIG) == render_script(CONFIG)
 
     def test_where_they_go(self) -> None:
-        """The script before the unit that names it, with the modes that they need."""
+        """The script before the unit that names it, with the modes that they need; it runs after the static routes."""
         assert UNIT.name == "check-route-overlap.service"
         assert [(file.path, oct(file.mode)) for file in UNIT.files] == [
             ("/etc/aks-flex-node/check-route-overlap.sh", "0o755"),
             ("/etc/systemd/system/check-route-overlap.service", "0o644"),
         ]
+        assert b"After=network.target static-routes.service\n" in UNIT.files[1].content
 
     @pytest.mark.slow
     @pytest.mark.parametrize("fabric", ["auto", "off", ["172.16.0.0/16"]])
