@@ -2,7 +2,7 @@
 
 import pytest
 
-from hostrouting.net.default_route import best_default_devs
+from hostrouting.net.default_route import best_default_devs, default_route
 from hostrouting.net.routes import NextHop, ObservedRoute
 
 ETH0 = ObservedRoute.parse("::/0", "eth0", "fe80::1", metric=1024, protocol=9)
@@ -30,3 +30,11 @@ LOW, HIGH = ((20, b"\3"),), ((20, b"\1"),)
 def test_the_best_default_devices(routes: list[ObservedRoute], devs: tuple[str, ...]) -> None:
     """The lowest metric decides, then the router preference; equal routes count all."""
     assert best_default_devs(routes) == devs
+
+
+def test_the_default_route_that_decides() -> None:
+    """A dead next hop does not end a route that has a living one; a route of dead ones alone is passed over."""
+    dead = NextHop(None, "eth0", dead=True)
+    all_dead, half_dead = (ObservedRoute(0, 0, nexthops=hops) for hops in ((dead, dead), (dead, NextHop(None, "ib0"))))
+    assert default_route([all_dead]) is None
+    assert default_route([all_dead, half_dead, ETH0]) == half_dead
