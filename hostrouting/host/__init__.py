@@ -88,20 +88,21 @@ __all__ = [
 class Host:
     """One machine, or one image from which machines are made.
 
-    If `is_live` is False only files and the links of units can be changed: there is no kernel, and nothing runs.
+    If `is_live` is False only files and the links of units can be changed: nothing runs, not even
+    a kernel.
     """
 
     routes: RouteBackend
     services: ServiceManager
     files: FileStore
     lock: RunLock
-    # Only some tasks need these. A Host without them refuses every question to them.
+    # Only some tasks need these. A Host without them refuses each of their calls.
     link_layer: LinkLayer = absent("link_layer")
     events: NetworkEvents = absent("events")
     nftables: Nftables = absent("nftables")
     ebtables: Ebtables = absent("ebtables")
     metadata: InstanceMetadata = absent("metadata")
-    #: By default none: no sign is given.
+    #: By default none: signals go nowhere.
     supervisor: Supervisor = NoSupervisor()
     is_live: bool = True
 
@@ -126,7 +127,7 @@ class Host:
             services=Systemctl(),
             files=RootedFiles(),
             lock=FileLock(),
-            # Most runs ask none of these, and to import them takes 15 ms.
+            # Most runs use none of these, and importing them takes 15 ms.
             link_layer=late("netlink.link_layer", "NetlinkLinkLayer"),
             events=late("netlink.events", "NetlinkEvents"),
             nftables=late("packets.nft", "NftCommand"),

@@ -36,7 +36,7 @@ _MOST_CHARACTERS: Final = 100
 class InstanceMetadataClient:
     """The metadata service at `endpoint`, which is `http://` and a host, maybe with a port.
 
-    It implements `InstanceMetadata`. It uses no proxy, whatever the environment says, and follows no redirect: the
+    It implements `InstanceMetadata`. It ignores the proxies of the environment, and redirects: the
     service is on the machine's own link, and its answer is for this machine only.
     """
 
@@ -122,10 +122,10 @@ class _Answer(NamedTuple):
     def __str__(self) -> str:
         if self.status is None:
             return self.words
-        said = f"{self.status} {_shown(self.words)}".strip()
+        status = f"{self.status} {_shown(self.words)}".strip()
         if self.location:
-            return f"{said}, a redirect to {self.location[:_MOST_CHARACTERS]!r}, which is not followed"
-        return f"{said}: {self.start}" if self.body.strip() else said
+            return f"{status}, a redirect to {self.location[:_MOST_CHARACTERS]!r}, which is not followed"
+        return f"{status}: {self.start}" if self.body.strip() else status
 
     @property
     def is_transient(self) -> bool:
@@ -152,7 +152,7 @@ class _Exchange:
         self._is_abandoned = False
         self.outcome: Future[_Answer] = Future()
         # A daemon: the resolution of a name cannot be interrupted.
-        threading.Thread(target=self._run, name=f"ask {server}", daemon=True).start()
+        threading.Thread(target=self._run, name=f"request to {server}", daemon=True).start()
 
     def abandon(self) -> None:
         """End the request if it is not over: a service that sends a byte a second would hold the thread for hours."""
@@ -176,31 +176,24 @@ class _Exchange:
         from http.client import HTTPException
 
         try:
-            return self._talk()
+            self._connection.connect()
+            # The connection forgets its socket as soon as it has read the headers.
+            self._socket = self._connection.sock
+            if self._is_abandoned:
+                return _Answer(None, "given up")
+            self._connection.request("GET", _PATH, headers={"Metadata": "true", "Connection": "close"})
+            with self._connection.getresponse() as response:
+                body = response.read(_MOST_BYTES + 1)
+                if len(body) <= _MOST_BYTES and response.length:
+                    return _Answer(None, f"the answer broke off after {len(body)} bytes")
+                location = response.headers.get("Location", "") if 300 <= response.status < 400 else ""
+                return _Answer(response.status, response.reason, body, location)
         except TimeoutError:
             return _too_slow(self._timeout)
         except (OSError, HTTPException, ValueError) as error:
             # ValueError: an invalid host name, or an invalid number in the answer.
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             return _Answer(None, f"no answer: {_shown(reason)}")
-
-    def _talk(self) -> _Answer:
-        self._connection.connect()
-        # The connection forgets its socket as soon as it has read the headers.
-        self._socket = self._connection.sock
-        if self._is_abandoned:
-            return _Answer(None, "given up")
-        self._connection.request("GET", _PATH, headers={"Metadata": "true", "Connection": "close"})
-        with self._connection.getresponse() as response:
-            body = response.read(_MOST_BYTES + 1)
-            if len(body) <= _MOST_BYTES and response.length:
-                return _Answer(None, f"the answer broke off after {len(body)} bytes")
-            return _Answer(
-                status=response.status,
-                words=response.reason,
-                body=body,
-                location=response.headers.get("Location", "") if 300 <= response.status < 400 else "",
-            )
 
 
 def _shown(text: str) -> str:

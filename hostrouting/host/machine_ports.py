@@ -19,7 +19,7 @@ class FileStore(Protocol):
 
     Paths are absolute, and have their meaning on the target machine: in an image, a symbolic link such as `/etc ->
     /srv/etc` stays inside it. Every method may be called from any thread. Every failure is a `HostFileError` with the
-    path, the action and the reason; an absent file is an answer and no error.
+    path, the action and the reason; an absent file is an answer, not an error.
     """
 
     def read(self, path: str, *, limit: int | None = None) -> bytes | None:
@@ -45,12 +45,12 @@ class FileStore(Protocol):
         """
 
     def mode(self, path: str) -> int | None:
-        """Return the permission bits of a file, following symbolic links; None if there is no file."""
+        """Return the permission bits of a file, following symbolic links; None if it is absent."""
 
     def modified(self, path: str) -> float | None:
-        """Return when the content of a file last changed, in seconds since the epoch, following symbolic links.
+        """Return when a file's content last changed, in seconds since the epoch.
 
-        None if there is no file.
+        Symbolic links are followed; None for an absent file.
         """
 
     def exposed(self, path: str) -> str | None:
@@ -101,9 +101,10 @@ class FileStore(Protocol):
         """
 
     def is_locked(self, path: str) -> bool:
-        """Return True if a process holds a lock on the file, by flock or fcntl; False if there is no file.
+        """Return True if a process holds a lock on the file, by flock or fcntl.
 
-        The question takes no lock, not even for a moment, so it never gets in the way of another program.
+        False for an absent file. The lock is never taken, not even for a moment, so another program
+        can always take it.
         """
 
 
@@ -114,7 +115,7 @@ class ServiceManager(Protocol):
     same calls for both. A refusal of systemd is a `UnitError` with the command, its exit status and systemd's own
     words. Every method is bound by its context; a job that systemd has begun goes on when the caller gives up.
 
-    `unit` may be a template (`systemd-nspawn@.service`) if the description says so.
+    `unit` may be a template (`systemd-nspawn@.service`) where the method's description allows it.
     """
 
     def daemon_reload(self, ctx: Context) -> None:
@@ -154,10 +155,10 @@ class ServiceManager(Protocol):
 
 
 class Supervisor(Protocol):
-    """The service manager that started this process, and waits for its signs; or none, and each sign is for nothing.
+    """The service manager that started this process and waits for its signals, if there is one.
 
-    Every method may be called from any thread, and raises nothing: the work is the same if a sign is lost. A `status`
-    is text for people; line breaks in it become spaces.
+    Every method may be called from any thread, and raises nothing: the work is the same if a signal
+    is lost. A `status` is text for people; line breaks in it become spaces.
     """
 
     @property
@@ -168,19 +169,19 @@ class Supervisor(Protocol):
         """
 
     def ready(self, status: str) -> None:
-        """Tell that the start, or a reload, is done."""
+        """Signal that the start, or a reload, is done."""
 
     def status(self, status: str) -> None:
-        """Tell the present state."""
+        """Report the present state."""
 
     def reloading(self) -> None:
-        """Tell that a reload begins; `ready` tells its end."""
+        """Signal the begin of a reload; `ready` signals its end."""
 
     def alive(self) -> None:
-        """Tell that the work goes on."""
+        """Signal that the work goes on, for the watchdog."""
 
     def stopping(self) -> None:
-        """Tell that the process is about to end."""
+        """Signal that the process is about to end."""
 
 
 class RunLock(Protocol):
@@ -204,6 +205,7 @@ class InstanceMetadata(Protocol):
     def network_interfaces(self, ctx: Context) -> object:
         """Return the decoded JSON of the cloud's description of the network interfaces, whatever it contains.
 
-        An answer that may improve is asked for again, with growing pauses, as long as the context and the adapter's
-        limit allow. After that, and for an answer that is not JSON, a `BackendError` has the answer.
+        After an answer that may improve the request is repeated, with growing pauses, as long as
+        the context and the adapter's limit allow. After that, and for an answer that is not JSON, a
+        `BackendError` has the answer.
         """

@@ -1,4 +1,4 @@
-"""Stand-ins for parts of a `Host`: for those that it lacks, which refuse every question, and for those made late."""
+"""Stand-ins for parts of a `Host`: absent ones, which refuse every call, and those made late."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ class Signs(ABC):
 
 
 class NoSupervisor(Signs):
-    """Stands for the manager of a process that none waits for. It implements `Supervisor`."""
+    """The `Supervisor` of a process that was started without one."""
 
     seconds_between_signs: float | None = None
 
     def _deliver(self, message: bytes) -> None:
-        """Nobody listens."""
+        """Drop the message."""
 
 
 class _Late:

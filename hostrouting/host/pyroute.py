@@ -59,34 +59,35 @@ class Pyroute2Backend(NetlinkBackend):
 
 
 class _Pyroute2Conversation(Conversation):
-    """The same questions and changes, one request of pyroute2 for each."""
+    """The same requests and changes, one request of pyroute2 for each."""
 
     def __init__(self, ipr: Any) -> None:
         self._ipr = ipr
-        self._asked = ""
+        self._command = ""
 
     def receive_dump(self, request: Request) -> Iterator[memoryview]:
         """Send the message and yield the answers."""
         from pyroute2.netlink.exceptions import NetlinkDumpInterrupted, NetlinkError
 
-        self._asked = request.command
+        self._command = request.command
         try:
             yield from self._request(memoryview(request.packed(DUMP)))
         except NetlinkDumpInterrupted as error:
             raise InterruptedError(errno.EINTR, "the table changed during the dump") from error
         except NetlinkError as error:
-            # The second argument is the kernel's message if the socket asked for one, else the text of the errno.
+            # The second argument is the kernel's message if the socket requested it, else the text
+            # of the errno.
             raise OSError(*error.args) from error
 
     def ask_many(self, packed: memoryview, count: int, command: str) -> bytes:  # noqa: ARG002
-        """Send the requests and return their answers, one after the other."""
-        self._asked = command
+        """Send the requests and return their answers, concatenated in the same order."""
+        self._command = command
         return b"".join(map(self._answer, messages(packed)))
 
     def deliver(self, batches: Iterable[bytes | memoryview], count: int) -> Failures:  # noqa: ARG002
         """Send the changes and return the refusals by the change's position.
 
-        An error of the socket is no refusal: the kernel may have made the change.
+        An error of the socket refuses nothing: the kernel may have made the change.
         """
         from pyroute2 import NetlinkError
 
@@ -98,7 +99,7 @@ class _Pyroute2Conversation(Conversation):
             except NetlinkError as error:
                 failures[number] = Failure(*error.args)
             except OSError as error:
-                for _ in changes:  # the reading back expects the rest, too
+                for _ in changes:  # the caller has to pack the rest, too: it reads them back
                     pass
                 raise AnswersLostError from error
         return failures
@@ -133,7 +134,7 @@ def _packed_message() -> Any:
     """Return the class of a message whose payload is packed already."""
     from pyroute2.netlink import nlmsg
 
-    class Packed(nlmsg):  # type: ignore[misc]  # pyroute2 has no annotations
+    class Packed(nlmsg):  # type: ignore[misc]  # pyroute2 is not annotated
         payload = b""
 
         def encode(self) -> None:

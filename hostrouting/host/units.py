@@ -18,7 +18,7 @@ _ADDS_UP: Final = ("Exec", "After", "Before", "Requires", "Wants", "BindsTo", "U
 _WHITE: Final = " \t\n\r"
 _HEADER: Final = re.compile(r"""\[[^\x00-\x1f\x7f"'\\]*\]""")
 _LINE_END: Final = re.compile(r"\r\n|\n\r|[\n\r\0]")
-#: The units of time that make sense here; systemd knows longer ones.
+#: The units of time that make sense here; systemd has longer ones, too.
 _SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -137,17 +137,17 @@ def settings(texts: Iterable[str], *names: str) -> dict[str, str]:
     >>> settings([text], "TimeoutStartSec", "ExecStartPre", "User")
     {'TimeoutStartSec': '5', 'ExecStartPre': '/a\n/b', 'User': ''}
     """
-    found = dict.fromkeys(names, "")
+    values = dict.fromkeys(names, "")
     for text in texts:
         for _, section, key, value in assignments({"": text}):
             for name in names:
                 if key not in {name, _ALSO_SET_BY.get(name)}:
                     continue
                 if name.startswith(_ADDS_UP) and (value or section == "Unit"):
-                    found[name] = f"{found[name]}\n{value}".strip("\n")
+                    values[name] = f"{values[name]}\n{value}".strip("\n")
                 else:
-                    found[name] = value
-    return found
+                    values[name] = value
+    return values
 
 
 def seconds(text: str) -> float:
@@ -156,13 +156,13 @@ def seconds(text: str) -> float:
     >>> seconds("1min 30s"), seconds("90"), seconds("500ms"), seconds("infinity")
     (90.0, 90.0, 0.5, inf)
     """
-    found = 0.0
+    total = 0.0
     rest = re.sub(r"\s", "", text)
     while rest:
         part = re.match(r"([0-9]+(?:\.[0-9]+)?)(us|ms|s(?:ec)?|m(?:in)?|h|d|$)", rest)
         if part is None:
             return float("inf")
         unit = part[2] or "s"
-        found += float(part[1]) * _SECONDS[unit if unit in _SECONDS else unit[0]]
+        total += float(part[1]) * _SECONDS[unit if unit in _SECONDS else unit[0]]
         rest = rest[part.end() :]
-    return found
+    return total

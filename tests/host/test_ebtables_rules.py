@@ -194,7 +194,7 @@ def test_insertions_are_placed_so_that_a_deletion_is_undone(chain: list[int], da
 )
 def test_a_line_that_ebtables_save_never_prints_is_an_error(text: str, number: int) -> None:
     """The error has the number and the beginning of the line, so that half of the rules never counts as all of them."""
-    with pytest.raises(BackendError, match=rf"ebtables \(nft\): line {number} of them is no line of") as caught:
+    with pytest.raises(BackendError, match=rf"ebtables \(nft\): line {number} of them is not a line of") as caught:
         parse_save(text, backend="nft")
     assert repr(text.split("\n")[number - 1][:100])[:-1] in str(caught.value)
     assert len(str(caught.value)) < 300

@@ -165,7 +165,7 @@ class TestFileLock(RunLockContract):
         os.mkfifo(tmp_path / "run/hostrouting.lock")
         lock = FileLock(root=str(tmp_path))
         with (
-            pytest.raises(HostFileError, match=r"hostrouting\.lock: it is no plain file"),
+            pytest.raises(HostFileError, match=r"hostrouting\.lock: it is not a plain file"),
             lock.hold(Context(timeout=5)),
         ):
             raise AssertionError

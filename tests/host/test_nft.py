@@ -145,7 +145,7 @@ class TestNftCommand(NftablesContract):
     def test_errors_have_the_words_of_nft(self, nftables: Nftables) -> None:
         """An error has the exit status, the place and the reason, from nft or from the kernel."""
         with pytest.raises(
-            BackendError, match=r"cannot load the ruleset: nft said \(status 1\)\n.*1:10-10: Error: syntax"
+            BackendError, match=r"cannot load the ruleset: nft failed \(status 1\)\n.*1:10-10: Error: syntax"
         ):
             nftables.load(Context(), "bogus one")
         with pytest.raises(BackendError, match=r"cannot accept the ruleset: (?s:.*)No such file or directory"):

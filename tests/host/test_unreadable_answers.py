@@ -92,7 +92,7 @@ def test_a_lie_names_the_question_and_a_next_step(kind: str, command: str, lie: 
     }[lie]
     with played({REQUESTS[kind]: answer}), pytest.raises(BackendError) as raised:
         asked(kind)[command]()
-    assert f"rtnetlink: the kernel's answer to the question that `{command}` asks cannot be read: " in str(raised.value)
+    assert f"rtnetlink: the kernel's answer to the request that `{command}` sends cannot be read: " in str(raised.value)
     assert "`uname -a`" in str(raised.value)
     assert raised.value.errno == errno.EBADMSG
 
@@ -200,7 +200,7 @@ def test_the_namespace_is_named_too() -> None:
     lie = message(played_kernel.RULES - 2, 2, b"")
     with played({played_kernel.RULES: lie}), pytest.raises(BackendError) as raised:
         NetlinkBackend(netns="pod").rules()
-    said = "rtnetlink in network namespace pod: the kernel's answer to the question that `ip -4 rule` asks"
+    said = "rtnetlink in network namespace pod: the kernel's answer to the request that `ip -4 rule` sends"
     assert str(raised.value).startswith(said)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from phases import Context
 
-#: Directly in /run: there is no folder to make, and none stays in an image.
+#: Directly in /run, so that nothing stays in an image.
 _PATH: Final = "/run/hostrouting.lock"
 #: flock cannot wait for a context. A tenth of a second is short compared with a run.
 _SECONDS_BETWEEN_TRIES: Final = 0.1
@@ -116,7 +116,10 @@ class FileLock(WaitingLock):
                     continue
                 try:
                     if taken:
-                        _sign(descriptor)
+                        os.ftruncate(descriptor, 0)
+                        # On a full disk the process id is missing, but the lock is held.
+                        with suppress(OSError):
+                            os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
                     yield taken
                 finally:
                     if taken:
@@ -132,12 +135,13 @@ class FileLock(WaitingLock):
                 flags = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK
                 descriptor = opened.enter_context(open_file(folder, name, flags, 0o600))
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                    raise OSError(errno.EINVAL, "it is no plain file; remove it")
+                    raise OSError(errno.EINVAL, "it is not a plain file; remove it")
             yield descriptor
 
     def _remove(self, descriptor: int) -> None:
-        """Remove the file while it is locked; a run that has opened it meanwhile sees that it has no name."""
-        # If another program removed it, the name is now that of another run's lock. A file that stays is harmless.
+        """Remove the file while it is locked; a run that has it open sees that its name is gone."""
+        # If another program removed it, the name may be that of another run's lock. A file that
+        # stays is harmless.
         if os.fstat(descriptor).st_nlink:
             with suppress(OSError), open_parent(self._root, _PATH) as (folder, name):
                 os.unlink(name, dir_fd=folder)
@@ -159,14 +163,6 @@ def _is_taken(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _sign(descriptor: int) -> None:
-    """Write the process id into the file."""
-    os.ftruncate(descriptor, 0)
-    # On a full disk the process id is missing, but the lock is held.
-    with suppress(OSError):
-        os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
 
 
 def _started_by(pid: str) -> bool:

@@ -36,9 +36,9 @@ def open_parent(
 ) -> Iterator[tuple[int, str]]:
     """Yield the descriptor of the folder that holds `path` below `root`, and the last name of `path` in it.
 
-    With `follow`, the last name is no symbolic link (unless another process makes it one right now). With `create`,
-    missing folders are made. `passing` is called with the descriptor of every folder on the way. Raise OSError if the
-    folder does not exist.
+    With `follow`, the last name is resolved, too: it is not a symbolic link, unless another process
+    makes it one right now. With `create`, missing folders are made. `passing` is called with the
+    descriptor of every folder on the way. Raise OSError if the folder does not exist.
     """
     if not path.startswith("/"):
         raise ValueError(f"{path!r} is not an absolute path")
@@ -48,7 +48,7 @@ def open_parent(
         ahead = path_parts(path)
         links = 0
         while True:
-            # The root itself has no name; `.` in it means the same and suits every *at() call.
+            # The root itself is nameless; `.` in it means the same and suits every *at() call.
             part = ahead.pop() if ahead else "."
             if part == "..":
                 # As in the kernel, the root is its own parent.
@@ -77,7 +77,7 @@ def open_parent(
 
 @contextmanager
 def open_file(folder: int, name: str, flags: int, mode: int = 0) -> Iterator[int]:
-    """Yield the descriptor of a file or folder that is no symbolic link, for this process alone, and close it."""
+    """Yield the descriptor of a file or folder, for this process alone; refuse a symbolic link."""
     descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=folder)
     try:
         yield descriptor
@@ -139,7 +139,7 @@ def link_text(folder: int, name: str) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        if error.errno != errno.EINVAL:  # the kernel's answer for anything that is no link
+        if error.errno != errno.EINVAL:  # the kernel's answer for anything but a link
             raise
         return None
 

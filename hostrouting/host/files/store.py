@@ -25,7 +25,6 @@ from hostrouting.host.files.rooted import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
 
 #: Stands between a dot with the file's name and a random end, and so makes the name of a file under way. systemd
 #: ignores names that begin with a dot, so it never takes a leftover for a unit or a drop-in.
@@ -54,7 +53,7 @@ class RootedFiles:
 
     def write(self, path: str, content: bytes, *, mode: int) -> bool:
         """See `FileStore.write`."""
-        with self._errors("write", path), open_parent(self.root, path, create=True) as (folder, name):
+        with file_errors("write", self.root, path), open_parent(self.root, path, create=True) as (folder, name):
             _sweep(folder)
             present = _inspect(folder, name, content)
             if present == mode:
@@ -70,7 +69,7 @@ class RootedFiles:
 
     def link(self, path: str, target: str) -> bool:
         """See `FileStore.link`."""
-        with self._errors("link", path), open_parent(self.root, path, create=True) as (folder, name):
+        with file_errors("link", self.root, path), open_parent(self.root, path, create=True) as (folder, name):
             _sweep(folder)
             if link_text(folder, name) == target:
                 return False
@@ -90,20 +89,20 @@ class RootedFiles:
 
     def exposed(self, path: str) -> str | None:
         """See `FileStore.exposed`."""
-        found: list[tuple[str, os.stat_result]] = []
+        passed: list[tuple[str, os.stat_result]] = []
 
         def look(folder: int) -> None:
             path = os.readlink(f"/proc/self/fd/{folder}")  # noqa: PTH115 - pathlib is slow to import
-            found.append((path, os.fstat(folder)))
+            passed.append((path, os.fstat(folder)))
 
-        status = self._find("look at", path, _status, follow=True, passing=look)
+        target = self._find("look at", path, _status, follow=True, passing=look)
         # A masked unit is a link to /dev/null, which is for everybody.
-        if status is not None and not stat.S_ISCHR(status.st_mode):
-            found.append((shown_path(self.root, path), status))
-        # The folder of an image itself has no meaning on the target machine.
+        if target is not None and not stat.S_ISCHR(target.st_mode):
+            passed.append((shown_path(self.root, path), target))
+        # The folder of an image itself does not exist on the target machine.
         is_image = self.root != "/"
         owner = os.geteuid() if is_image else 0
-        reasons = (exposure(place, each.st_uid, each.st_mode, owner=owner) for place, each in found[is_image:])
+        reasons = (exposure(name, status.st_uid, status.st_mode, owner=owner) for name, status in passed[is_image:])
         return next(filter(None, reasons), None)
 
     def rename(self, path: str, name: str) -> bool:
@@ -133,13 +132,15 @@ class RootedFiles:
     def refuse_unwritable(self, path: str, *, size: int) -> None:
         """See `FileStore.refuse_unwritable`."""
         obstacles: list[int | None] = []
-
-        def look(folder: int) -> None:
-            obstacles.append(_obstacle(folder, size))
-
-        with self._errors("write below", path):
-            # The walk ends at the last folder that exists; with a name after it, `path` itself is part of the walk.
-            with suppress(FileNotFoundError), open_parent(self.root, f"{path}/.anything", passing=look):
+        with file_errors("write below", self.root, path):
+            # The walk ends at the last folder that exists; with a name after it, `path` itself is
+            # part of the walk.
+            with (
+                suppress(FileNotFoundError),
+                open_parent(
+                    self.root, f"{path}/.anything", passing=lambda folder: obstacles.append(_obstacle(folder, size))
+                ),
+            ):
                 pass
             if obstacles[-1] is not None:
                 raise OSError(obstacles[-1], os.strerror(obstacles[-1]))
@@ -169,15 +170,12 @@ class RootedFiles:
     ) -> _Answer | None:
         """Call `act` with the folder of the path and its name there; return None if the path is absent."""
         with (
-            self._errors(verb, path),
+            file_errors(verb, self.root, path),
             suppress(FileNotFoundError, NotADirectoryError),  # a file in the place of a folder
             open_parent(self.root, path, follow=follow, passing=passing) as place,
         ):
             return act(*place)
         return None
-
-    def _errors(self, verb: str, path: str) -> AbstractContextManager[None]:
-        return file_errors(verb, self.root, path)
 
 
 def _status(folder: int, name: str) -> os.stat_result:
@@ -279,7 +277,7 @@ def _successor(folder: int, name: str) -> Iterator[tuple[int, str]]:
         # Until the file gets its final mode no other user can open it, so none can hold the lock.
         with open_file(folder, successor, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            # A sweep may have come between the two steps; then this file has no name any more.
+            # A sweep may have come between the two steps, and have removed the name.
             if os.fstat(descriptor).st_nlink:
                 yield descriptor, successor
                 return
@@ -317,7 +315,7 @@ def _obstacle(folder: int, size: int) -> int | None:
 
 def _entries(folder: int, name: str) -> list[str]:
     with open_file(folder, name, _FOLDER) as descriptor:
-        return os.listdir(descriptor)  # noqa: PTH208 - pathlib knows no descriptors
+        return os.listdir(descriptor)  # noqa: PTH208 - pathlib takes paths only
 
 
 def _is_under_way(name: str) -> bool:

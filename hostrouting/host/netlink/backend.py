@@ -78,9 +78,8 @@ class NetlinkBackend(Adapter):
     def routes_of(self, protocol: int, family: int = IPV4) -> list[ObservedRoute]:
         """Return the routes of one protocol; the kernel filters them."""
         with self._open() as kernel, collector_paused():
-            found = _routes(kernel, family, protocol)
-            # Kernels before 4.20 show all.
-            return [route for route in found if route.protocol == protocol]
+            # Kernels before 4.20 do not filter.
+            return [route for route in _routes(kernel, family, protocol) if route.protocol == protocol]
 
     def lookup(
         self,
@@ -90,7 +89,7 @@ class NetlinkBackend(Adapter):
         resolve: bool = False,
         family: int = IPV4,
     ) -> list[Lookup]:
-        """Ask which route decides each destination."""
+        """Return which route decides each destination."""
         if sources is not None and len(sources) != len(destinations):
             raise ValueError(f"{len(sources)} sources for {len(destinations)} destinations: give one for each, or none")
         batch = BATCH
@@ -101,7 +100,7 @@ class NetlinkBackend(Adapter):
             except AnswersLostError as error:
                 if batch == 1:
                     raise BackendError("the kernel's answer to a lookup was lost", errno=errno.ENOBUFS) from error
-                # A lookup changes nothing: ask again, less at a time.
+                # A lookup changes nothing: repeat it with smaller batches.
                 batch //= 2
 
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
@@ -190,12 +189,12 @@ def _lookup(
         answers: list[Lookup] = []
         for start in range(0, len(destinations), size):
             batch = destinations[start : start + size]
-            asked_from = None if sources is None else sources[start : start + size]
-            packed = pack_lookups(batch, asked_from, resolve=resolve, family=family)
+            batch_sources = None if sources is None else sources[start : start + size]
+            packed = pack_lookups(batch, batch_sources, resolve=resolve, family=family)
             received = kernel.ask_many(packed, len(batch), f"ip -{4 if family == IPV4 else 6} route get")
             decided = reader.read_answers(memoryview(received))
             if len(decided) != len(batch):
-                raise ValueError(f"{len(decided)} answers to {len(batch)} questions")
+                raise ValueError(f"{len(decided)} answers to {len(batch)} lookups")
             if family == IPV6:
                 decided = [_of_ipv6(answer, resolve=resolve) for answer in decided]
             routes = [None if isinstance(answer, int) else answer for answer in decided]
@@ -210,7 +209,7 @@ def _lookup(
 def _of_ipv6(answer: ObservedRoute | int, *, resolve: bool) -> ObservedRoute | int:
     if isinstance(answer, int):
         return errno.ENETUNREACH if answer in _NO_IPV6 else answer
-    # The path of a packet has the source of the question there.
+    # The path of a packet has the source of the lookup there.
     return answer._replace(from_prefix=None) if resolve else answer
 
 

@@ -1,6 +1,7 @@
 """The BPF programs that a device runs for packets: by tc filters, shown by rtnetlink, or by tcx, shown by bpf(2).
 
-tcx (Linux 6.6) has to be asked in the network namespace of the device. The names of programs need CAP_SYS_ADMIN.
+tcx (Linux 6.6) is queried in the network namespace of the device. The names of programs need
+CAP_SYS_ADMIN.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The one way to the kernel: a socket over which adapters dump, ask, and send batches that end with a barrier."""
+"""The one way to the kernel: a socket for dumps, lookups, and batches that end with a barrier."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NAMED_NAMESPACES: Final = "/run/netns"
 
 
 def in_namespace(netns: str | None, function: Callable[[], _Result]) -> _Result:
-    """Call the function in the namespace `netns` (a name of `ip netns`, or a path; None: ours) and return its result.
+    """Return the result of a call in the namespace `netns`: a name of `ip netns`, a path, or None.
 
     A new thread enters the namespace and ends there, so no failure can leave one of the caller's threads in it. A
     socket belongs to the namespace that its thread was in when it was made.
@@ -129,12 +129,15 @@ class Adapter:
 
 
 class Conversation:
-    """Asks the kernel and sends it changes. OSError is the kernel's refusal as a whole; the adapter translates it."""
+    """Sends requests and changes to the kernel.
+
+    OSError is the kernel's refusal of the whole; the adapter translates it.
+    """
 
     def __init__(self, opened: socket.socket) -> None:
         self._socket = opened
         self._buffer = memoryview(bytearray(_RECEIVE_BYTES))
-        self._asked = ""
+        self._command = ""
         for option in _CAP_ACK, _EXT_ACK, _STRICT_CHECK:
             # Kernels before 4.20 lack some; their answers are longer then, not different.
             with suppress(OSError):
@@ -158,24 +161,27 @@ class Conversation:
     def dump(self, request: Request) -> Iterator[bytes]:
         """Yield every message of the answer to a dump request, without the headers.
 
-        The request is sent when the first message is asked for, so read one dump to its end before the next.
+        The request is sent with the first `next`, so read one dump to its end before the next one.
         """
         for received in self.receive_dump(request):
-            for one in frames.messages(received):
-                if frames.is_end_of_dump(one):
+            for answer in frames.messages(received):
+                if frames.is_end_of_dump(answer):
                     return
-                yield frames.payload_of(one, request.kind)
+                yield frames.payload_of(answer, request.kind)
 
     def receive_dump(self, request: Request) -> Iterator[memoryview]:
         """Send the request and yield each receive, until the caller has found the end of the dump."""
-        self._asked = request.command
+        self._command = request.command
         self._socket.send(request.packed(frames.DUMP))
         while True:
-            yield self._buffer[: self._receive()]
+            length = self._socket.recv_into(self._buffer, 0, socket.MSG_TRUNC)
+            if length > len(self._buffer):
+                raise OSError(errno.EMSGSIZE, f"the kernel sent {length} bytes at once, more than {len(self._buffer)}")
+            yield self._buffer[:length]
 
     def ask_many(self, packed: memoryview, count: int, command: str) -> bytes:
-        """Send `count` requests at once and return their answers, one after the other and in the same order."""
-        self._asked = command
+        """Send `count` requests at once; return their answers, concatenated in the same order."""
+        self._command = command
         self._socket.send(packed)
         try:
             return b"".join(map(self._socket.recv, repeat(_LONGEST_ANSWER, count), repeat(socket.MSG_DONTWAIT)))
@@ -208,7 +214,7 @@ class Conversation:
     def consistently(self, read: Callable[[], _Result]) -> _Result:
         """Call `read`, and again if the kernel's tables changed meanwhile.
 
-        OSError (EBADMSG) says that an answer cannot be read: all decoding is done in here, answer by answer.
+        OSError (EBADMSG) means an answer that cannot be decoded: `read` decodes answer by answer.
         """
         try:
             for _ in range(_READINGS):
@@ -218,7 +224,7 @@ class Conversation:
         except frames.UNREADABLE as error:
             raise OSError(
                 errno.EBADMSG,
-                f"the kernel's answer to the question that `{self._asked}` asks cannot be read: {error}; "
+                f"the kernel's answer to the request that `{self._command}` sends cannot be read: {error}; "
                 f"run that command, and report its output and this error together with `uname -a`",
             ) from error
         raise OSError(
@@ -245,12 +251,6 @@ class Conversation:
                 failures[int.from_bytes(answer[8:12], "big") - 1] = Failure(*frames.error_of(answer))
             except frames.UNREADABLE:
                 complete = False
-
-    def _receive(self) -> int:
-        length = self._socket.recv_into(self._buffer, 0, socket.MSG_TRUNC)
-        if length > len(self._buffer):
-            raise OSError(errno.EMSGSIZE, f"the kernel sent {length} bytes at once, more than {len(self._buffer)}")
-        return length
 
     def discard_queued(self) -> None:
         """Discard the rest of a dump."""

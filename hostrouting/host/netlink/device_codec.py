@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _ifinfomsg = struct.Struct("=4xiI4x")
 _ifaddrmsg = struct.Struct("=BBBBI")
-# An ifinfomsg that asks for names and states, not for the statistics (which are most of a link's message).
+# An ifinfomsg that leaves out the statistics, which are most of a link's message.
 _IFLA_EXT_MASK, _SKIP_STATISTICS = 29, 8
 LINKS: Final = Request(18, bytes(16) + attribute(_IFLA_EXT_MASK, struct.pack("=I", _SKIP_STATISTICS)), "ip -d link")
 ADDRESSES: Final = Request(22, bytes(8), "ip address")
@@ -146,13 +146,13 @@ DELNEIGH: Final = 29
 _AF_BRIDGE: Final = 7
 
 _ndmsg = struct.Struct("=BxxxiHBB")
-# Requests for dumps; the family 0 asks for both.
+# Requests for dumps; the family 0 stands for both.
 NEIGHBOURS: Final = Request(30, bytes(_ndmsg.size), "ip neighbour")
 STATIONS: Final = Request(30, _ndmsg.pack(_AF_BRIDGE, 0, 0, 0, 0), "bridge fdb")
 
 _NDA_DST, _NDA_LLADDR, _NDA_VLAN, _NDA_MASTER, _NDA_PROTOCOL, _NDA_FLAGS_EXT = 1, 2, 5, 9, 12, 15
 _NUD_INCOMPLETE, _NUD_STALE, _NUD_FAILED, _NUD_NOARP, _NUD_PERMANENT = 0x1, 0x4, 0x20, 0x40, 0x80
-#: Reachable, stale, delay, probe, permanent: there is a hardware address. The other states have none.
+#: Reachable, stale, delay, probe, permanent: only these states have a hardware address.
 KNOWN_NEIGHBOUR: Final = 0x2 | 0x4 | 0x8 | 0x10 | 0x80
 #: NTF_EXT_* flags are kept above the NTF_* flags, as the kernel does.
 _EXT_SHIFT: Final = 8
@@ -193,7 +193,8 @@ def parse_neighbours(payloads: Iterable[bytes], names: Names) -> NeighbourTable:
 def pack_neighbour(neighbour: Neighbour, index: int) -> bytes:
     """Return the payload of a message that adds or removes the neighbour.
 
-    A neighbour that the kernel had learned is added as `stale`: the kernel asks for it again before it relies on it.
+    A neighbour that the kernel had learned is added as `stale`: the kernel confirms it before it
+    relies on it.
     """
     address = Address.parse(neighbour.address)
     packed = _ndmsg.pack(
@@ -211,7 +212,7 @@ def pack_neighbour(neighbour: Neighbour, index: int) -> bytes:
 def parse_stations(payloads: Iterable[bytes], names: Names, bridge: str) -> list[Station]:
     """Return the forwarding database of the bridge, sorted.
 
-    Every device also shows the multicast addresses that it listens to; those have no master.
+    Every device also shows the multicast addresses that it listens to, without a master.
     """
     stations = []
     for payload in payloads:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 GROUPS: Final = {0: 0x8000_0001, IPV4: 0x10 | 0x40 | 0x80 | 0x80_0000, IPV6: 0x100 | 0x400 | 0x4_0000 | 0x100_0000}
 
 _NEWLINK, _NEWADDR, _NEWRULE, _NEWNETCONF, _NEWNEXTHOP = 16, 20, 32, 80, 104
-#: The families of each kind of message about something new; the number of its removal is one more. Links also come from
-#: bridges, as AF_BRIDGE: such a removal says that a port left its bridge.
+#: The families of each kind of message about something new; the number of its removal is one more.
+#: Left out are links of the family AF_BRIDGE, whose removal means that a port left its bridge.
 _FAMILIES: Final = {
     _NEWLINK: (0,),
     **dict.fromkeys((_NEWADDR, NEWROUTE, _NEWRULE, _NEWNETCONF), (IPV4, IPV6)),
@@ -41,7 +41,8 @@ _netconfmsg: Final = struct.Struct("=4x")
 _NHA_ID, _NETCONFA_FORWARDING, _NETCONFA_IGNORE_LINKDOWN = 1, 2, 6
 _kind_and_family: Final = struct.Struct("=4xH10xB").unpack_from
 
-#: NLM_F_REPLACE, EXCL, CREATE and APPEND. The kernel sets them by the place of the route, whatever it was asked for.
+#: NLM_F_REPLACE, EXCL, CREATE and APPEND. The kernel sets them by the place of the route, whatever
+#: the request had.
 _PLACING: Final = 0xF00
 _VERBS: Final[Mapping[int, Literal["add", "prepend", "append", "replace"]]] = {
     0x600: "add",
@@ -56,7 +57,8 @@ def is_event(datagram: bytes) -> bool:
     if len(datagram) <= HEADER_LENGTH:
         return False
     kind, family = _kind_and_family(datagram)
-    # Nexthop objects are of any family: an IPv4 route may have an IPv6 gateway, and a group has no family.
+    # Nexthop objects are of any family: an IPv4 route may have an IPv6 gateway, and a group is of
+    # neither.
     return bool(kind & ~1 == _NEWNEXTHOP or family in _FAMILIES.get(kind & ~1, ()))
 
 
@@ -108,7 +110,7 @@ class EventReader:
 
 def _placed(flags: int, *, family: int) -> Literal["add", "prepend", "append", "replace"]:
     if family == IPV6:
-        # The other flags are those of the request.
+        # The rest of the flags are those of the request.
         return "replace" if flags & REPLACE else "add" if flags & EXCLUSIVE else "append"
     try:
         return _VERBS[flags & _PLACING]

@@ -68,7 +68,11 @@ class NetlinkListener(Adapter):
     def __init__(self, opened: socket.socket, *, netns: str | None = None) -> None:
         super().__init__(netns=netns)
         self._socket = opened
-        self._inbox = _Inbox(opened)
+        # Two threads receive announcements, one at a time.
+        self._lock = RLock()
+        self._stored: list[bytes] = []
+        self._size = 0
+        self._loss: EventsLostError | None = None
         self._failure: Exception | None = None
         # After the socket has joined: no rename is missed.
         self._reader = self._new_reader()
@@ -76,22 +80,26 @@ class NetlinkListener(Adapter):
     @property
     def has_news(self) -> bool:
         """True if `take` has something to return or to raise."""
-        return self._failure is not None or not self._inbox.is_empty
+        return bool(self._stored or self._loss or self._failure)
 
     def take(self) -> list[NetworkEvent]:
         """Return the events since the last call."""
         if self._failure is not None:
             raise BackendError(f"listening to network events has ended: {self._failure}") from self._failure
+        with self._translated(), self._lock:
+            self._receive()
+            announced, self._stored, self._size = self._stored, [], 0
+            loss, self._loss = self._loss, None
         try:
-            with self._translated():
-                announced = self._inbox.take()
+            if loss is not None:
+                raise loss
             return self._read(announced)
         except EventsLostError as error:
             try:
                 # A rename may be among the lost events.
                 self._reader = self._new_reader()
             except BackendError:
-                self._inbox.lose(error)
+                self._lose(error)
                 raise
             raise
 
@@ -115,8 +123,8 @@ class NetlinkListener(Adapter):
         the_end.register(end, select.POLLIN)
         try:
             while end not in dict(any_of_both.poll()):
-                self._inbox.receive()
-                if not self._inbox.is_empty:
+                self._receive()
+                if self._stored or self._loss:
                     notify()
                     # Those that follow at once come together. `take` does not wait for this.
                     the_end.poll(_MILLISECONDS_TOGETHER)
@@ -124,32 +132,7 @@ class NetlinkListener(Adapter):
             self._failure = error
             notify()
 
-
-class _Inbox:
-    """The announcements that came by a socket, and are not taken yet. Two threads may receive them, one at a time."""
-
-    def __init__(self, opened: socket.socket) -> None:
-        self._socket = opened
-        self._lock = RLock()
-        self._stored: list[bytes] = []
-        self._size = 0
-        self._loss: EventsLostError | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._stored and self._loss is None
-
-    def take(self) -> list[bytes]:
-        """Return all that the kernel has announced by now; raise EventsLostError after a loss."""
-        with self._lock:
-            self.receive()
-            stored, self._stored, self._size = self._stored, [], 0
-            loss, self._loss = self._loss, None
-        if loss is not None:
-            raise loss
-        return stored
-
-    def receive(self) -> None:
+    def _receive(self) -> None:
         """Store all that the kernel has announced by now."""
         receive = self._socket.recv
         with self._lock:
@@ -161,16 +144,17 @@ class _Inbox:
                 except OSError as error:
                     if error.errno != errno.ENOBUFS:
                         raise
-                    # The kernel says so once, and ahead of the announcements that fitted: they are useless now.
-                    self.lose(_too_many("in the socket's buffer"))
+                    # The kernel reports it once, before the announcements that fitted: they are
+                    # useless now.
+                    self._lose(_too_many("in the socket's buffer"))
                     continue
                 if self._loss is None and is_event(datagram):
                     self._size += len(datagram)
                     self._stored.append(datagram)
                     if self._size > _MOST_BYTES:
-                        self.lose(_too_many("before they were taken"))
+                        self._lose(_too_many("before they were taken"))
 
-    def lose(self, loss: EventsLostError) -> None:
+    def _lose(self, loss: EventsLostError) -> None:
         """Forget all that is stored, and store nothing more until `take` has raised the error."""
         with self._lock:
             self._stored, self._size, self._loss = [], 0, loss

@@ -56,7 +56,7 @@ _ACK_TLVS: Final = 0x200
 
 
 class Request(NamedTuple):
-    """The type and payload of a request, and the command that asks the kernel the same question, for comparison."""
+    """The type and payload of a request, and the command with the same answer, for comparison."""
 
     kind: int
     payload: bytes
@@ -150,7 +150,7 @@ def payload_of(answer: memoryview, request: int) -> bytes:
     """
     _, kind, _ = message_start(answer)
     if kind != request - 2:
-        raise ValueError(f"a message has the type {kind} where {request - 2} was asked for")
+        raise ValueError(f"a message has the type {kind} where {request - 2} was requested")
     return bytes(answer[HEADER_LENGTH:])
 
 
@@ -167,10 +167,11 @@ def error_of(answer: bytes) -> tuple[int, str]:
     number: int = -struct.unpack_from("=i", answer, HEADER_LENGTH)[0]
     reason = os.strerror(number) if number else ""
     if flags & _ACK_TLVS:
-        # Of the request there is the header: each kernel with these sentences knows NETLINK_CAP_ACK, too.
-        said = attributes(answer, HEADER_LENGTH + 4 + HEADER_LENGTH).get(_NLMSGERR_ATTR_MSG)
-        if said:
-            reason = f"{said.rstrip(bytes(1)).decode(errors='replace').removeprefix('Error: ')} ({reason})"
+        # The header of the request precedes them: kernels with these sentences support
+        # NETLINK_CAP_ACK.
+        sentence = attributes(answer, HEADER_LENGTH + 4 + HEADER_LENGTH).get(_NLMSGERR_ATTR_MSG)
+        if sentence:
+            reason = f"{sentence.rstrip(bytes(1)).decode(errors='replace').removeprefix('Error: ')} ({reason})"
     return number, reason
 
 
@@ -183,7 +184,7 @@ def is_end_of_dump(received: memoryview) -> bool:
     if kind == ERROR:
         number, _ = error_of(bytes(received))
     elif kind == DONE and len(received) >= HEADER_LENGTH + 4:
-        # A dump that fails midway says so in the message that ends it.
+        # A dump that fails midway has its error in the message that ends it.
         number = -struct.unpack_from("=i", received, HEADER_LENGTH)[0]
     if number:
         raise OSError(number, os.strerror(number))

@@ -1,4 +1,4 @@
-"""Questions on a link for the owner of an address, sent from an unused sender and answered on the same device."""
+"""ARP and ND requests for the owner of an address, from a sender that nothing else uses."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ if TYPE_CHECKING:
     from hostrouting.host.ports import LinkAddress
     from phases import Context
 
-#: Seconds to wait for answers to the first question, and to the second, which is sent because a frame may be lost.
+#: Seconds to wait for answers to the first request, and to the second, which is sent because a
+#: frame may be lost.
 _PATIENCE: Final = (0.3, 0.7)
 #: Seconds between two checks of the context while waiting; seconds until a failed send is tried again.
 _STEP, _BREATH = 0.05, 0.005
-#: A question that cannot be sent in this time is an error: silence means nothing if the question was never sent.
+#: A request that cannot be sent in this time is an error: silence means nothing if the request was
+#: never sent.
 _SENDING_PATIENCE: Final = 1.0
-#: Questions sent between two readings of answers; answers read at a time.
+#: Requests sent between two readings of answers; answers read at a time.
 _CHUNK, _MOUTHFUL = 64, 1024
 _RECEIVE_BYTES: Final = 8 << 20
 _LONGEST_FRAME: Final = 2048
@@ -84,14 +86,15 @@ def pack_address(address: str) -> bytes:
 
 
 def question(mac: bytes, address: bytes) -> bytes:
-    """Return the frame that asks for the owner of an address, from the device with this hardware address.
+    """Return the frame with which the device `mac` requests the owner of an address.
 
-    An IPv4 question has no sender address (RFC 5227): the owner must answer, and has nothing to put into its neighbour
-    table. Only a node that is just probing the address by that RFC would take it for a conflict; CNI plugins and Linux
-    do not probe.
+    An IPv4 request goes without a sender address (RFC 5227): the owner must answer, and gets
+    nothing to put into its neighbour table. Only a node that is just probing the address by that
+    RFC would take it for a conflict; CNI plugins and Linux do not probe.
 
-    In IPv6 probing is the rule, and a question without a sender is a probe (RFC 4862). So the question has a sender:
-    the owner answers, and a node that is only probing the address keeps it and stays silent.
+    In IPv6 probing is the rule, and a request without a sender is a probe (RFC 4862). So the
+    request has a sender: the owner answers, and a node that is only probing the address keeps it
+    and stays silent.
     """
     if len(address) == 4:
         packet = _arp.pack(*_arp_kinds, _ARP_REQUEST, mac, bytes(4), bytes(6), address)
@@ -147,16 +150,16 @@ def _checksum(ipv6: bytes, body: bytes) -> int:
     return 0xFFFF - (int.from_bytes(packed, "big") % 0xFFFF or 0xFFFF)
 
 
-# --- asking
+# --- the exchange
 
 
 def ask(
     ctx: Context, asked: Iterable[LinkAddress], macs: Mapping[str, bytes], *, netns: str | None
 ) -> frozenset[LinkAddress]:
-    """Return the pairs (device, address) that were answered; devices without an entry in `macs` are not asked.
+    """Return the pairs (device, address) that were answered, of the devices in `macs`.
 
-    No table of this node changes. A pod that is asked for an IPv6 address notes the sender (`_ASKER`), as it does for
-    any packet, and forgets it after a while.
+    The tables of this node stay as they are. A pod that gets a request for an IPv6 address notes
+    the sender (`_ASKER`), as it does for any packet, and forgets it after a while.
     """
     places = {(dev, address): (dev, pack_address(address)) for dev, address in asked}
     with _tap(netns) as opened:
@@ -186,7 +189,7 @@ def touch(asked: Iterable[LinkAddress], *, netns: str | None) -> None:
 
 
 class _Inquiry:
-    """The questions of one call and their answers. OSError is the kernel's."""
+    """The requests of one call and their answers. OSError is the kernel's."""
 
     def __init__(self, opened: socket.socket, macs: Mapping[str, bytes], places: Iterable[tuple[str, bytes]]) -> None:
         self._socket = opened
@@ -198,7 +201,7 @@ class _Inquiry:
         self._poll.register(opened, select.POLLIN)
 
     def run(self, ctx: Context) -> None:
-        """Ask, and ask once more for every address without an answer."""
+        """Send the requests, and once more those without an answer."""
         for patience in _PATIENCE:
             self._ask(ctx)
             until = time.monotonic() + patience

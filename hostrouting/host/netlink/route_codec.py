@@ -2,7 +2,7 @@
 
 A route message has this form, and the kernel writes it in this order:
 
-    header(16) | rtmsg(12) TABLE(8) DST-header(4) | destination(4 or 16) | the other attributes
+    header(16) | rtmsg(12) TABLE(8) DST-header(4) | destination(4 or 16) | further attributes
 
 The parts before and after the destination are the *signature* of a route: everything but its network. In a big table
 nearly all routes share a few signatures, so `route_writer` packs and `route_reader` parses each of them once.
@@ -51,10 +51,11 @@ rtmsg: struct.Struct = struct.Struct("=8BI")
 RTA_DST, RTA_SRC, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_PREFSRC = 1, 2, 4, 5, 6, 7
 _RTA_MULTIPATH, _RTA_CACHEINFO, RTA_TABLE, _RTA_VIA, _RTA_PREF, _RTA_ENCAP_TYPE, _RTA_ENCAP = 9, 12, 15, 18, 20, 21, 22
 _RTA_EXPIRES, RTA_UID, _RTA_NH_ID = 23, 25, 30
-#: Attributes that have a field, and those that only answers carry (source asked for, incoming device, cache info, mark,
-#: expiry, user). All others are `extra`.
+#: Attributes that have a field, and those that only answers carry (requested source, incoming
+#: device, cache info, mark, expiry, user). The rest are `extra`.
 _NOT_EXTRA: Final = frozenset({1, 2, 3, 4, 5, 6, 7, 9, 12, 15, 16, 18, 21, 22, 23, 25, 30})
-#: The kernel shows it of every IPv6 route that has no other preference, so we need not carry it.
+#: The kernel shows it for every IPv6 route without a high or low preference, so it need not be
+#: carried.
 _MEDIUM_PREFERENCE: Final = (_RTA_PREF, b"\0")
 #: The position in `rta_cacheinfo` of the time that is left, and its ticks in a second, whatever the kernel's HZ.
 _EXPIRES_AT: Final = 8
@@ -204,7 +205,7 @@ def parse_route(payload: bytes, names: Names) -> ObservedRoute:
     return route._replace(
         # Routes that block are shown on the loopback device, whatever device they were made with.
         dev=None if route.kind in DEVICELESS_KINDS else route.dev,
-        # The kernel has no order of them: in an answer the one that it picked comes first.
+        # The kernel does not order them: in an answer the one that it picked comes first.
         nexthops=tuple(sorted(route.nexthops, key=str)),
         family=IPV6,
         from_prefix=source if source_length else None,
@@ -227,7 +228,7 @@ _address: Final = lru_cache(4096)(Address.unpack)
 def gateway_of(fields: Attributes, family: int) -> Address | None:
     """Return the gateway among the attributes of a route or next hop of this family."""
     if _RTA_VIA in fields:
-        # The family comes first; the length tells it, too.
+        # The family comes first; it follows from the length, too.
         return _address(fields[_RTA_VIA][2:])
     if _RTA_GATEWAY not in fields:
         return None

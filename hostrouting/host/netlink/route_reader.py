@@ -37,7 +37,7 @@ _to_destination: Final = struct.Struct(">16x24sI").unpack_from
 #: How many routes in a row must have one signature before a stretch is tried, and how long the first one is.
 _ALIKE_ENOUGH: Final = 2
 _SHORTEST_STRETCH: Final = 16
-#: The limit of each cache: in some tables every route has another metric, say.
+#: The limit of each cache: in some tables every route has another metric, for example.
 _MOST_SIGNATURES: Final = 4096
 _cached: Final = lru_cache(_MOST_SIGNATURES)
 
@@ -48,13 +48,14 @@ class RouteReader:
     def __init__(self, names: Names) -> None:
         #: By the bytes before and after the destination: all fields of an ObservedRoute but `network`.
         self._suffix = _cached(self._parse_suffix)
-        # By all bytes but the header: the default route, which has no destination, answers many lookups.
+        # By all bytes but the header: the default route, whose message lacks a destination, answers
+        # many lookups.
         self._whole = _cached(lambda payload: parse_route(payload, names))
 
     def read_dump(self, buffer: memoryview, sink: list[ObservedRoute]) -> bool:
         """Append the routes of one receive to `sink`; return True when the dump is complete.
 
-        OSError is the kernel's refusal; InterruptedError says that the table changed meanwhile.
+        OSError is the kernel's refusal; InterruptedError means that the table changed meanwhile.
         """
         for signatures, networks, message in _runs(buffer):
             sink += self._routes(signatures, networks)
@@ -102,7 +103,7 @@ class RouteReader:
     def _read_whole(self, message: memoryview) -> ObservedRoute:
         _, message_kind, _ = message_start(message)
         if message_kind != NEWROUTE:
-            raise ValueError(f"a message has the type {message_kind}, and is no route")
+            raise ValueError(f"a message has the type {message_kind}, and is not a route")
         return self._whole(bytes(message[HEADER_LENGTH:]))
 
 
@@ -164,10 +165,10 @@ def _runs(buffer: memoryview) -> Iterator[tuple[Sequence[Signature], Sequence[in
         count += 1
         if count > _ALIKE_ENOUGH:
             run = buffer[offset : offset + min(stretch, (end - offset) // length) * length]
-            found = _only_networks_differ(run, length)
-            if found is not None:
+            stretch_networks = _only_networks_differ(run, length)
+            if stretch_networks is not None:
                 yield signatures, networks, None
-                yield [alike], found, None
+                yield [alike], stretch_networks, None
                 signatures, networks = [], []
                 offset += len(run)
                 stretch *= 2

@@ -80,10 +80,10 @@ class RouteWriter:
                 networks = [route.network for route in routes]
                 echoes.setdefault(parts, set()).update(networks)
                 before, after = parts
-                one = _up_to_network.pack(_head(verbs[0], len(after)), 0, before, 0) + after
+                blank = _up_to_network.pack(_head(verbs[0], len(after)), 0, before, 0) + after
                 sequences = range(start + 1, start + 1 + len(networks))
                 # Against a message at a time, this saves 18 to 24 % of an `apply` of 10,000 routes that are alike.
-                yield _with_columns(one, len(networks), {2: sequences, AFTER_DST // 4 - 1: networks})
+                yield _with_columns(blank, len(networks), {2: sequences, AFTER_DST // 4 - 1: networks})
             else:
                 yield from self._pack_each(start + 1, zip(verbs, routes, keys, strict=True), echoes)
 
@@ -126,7 +126,10 @@ def _head(verb: str, length_after: int) -> bytes:
 
 
 def dump_request(family: int = IPV4, *, table: int | None = None, protocol: int | None = None) -> Request:
-    """Ask for all routes, or for those of one table or protocol (kernels before 4.20 show all the same)."""
+    """Return a request for all routes, or for those of one table or protocol.
+
+    Kernels before 4.20 ignore table and protocol.
+    """
     payload = rtmsg.pack(family, 0, 0, 0, 0, protocol or 0, 0, 0, 0)
     if table is not None:
         payload += attribute(RTA_TABLE, word.pack(table))
@@ -138,8 +141,8 @@ def pack_lookups(
 ) -> memoryview:
     """Return one message for each destination.
 
-    All have the same sequence number: the kernel works them one after the other inside `send` and gives each exactly
-    one answer, so their order tells them apart.
+    All have the same sequence number: the kernel handles them in order inside `send` and gives each
+    exactly one answer, so the order of the answers is enough.
     """
     # Answers of IPv6 always have a table, and the kernel refuses the flag.
     flags = (_FLAG_LOOKUP_TABLE if family == IPV4 else 0) | (0 if resolve else FIB_MATCH)

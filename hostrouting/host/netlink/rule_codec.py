@@ -20,7 +20,7 @@ RULES: Final = {
 _FRA_DST, _FRA_SRC, _FRA_IIF, _FRA_GOTO, _FRA_PRIORITY, _FRA_MARK, _FRA_TUN_ID = 1, 2, 3, 4, 6, 10, 12
 _FRA_SUPPRESS_GROUP, _FRA_SUPPRESS_LENGTH, _FRA_TABLE, _FRA_MARK_MASK, _FRA_OIF = 13, 14, 15, 16, 17
 _FRA_L3MDEV, _FRA_UIDS, _FRA_PROTOCOL, _FRA_IP_PROTOCOL, _FRA_SPORTS, _FRA_DPORTS = 19, 20, 21, 22, 23, 24
-#: All others are attributes that we do not understand, and that may select.
+#: The rest are attributes that hostrouting does not understand, and that may select.
 KNOWN: Final = frozenset({*range(1, 5), 6, 10, *range(12, 25)})
 _RULE_INVERTED: Final = 0x2
 #: Stands for a suppressor that is off.

@@ -1,4 +1,4 @@
-"""ebtables through its programs, which alone know the meaning of their rules."""
+"""ebtables through its programs, the only ones that can interpret their rules."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class EbtablesCommand:
         denied = False
         for backend in BACKENDS:
             if backend == "legacy" and not legacy_may_have_rules():
-                continue  # a table that was never loaded has no rules
+                continue  # a table that was never loaded is empty
             try:
                 text = find(ctx, self.prefix, backend).save(ctx)
             except UNSEEN as error:

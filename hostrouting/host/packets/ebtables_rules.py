@@ -119,7 +119,7 @@ def parse_save(text: str, *, backend: str) -> list[EbtablesRule]:
             except ValueError as error:
                 shown = line if len(line) <= _MOST_CHARACTERS else f"{line[:_MOST_CHARACTERS]}..."
                 raise BackendError(
-                    f"cannot read the rules of ebtables ({backend}): line {number} of them is no line of "
+                    f"cannot read the rules of ebtables ({backend}): line {number} of them is not a line of "
                     f"ebtables-save: {shown!r}; run the program by hand to see its output"
                 ) from error
             chain = chains.setdefault(rule.chain, [])
@@ -142,9 +142,9 @@ def listing_to_save(text: str) -> str:
     for line in text.split("\n"):
         if line.startswith("Bridge table: "):
             head.append(f"*{line.removeprefix('Bridge table: ').strip()}")
-        elif found := re.fullmatch(r"Bridge chain: (\S+), entries: \d+, policy: (\S+)\s*", line):
-            chain = found[1]
-            head.append(f":{chain} {found[2]}")
+        elif heading := re.fullmatch(r"Bridge chain: (\S+), entries: \d+, policy: (\S+)\s*", line):
+            chain = heading[1]
+            head.append(f":{chain} {heading[2]}")
         elif line.strip() and chain:
             rules.append(f"-A {chain} {line.rstrip()}")
     return "".join(f"{line}\n" for line in [*head, *rules])
@@ -155,20 +155,20 @@ def identity(rule: EbtablesRule) -> tuple[str, str, tuple[str, ...]]:
     return rule.backend, rule.chain, rule.spec
 
 
-def matches(present: Iterable[EbtablesRule], asked: Sequence[EbtablesRule]) -> list[EbtablesRule]:
-    """Return the `present` rules that a deletion of those `asked` for deletes, in the order of their chains.
+def matches(present: Iterable[EbtablesRule], rules: Sequence[EbtablesRule]) -> list[EbtablesRule]:
+    """Return the `present` rules that a deletion of `rules` deletes, in the order of their chains.
 
     Of identical rules the first are deleted, as the programs do it. Raise BackendError if some are absent.
     """
-    wanted = Counter(map(identity, asked))
-    found = []
+    wanted = Counter(map(identity, rules))
+    matching = []
     for rule in present:
         if wanted[identity(rule)] > 0:
             wanted[identity(rule)] -= 1
-            found.append(rule)
-    if absent := [rule for rule in asked if wanted[identity(rule)] > 0]:
+            matching.append(rule)
+    if absent := [rule for rule in rules if wanted[identity(rule)] > 0]:
         raise BackendError(f"nothing was deleted: {titles(absent)} is not there (any more)")
-    return found
+    return matching
 
 
 def why_unsafe(rule: EbtablesRule) -> str | None:
@@ -196,7 +196,7 @@ def arguments(rule: EbtablesRule) -> list[str]:
 
 
 def titles(rules: Sequence[EbtablesRule]) -> str:
-    """Return the first rule and the number of the others."""
+    """Return the first rule and the number of the rest."""
     more = f" (and {len(rules) - 1} more)" if len(rules) > 1 else ""
     return f"{rules[0].line} ({rules[0].backend}){more}"
 

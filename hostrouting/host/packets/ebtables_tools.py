@@ -48,7 +48,7 @@ UNSEEN: Final = (PermissionDeniedError, ToolNotFoundError, UnsupportedError)
 
 
 class RefusedError(Exception):
-    """The program refused a change in its own words, and did nothing; `rule` is the refused one, if it says so."""
+    """The program refused a change, in its own words, and did nothing; `rule` may be the refused one."""
 
     def __init__(self, words: str, rule: EbtablesRule | None) -> None:
         self.rule = rule
@@ -113,8 +113,8 @@ class NftTools(Tools):
             words = _words(error)
             # `line 3 failed: Bad rule`, `line 3: RULE_APPEND failed`, `Error occurred at line: 3`; `*nat` is line 1. If
             # the kernel refuses a deletion (1.8.9 does for some rules with --among), the line may be another rule's.
-            found = re.search(r"line:? (\d+)\b(?!: RULE_DELETE)", words)
-            index = int(found[1]) - 2 if found else -1
+            line = re.search(r"line:? (\d+)\b(?!: RULE_DELETE)", words)
+            index = int(line[1]) - 2 if line else -1
             raise RefusedError(words, commands[index].rule if 0 <= index < len(commands) else None) from error
 
 
@@ -158,17 +158,17 @@ def find(ctx: Context, prefix: Sequence[str], backend: str) -> Tools:
 
 
 def legacy_may_have_rules(modules: str = "/proc/modules", built_in: str | None = None) -> bool:
-    """Return False if the kernel has no legacy table `nat` and no program has asked for it yet.
+    """Return False if the kernel lacks the legacy table `nat` and no program has requested it yet.
 
-    To ask for the table makes the kernel load its module and hook it into every bridge, so a reader must not ask. A
-    table that was never loaded has no rules.
+    A request for the table makes the kernel load its module and hook it into every bridge, so a
+    reader must not send one. A table that was never loaded is empty.
     """
     from pathlib import Path  # slow to import, and rarely needed
 
     try:
         loaded = Path(modules).read_text()
     except OSError:
-        return True  # a kernel without modules: it has the table, or says that it does not
+        return True  # a kernel without modules has the table, or refuses the request for it
     if re.search(r"^ebtable_nat ", loaded, re.MULTILINE):
         return True
     try:

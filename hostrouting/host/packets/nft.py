@@ -1,4 +1,4 @@
-"""nftables through `nft`, which alone knows how the kernel represents its language."""
+"""nftables through `nft`, the one program that can translate its language for the kernel."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class NftCommand:
         check_table_name(family, name)
         what = f"list the table {family} {name}"
         try:
-            said = self._run(ctx, "-j", "list", "table", family, name)
+            listing = self._run(ctx, "-j", "list", "table", family, name)
         except CommandFailedError as error:
             if error.status is not None and _NO_SUCH_TABLE.search(error.stderr):
                 return None
             raise _translated(error, what) from error
         try:
-            return _objects(said, what)
+            return _objects(listing, what)
         except BackendError:
             # As text, nft prints flags correctly.
             if not self._shows(ctx, "list", "table", family, name, beginning=f"table {family} {name} "):
@@ -99,13 +99,13 @@ def check_table_name(family: str, name: str) -> None:
     >>> check_table_name("ip6", "azureSLBProbe")
     >>> check_table_name("ip6", "a; flush ruleset")
     Traceback (most recent call last):
-    hostrouting.exceptions.BackendError: nft knows no table 'ip6 a; flush ruleset': a family, and a name that begins \
-with a letter and has letters, digits and _ . / - only
+    hostrouting.exceptions.BackendError: 'ip6 a; flush ruleset' is not a table of nft: give a \
+family, and a name that begins with a letter and has letters, digits and _ . / - only
     """
     if not _FAMILY.fullmatch(family) or not _NAME.fullmatch(name):
         raise BackendError(
-            f"nft knows no table {f'{family} {name}'!r}: "
-            "a family, and a name that begins with a letter and has letters, digits and _ . / - only"
+            f"{f'{family} {name}'!r} is not a table of nft: "
+            "give a family, and a name that begins with a letter and has letters, digits and _ . / - only"
         )
 
 
@@ -116,45 +116,40 @@ def normalised(value: Any) -> Any:
     {'rule': {'expr': [{'counter': None}, {'accept': None}]}}
     """
     if isinstance(value, list):
-        return [normalised(one) for one in value]
+        return [normalised(item) for item in value]
     if not isinstance(value, dict):
         return value
     kept = {}
-    for key, one in value.items():
-        if key == "counter":
-            kept[key] = _counter(one)
-        elif key in {"table", "chain"} and isinstance(one, dict):
+    for key, part in value.items():
+        if key == "counter" and isinstance(part, dict):
+            # Only the name stays, of an object of the table or in a rule's reference to it.
+            named = {name: item for name, item in part.items() if name not in {"packets", "bytes"}}
+            kept[key] = normalised(named) or None
+        elif key in {"table", "chain"} and isinstance(part, dict):
             # nft prints the comment of a table or chain only since 1.1; it has always printed those of rules.
-            kept[key] = normalised({name: other for name, other in one.items() if name != "comment"})
-        elif key == "right" and isinstance(one, dict) and isinstance(one.get("set"), list) and len(one["set"]) == 1:
+            kept[key] = normalised({name: item for name, item in part.items() if name != "comment"})
+        elif key == "right" and isinstance(part, dict) and isinstance(part.get("set"), list) and len(part["set"]) == 1:
             # A comparison with a set of one equals a comparison with its element, which newer releases print.
-            kept[key] = normalised(one["set"][0])
+            kept[key] = normalised(part["set"][0])
         elif key != "handle":
-            kept[key] = normalised(one)
+            kept[key] = normalised(part)
     return kept
 
 
-def _counter(value: Any) -> Any:
-    """Return a counter's name, if it has one, be it an object of the table or a rule's reference; None otherwise."""
-    if not isinstance(value, dict):
-        return value
-    return normalised({key: one for key, one in value.items() if key not in {"packets", "bytes"}}) or None
-
-
-def _objects(said: str, what: str) -> Listing:
+def _objects(listing: str, what: str) -> Listing:
     import json  # 8 ms, only for readings
 
-    message = f"cannot {what}: nft printed no listing in JSON: {said.strip()[:200]!r}"
+    message = f"cannot {what}: nft printed no listing in JSON: {listing.strip()[:200]!r}"
     try:
-        objects = [normalised(one) for one in json.loads(said)["nftables"] if "metainfo" not in one]
+        objects = [normalised(item) for item in json.loads(listing)["nftables"] if "metainfo" not in item]
         # nft 1.0.6 prints uninitialised memory for the flags of a table, and often stops in the middle of it.
-        has_flags = any("flags" in one.get("table", ()) for one in objects)
+        has_flags = any("flags" in item.get("table", ()) for item in objects)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise BackendError(message) from error
     if has_flags:
         raise BackendError(message)
     # Before 1.0.6, nft prints each chain with its rules; since then all chains first. The sort is stable.
-    return sorted(objects, key=lambda one: "rule" in one)
+    return sorted(objects, key=lambda item: "rule" in item)
 
 
 def _translated(error: CommandFailedError, what: str) -> BackendError:
@@ -167,4 +162,4 @@ def _translated(error: CommandFailedError, what: str) -> BackendError:
         return PermissionDeniedError(
             f"cannot {what}: nft needs root or CAP_NET_ADMIN, even to read; are you root?\n{words}"
         )
-    return BackendError(f"cannot {what}: nft said (status {error.status})\n{words}")
+    return BackendError(f"cannot {what}: nft failed (status {error.status})\n{words}")

@@ -1,4 +1,4 @@
-"""The signs that a service gives to systemd, which started it: sd_notify(3), without its library."""
+"""Notifications of a service to systemd, which started it: sd_notify(3), without its library."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def send(address: str, message: bytes) -> None:
             # An abstract name begins with a NUL.
             sender.sendto(message, f"\0{address[1:]}" if address.startswith("@") else address)
     except (OSError, ValueError) as error:
-        _logger.debug("cannot tell %s: %s", address, error)
+        _logger.debug("cannot notify %s: %s", address, error)
 
 
 def supervisor_of(environment: Mapping[str, str]) -> Supervisor:

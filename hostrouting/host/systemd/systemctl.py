@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from phases import Context
 
 _PROPERTIES: Final = "Id,LoadState,ActiveState,SubState,Result,MainPID,NeedDaemonReload,DropInPaths,Requires"
-#: systemctl does not show a template. So it is asked about an unused instance, which systemd loads for the answer.
+#: systemctl does not show a template. So an unused instance is queried, which systemd loads for the
+#: answer.
 NOBODYS_INSTANCE: Final = "hostrouting-asks"
 
 
@@ -57,17 +58,17 @@ class Systemctl:
 
     def state(self, ctx: Context, unit: str) -> UnitState:
         """See `ServiceManager.state`."""
-        asked = instance_of(unit, NOBODYS_INSTANCE)
-        with _readable(asked):
-            return _unit_state(self._show(ctx, _PROPERTIES, [asked])[0])._replace(name=unit)
+        queried = instance_of(unit, NOBODYS_INSTANCE)
+        with _readable(queried):
+            return _unit_state(self._show(ctx, _PROPERTIES, [queried])[0])._replace(name=unit)
 
     def loaded(self, ctx: Context, unit: str) -> list[UnitState]:
         """See `ServiceManager.loaded`."""
         # A pattern finds the units that systemd has loaded. A backslash, as in `foo\x2dbar@`, is literal and escapes
         # nothing.
-        asked = instance_of(unit, "*")
-        with _readable(asked):
-            return sorted(map(_unit_state, self._show(ctx, _PROPERTIES, [asked], "--all")))
+        pattern = instance_of(unit, "*")
+        with _readable(pattern):
+            return sorted(map(_unit_state, self._show(ctx, _PROPERTIES, [pattern], "--all")))
 
     def ordered_before(self, ctx: Context, unit: str) -> frozenset[str]:
         """See `ServiceManager.ordered_before`."""
@@ -85,8 +86,8 @@ class Systemctl:
         shown_as = {name: f"{name.removesuffix('Sec')}USec" if name.endswith("Sec") else name for name in names}
         shown = self._show(ctx, ",".join(shown_as.values()), [instance_of(unit, NOBODYS_INSTANCE)])
         # Without any property, systemctl prints no block.
-        found = shown[0] if shown else {}
-        return {name: found.get(key, "") for name, key in shown_as.items()}
+        properties = shown[0] if shown else {}
+        return {name: properties.get(key, "") for name, key in shown_as.items()}
 
     def _show(self, ctx: Context, properties: str, units: Sequence[str], *options: str) -> list[dict[str, str]]:
         """Return the output of `systemctl show` for units or patterns: one block for each, a blank line in between.
@@ -96,11 +97,11 @@ class Systemctl:
         shown = self._run(ctx, "show", f"--property={properties}", *options, "--", *units)
         blocks = []
         for block in filter(str.strip, shown.split("\n\n")):
-            found: dict[str, list[str]] = {}
+            properties_of_unit: dict[str, list[str]] = {}
             for line in block.splitlines():
                 key, _, value = line.partition("=")
-                found.setdefault(key, []).append(value)
-            blocks.append({key: "\n".join(values) for key, values in found.items()})
+                properties_of_unit.setdefault(key, []).append(value)
+            blocks.append({key: "\n".join(values) for key, values in properties_of_unit.items()})
         return blocks
 
     def _run(self, ctx: Context, *arguments: str, advice: str = "") -> str:
@@ -142,7 +143,7 @@ class OfflineUnits:
             return UnitState(unit)
         return UnitState(unit, load_state="masked" if self._unit_files.is_masked(unit) else "loaded")
 
-    def loaded(self, ctx: Context, unit: str) -> list[UnitState]:  # noqa: ARG002 - the port asks with a unit
+    def loaded(self, ctx: Context, unit: str) -> list[UnitState]:  # noqa: ARG002 - a parameter of the port
         """See `ServiceManager.loaded`."""
         ctx.check()
         return []
@@ -159,7 +160,7 @@ class OfflineUnits:
 
 
 def is_there() -> bool:
-    """Return True if systemd runs this machine (sd_booted(3)), and systemctl can be asked."""
+    """Return True if systemd runs this machine (sd_booted(3)), and systemctl is installed."""
     programs = (f"{folder}/systemctl" for folder in os.get_exec_path())
     return os.path.isdir("/run/systemd/system") and any(os.access(path, os.X_OK) for path in programs)  # noqa: PTH112
 

@@ -22,7 +22,7 @@ UNIT_FOLDERS: Final = (
 _DEFAULT: Final = "default.target"
 #: The settings that start other units.
 _STARTS: Final = ("Wants", "Requires", "BindsTo", "Upholds")
-#: Every service waits for these, unless it says DefaultDependencies=no.
+#: Every service waits for these, unless it has DefaultDependencies=no.
 _EARLIEST: Final = frozenset({"sysinit.target", "basic.target"})
 _UNIT_NAME: Final = re.compile(r"[A-Za-z0-9:_.\\@-]+\.[a-z]+")
 #: For a file; the folder of a unit's drop-ins has two characters more.
@@ -30,7 +30,7 @@ _LONGEST_NAME: Final = 253
 
 
 class _Order(NamedTuple):
-    """The place of a unit in a boot, as its files and links say."""
+    """The place of a unit in a boot, from its files and links."""
 
     before: frozenset[str]
     after: frozenset[str]
@@ -46,9 +46,9 @@ class UnitFiles:
         self._files = files
 
     def texts(self, unit: str) -> dict[str, str]:
-        """Return the text of the unit file and then of each drop-in, by path; nothing if there is no unit file."""
+        """Return the text of the unit file and of each drop-in, by path; empty without a unit file."""
         path = self.path(unit)
-        return {} if path is None else {found: self._text(found) for found in (path, *self._drop_ins(unit))}
+        return {} if path is None else {file: self._text(file) for file in (path, *self._drop_ins(unit))}
 
     def path(self, unit: str) -> str | None:
         """Return the path of the unit file, for an instance without a file that of its template, or None.
@@ -68,8 +68,8 @@ class UnitFiles:
     def ordered_before(self, unit: str) -> frozenset[str]:
         """Return the units that wait for this one at a boot, directly or through others.
 
-        As systemd does, follow the order that the other units of a boot give themselves, too, and that of a target
-        after the units that it starts.
+        As systemd does, follow the orders in all unit files of a boot, and that of a target after
+        the units that it starts.
         """
         waiting = self._waiting(unit)
         return reach(unit, lambda ring: {after for name in ring for after in waiting.get(name, ())})
@@ -80,13 +80,13 @@ class UnitFiles:
         waiting: dict[str, set[str]] = {name: set() for name in loaded}
         for name, order in loaded.items():
             waiting[name] |= order.before
-            for other in order.after:
-                waiting[other].add(name)
+            for earlier in order.after:
+                waiting[earlier].add(name)
             # By default a target waits for the units that it starts, if they do not wait for it.
             if name.endswith(".target") and name not in _EARLIEST and order.is_default:
-                for other in order.starts - order.before:
-                    if loaded[other].is_default and name not in loaded[other].after:
-                        waiting[other].add(name)
+                for started in order.starts - order.before:
+                    if loaded[started].is_default and name not in loaded[started].after:
+                        waiting[started].add(name)
         return waiting
 
     def _loaded(self, unit: str) -> dict[str, _Order]:
@@ -98,12 +98,12 @@ class UnitFiles:
         while ring:
             orders = {name: self._order(name) for name in ring}
             loaded |= orders
-            ring = {other for order in orders.values() for other in order.before | order.after | order.starts}
+            ring = {name for order in orders.values() for name in order.before | order.after | order.starts}
             ring -= loaded.keys()
         return loaded
 
     def _order(self, unit: str) -> _Order:
-        found = settings(self.texts(unit).values(), "Before", "After", "DefaultDependencies", *_STARTS)
+        values = settings(self.texts(unit).values(), "Before", "After", "DefaultDependencies", *_STARTS)
         linked = {
             name
             for own in _names(unit)
@@ -112,10 +112,10 @@ class UnitFiles:
             for name in self._files.names(f"{folder}/{own}.{kind}")
         }
         return _Order(
-            before=frozenset(found["Before"].split()),
-            after=frozenset(found["After"].split()),
-            starts=frozenset(linked.union(*(found[setting].split() for setting in _STARTS))),
-            is_default=found["DefaultDependencies"] not in {"no", "false", "0", "off"},
+            before=frozenset(values["Before"].split()),
+            after=frozenset(values["After"].split()),
+            starts=frozenset(linked.union(*(values[setting].split() for setting in _STARTS))),
+            is_default=values["DefaultDependencies"] not in {"no", "false", "0", "off"},
         )
 
     def _drop_ins(self, unit: str) -> list[str]:
