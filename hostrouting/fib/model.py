@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hostrouting.net.routes import NextHop, Route
 
 _UDP: Final = 17
-#: The policy of a fresh namespace; IPv6 has no table `default`.
+#: The policy of a fresh namespace; only IPv4 has the table `default`.
 FIRST_RULES: Final = tuple(
     Rule(priority, table=table, protocol=2, family=family)
     for family in (IPV4, IPV6)
@@ -52,19 +52,16 @@ _LOOPING: Final = "a route has `scope host`: the kernel may choose the source 12
 
 
 class UnknownDecisionError(BackendError):
-    """The model does not know how the kernel decides; the message says why."""
+    """The kernel's decision depends on more than the model holds; the message names it."""
 
 
 class Decision(NamedTuple):
-    """The route that decides a packet, or the errno with which the kernel refuses it, or why neither is known.
-
-    ENETUNREACH is no route at all, EINVAL a blackhole, EHOSTUNREACH unreachable, EACCES prohibited.
-    """
+    """The route that decides a packet, or the errno as in `Lookup`, or why neither is known."""
 
     route: ObservedRoute | None
     errno: int = 0
     unknown: str = ""
-    #: The route or rule that refuses the packet; None if there is no route at all.
+    #: The route or rule that refuses the packet; None if every table lacks a route.
     blocker: ObservedRoute | Rule | None = None
 
 
@@ -90,11 +87,6 @@ class Fib:
     #: beats a shorter one in local. None if that is unknown: a rule may have come and gone. (IPv4 only.)
     merged: bool | None = None
     families: ClassVar[tuple[int, ...]] = (IPV4, IPV6)
-    _has_vrf: bool = attrs.field(init=False, repr=False)
-
-    @_has_vrf.default
-    def _find_vrf(self) -> bool:
-        return any(device.kind == "vrf" for device in self.devices.values())
 
     @classmethod
     def of(cls, links: Iterable[Device], routes: Iterable[ObservedRoute], rules: Iterable[Rule] = FIRST_RULES) -> Fib:
@@ -141,7 +133,8 @@ class Fib:
 
     def decide(self, packet: Packet, *, scope: int = SCOPE_UNIVERSE) -> Decision:
         """Try the rules in their order; `scope` and the packet's `oif` narrow the search in each table."""
-        if self._has_vrf and (packet.oif or packet.iif != LOOPBACK):
+        is_bound = packet.oif or packet.iif != LOOPBACK
+        if is_bound and any(device.kind == "vrf" for device in self.devices.values()):
             return Decision(None, unknown="the model does not know which packets are of a VRF, and the node has one")
         for rule, is_certain in self.policy.selected(packet):
             decision = self._act(rule, packet, scope)
@@ -158,7 +151,8 @@ class Fib:
             return Decision(None, errno.ENETUNREACH)
         to_many = packet.destination >> 28 == 14 or packet.destination == 0xFFFFFFFF
         if not packet.destination or (to_many and packet.source and not packet.oif):
-            # The kernel asks no table: it takes zero for the node itself, and multicast leaves by the source's device.
+            # The kernel searches no table: it takes zero for the node itself, and multicast leaves by
+            # the source's device.
             return Decision(None, errno.EHOSTUNREACH)
         decision = self.decide(packet)
         route = decision.route
@@ -170,7 +164,7 @@ class Fib:
         return decision
 
     def search(self, table: int, packet: Packet, *, scope: int = SCOPE_UNIVERSE) -> ObservedRoute | None:
-        """Return the route of one table that decides a packet, or None if the table says nothing about it."""
+        """Return the route of one table that decides a packet, or None if the table has none."""
         if packet.family == IPV6:
             route = self.tables.search_ipv6(table, packet)
         else:
@@ -214,7 +208,7 @@ class Fib:
         return False
 
     def is_local(self, address: int, table: int = LOCAL_TABLE) -> bool:
-        """Return True if a table says that an address is the node's own."""
+        """Return True if a table has an address as the node's own."""
         route = self.search(table, Packet(address))
         return route is not None and route.kind == "local"
 
@@ -239,7 +233,8 @@ class Fib:
             return Decision(None, _RULE_ERRORS[rule.action], blocker=rule)
         if rule.action != "lookup":
             return _unknown(rule)
-        # For a packet of no VRF an `l3mdev` rule has no table, which the kernel takes for main; `not` lets it match.
+        # Outside of a VRF an `l3mdev` rule lacks a table, which the kernel takes for main; `not` lets
+        # it match.
         route = self.search(rule.table or MAIN_TABLE, packet, scope=scope)
         if route is None:
             return None

@@ -57,7 +57,7 @@ class Policy:
         return [rule for rule in self.rules if rule.family == family]
 
     def selected(self, packet: Packet) -> Iterator[tuple[Rule, bool]]:
-        """Yield the rules that act on a packet, in their order, each with True if the model knows that it does.
+        """Yield the rules that act on a packet, in their order, each with True if that is certain.
 
         A `goto` is followed here. Its target is the first rule of that priority; without one it is skipped, as the
         kernel skips it. A `goto` that the model cannot decide is yielded.
@@ -68,21 +68,21 @@ class Policy:
             if target is not None and rule.priority != target:
                 continue
             target = None
-            # Tunnels, and attributes that we only carry, may select in ways that the model does not know.
+            # Tunnels, and attributes that are only carried, may select in ways that the model lacks.
             fits = all(check(packet) for check in checks) if checks else True
             is_known = not (fits and is_beyond)
             if (is_known and fits == rule.inverted) or rule.action == "nop":
                 continue
             if rule.action != "goto":
                 yield rule, is_known
-            elif any(other.priority == rule.goto for other, *_ in steps):
+            elif any(target_rule.priority == rule.goto for target_rule, *_ in steps):
                 if not is_known:
                     yield rule, False
                 target = rule.goto
 
 
 def _checks(rule: Rule) -> list[Callable[[Packet], bool]]:
-    """Return the questions that a packet must answer with True, one for each selector that the rule has."""
+    """Return a predicate for each selector that the rule has; a packet must fulfil them all."""
     to_rest, from_rest = (address_bits(rule.family) - length for _, length in (rule.destination, rule.source))
     selectors: list[tuple[object, Callable[[Packet], bool]]] = [
         (rule.destination[1], lambda packet: not (rule.destination[0] ^ packet[0]) >> to_rest),
@@ -99,7 +99,7 @@ def _checks(rule: Rule) -> list[Callable[[Packet], bool]]:
         (rule.source_ports, lambda packet: _holds(rule.source_ports, packet.source_port)),
         (rule.destination_ports, lambda packet: _holds(rule.destination_ports, packet.destination_port)),
         (rule.uids, lambda packet: _holds(rule.uids, packet.uid)),
-        # A packet of no VRF has no VRF's table.
+        # A packet outside of a VRF is never selected.
         (rule.l3mdev, lambda _: False),
     ]
     return [check for value, check in selectors if value]

@@ -61,7 +61,7 @@ class Tables:
     def search(
         self, tables: tuple[int, ...], address: int, *, tos: int = 0, scope: int = 0, oif: str = ""
     ) -> ObservedRoute | None:
-        """Return the route with the longest prefix that decides an IPv4 address, or None if the tables say nothing.
+        """Return the route with the longest prefix that decides an IPv4 address, or None.
 
         Several `tables` are searched as one. `tos`, `scope` and `oif` narrow the search as in the kernel.
         """
@@ -77,7 +77,7 @@ class Tables:
         return None
 
     def search_ipv6(self, table: int, packet: Packet) -> ObservedRoute | None:
-        """Return the route of a table that decides an IPv6 packet, or None if the table says nothing about it.
+        """Return the route of a table that decides an IPv6 packet, or None.
 
         The search passes over a network whose routes with a source prefix all have another one, though the network may
         have routes without one. Later, when it has found no usable route in a longer prefix, it takes those.
@@ -95,8 +95,8 @@ class Tables:
                 continue
             is_under_way = is_under_way or bool(bucket)
             for _, routes in sorted(by_source.items(), reverse=True):
-                if found := _best(routes, packet):
-                    return found
+                if best := _best(routes, packet):
+                    return best
         return None
 
     def with_buckets(self, changes: Mapping[Key, Bucket]) -> Tables:
@@ -116,42 +116,40 @@ def _with_lengths(
     lengths: Mapping[tuple[int, int], tuple[int, ...]], buckets: Iterable[Key]
 ) -> Mapping[tuple[int, int], tuple[int, ...]]:
     """Return the prefix lengths of each table, with those of new buckets."""
-    found = {table: set(known) for table, known in lengths.items()}
-    # Of a full table all but a few say the same.
+    by_table = {table: set(known) for table, known in lengths.items()}
+    # In a full table nearly all have the same.
     for family, table, length in set(map(itemgetter(0, 1, 3), buckets)):
-        found.setdefault((family, table), set()).add(length)
-    return {table: tuple(sorted(known, reverse=True)) for table, known in found.items()}
+        by_table.setdefault((family, table), set()).add(length)
+    return {table: tuple(sorted(known, reverse=True)) for table, known in by_table.items()}
 
 
 def _best(routes: list[ObservedRoute], packet: Packet) -> ObservedRoute | None:
-    """Return the route that the kernel takes of those to one IPv6 network, which are in the order of their metrics.
+    """Return the route that the kernel takes to one IPv6 network, from routes in the order of their metrics.
 
     Of the lowest metric the highest router preference decides, then the packet's device, then the order. If none of
-    these routes is usable, all the others are on a par.
+    these routes is usable, the rest are on a par.
     """
     oif = packet.iif if packet.iif not in {LOOPBACK, ""} else packet.oif
-    is_bound = (not (packet.iif and packet.source) and oif == packet.oif) or _is_of_a_link(packet.destination)
+    number = packet.destination
+    # No packet for a multicast, link-local or loopback address leaves by another device.
+    is_of_a_link = number >> 120 == 0xFF or number == 1 or Address(IPV6, number).is_link_local
+    is_bound = (not (packet.iif and packet.source) and oif == packet.oif) or is_of_a_link
     usable = [route for route in routes if route.expires >= 0 and is_usable(route, oif if is_bound else "")]
     first = [route for route in usable if route.metric == routes[0].metric]
     return max(first or usable, key=lambda route: (preference(route), is_usable(route, oif)), default=None)
 
 
-def _is_of_a_link(address: int) -> bool:
-    """Return True for multicast, link-local and loopback addresses: no packet for them leaves by another device."""
-    return address >> 120 == 0xFF or address == 1 or Address(IPV6, address).is_link_local
-
-
 def inserted(bucket: Bucket, route: ObservedRoute, *, last: bool) -> Bucket:
     """Return a bucket with one more route: the first of its tos and metric, or the last; of IPv6 always the last."""
-    ranks = [(-other.tos, other.metric) for other in bucket]
+    ranks = [(-present.tos, present.metric) for present in bucket]
     position = (bisect_right if last or route.family == IPV6 else bisect_left)(ranks, (-route.tos, route.metric))
     return (*bucket[:position], route, *bucket[position:])
 
 
 def deleted(bucket: Bucket, named: Route | ObservedRoute) -> Bucket:
     """Return a bucket without the route that the kernel's deletion of `named` takes, which is the first that fits."""
-    gone = next((route for route in bucket if is_deleted_by(named, route)), None)
-    return bucket if gone is None else tuple(route for route in bucket if route is not gone)
+    first = next((route for route in bucket if is_deleted_by(named, route)), None)
+    return bucket if first is None else tuple(route for route in bucket if route is not first)
 
 
 def is_usable(route: ObservedRoute, oif: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 IPV4: Final = int(AF_INET)
 IPV6: Final = int(AF_INET6)
 FAMILY_NAMES: Final = {IPV4: "IPv4", IPV6: "IPv6"}
-#: Where to see why a node has no default route, by family.
+#: Where to see why a default route is missing, by family.
 GIVERS: Final = {IPV4: "the log of its DHCP client", IPV6: "the advertisements of its router"}
 
 #: IFNAMSIZ is 16 with the terminating zero; the kernel counts bytes, not characters.
@@ -52,7 +52,7 @@ class Address(NamedTuple):
 
     @classmethod
     def unpack(cls, packed: bytes) -> Address:
-        """Read the bytes of an address in network order; their number tells the family."""
+        """Read the bytes of an address in network order; the family follows from their number."""
         if len(packed) not in {4, 16}:
             raise ValueError(f"an address has {len(packed)} bytes; IPv4 has 4, IPv6 has 16")
         return cls(IPV4 if len(packed) == 4 else IPV6, int.from_bytes(packed, "big"))
@@ -252,7 +252,7 @@ def _device_name_problem(name: str) -> str | None:
             return "white space is not allowed in it"
         if not character.isprintable():
             return f"{character!r} is not printable"
-    # Lone surrogates, the one text that has no UTF-8, are not printable.
+    # Lone surrogates, which cannot be encoded, are not printable.
     encoded = name.encode()
     if b"\xa0" in encoded:
         # The kernel reads bytes as Latin-1, where this one is a no-break space: 'à' and its like end in it.

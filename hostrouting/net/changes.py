@@ -51,7 +51,7 @@ class RouteChange:
         if self.before is not None and self.after is not None and place(self.before) != place(self.after):
             raise ValueError(
                 f"'{self.after}' cannot replace '{self.before}': destination, tos, metric and table must be the same; "
-                f"add the one, then remove the other"
+                f"add the first, then remove the second"
             )
 
     @classmethod
@@ -86,7 +86,7 @@ class RouteChange:
 
     @property
     def removes_first(self) -> bool:
-        """True if `before` is removed before `after` is added: the kernel could not tell the two apart."""
+        """True if `before` is removed before `after` is added: a deletion would fit both of them."""
         if self.before is None or self.after is None:
             return False
         return self.after.family == IPV6 or is_deleted_by(self.before, self.after)
@@ -149,11 +149,11 @@ def may_merge(route: Route | ObservedRoute) -> bool:
 
 
 def _hops_fit(named: Route | ObservedRoute, standing: Route | ObservedRoute) -> bool:
-    others = standing.nexthops or (standing,)
+    hops = standing.nexthops or (standing,)
     if not named.nexthops:
-        return _hop_fits(named, others[0])
-    pairs = zip(named.nexthops, others, strict=False)
-    return len(named.nexthops) >= len(others) and all(_hop_fits(*pair) and _extra_fits(*pair) for pair in pairs)
+        return _hop_fits(named, hops[0])
+    pairs = zip(named.nexthops, hops, strict=False)
+    return len(named.nexthops) >= len(hops) and all(_hop_fits(*pair) and _extra_fits(*pair) for pair in pairs)
 
 
 def _hop_fits(named: Hop, standing: Hop) -> bool:

@@ -50,8 +50,8 @@ def expected_exit(ipv4: Iterable[ObservedRoute], ipv6: Iterable[ObservedRoute]) 
     It is that of the IPv4 default route that decides. Where that may be one of several, or there is none, it is the one
     that all default routes of IPv6 name.
     """
-    every = {hop.dev for route in default_routes(ipv6) for hop in route.hops if not hop.dead}
-    return next((devs for devs in (best_default_devs(ipv4), tuple(every)) if len(devs) == 1), ())
+    named = {hop.dev for route in default_routes(ipv6) for hop in route.hops if not hop.dead}
+    return next((devs for devs in (best_default_devs(ipv4), tuple(named)) if len(devs) == 1), ())
 
 
 def _is_usual(route: ObservedRoute) -> bool:

@@ -25,11 +25,12 @@ class RouteEvent(NamedTuple):
     >>> f"{event.verb}: {event.route}"
     'append: 172.16.0.0/16 dev ib0 proto kernel'
 
-    The verb of a new route says where it stands: `add` alone in its place, `prepend` before the others there, `append`
-    after them, and `replace` instead of the first of them, which is gone.
+    The verb of a new route gives its position: `add` alone in its place, `prepend` before the routes
+    there, `append` after them, and `replace` instead of the first of them, which is gone.
 
-    Of IPv6 it tells less: `append` may be a further next hop of a multipath route, which the event shows as a whole,
-    `replace` may be instead of any, and `remove` may name the one next hop that is gone. Read the routes of the place.
+    For IPv6 it is less exact: `append` may be a further next hop of a multipath route, which the
+    event shows as a whole, `replace` may be instead of any, and `remove` may name the one next hop
+    that is gone. Read the routes of the place.
     """
 
     verb: Literal["add", "prepend", "append", "replace", "remove"]

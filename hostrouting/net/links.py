@@ -60,7 +60,7 @@ class Device(NamedTuple):
     #: The bridge (or bond, or VRF) of which the device is a port.
     master: str | None = None
     addresses: tuple[DeviceAddress, ...] = ()
-    #: False if the wire leads nowhere: a veth whose other end is down, say.
+    #: False if the wire leads nowhere, such as that of a veth whose peer is down.
     carrier: bool = True
     loopback: bool = False
     #: The IPv4 neighbours whose hardware address is known now, as the route port reads them: hardly ever all.
@@ -84,7 +84,7 @@ def vrf_of(name: str, devices: Mapping[str, Device]) -> str | None:
     device = devices.get(name)
     master = devices.get(device.master) if device and device.master else None
     # A port of a bridge in a VRF is in none.
-    return next((one.name for one in (device, master) if one and one.kind == "vrf"), None)
+    return next((link.name for link in (device, master) if link and link.kind == "vrf"), None)
 
 
 class Neighbour(NamedTuple):
@@ -97,11 +97,11 @@ class Neighbour(NamedTuple):
     address: str
     dev: str
     mac: str
-    #: Another program added it, for good; the others the kernel learned, and forgets.
+    #: Another program added it, for good; the kernel learned the rest, and forgets them.
     permanent: bool
     #: NTF_*: router, extern_learn, ...; above the first eight bits NTF_EXT_*.
     flags: int = 0
-    #: RTPROT_* of the program that added it; 0 if it did not say.
+    #: RTPROT_* of the program that added it; 0 if it did not set one.
     protocol: int = 0
 
     def __str__(self) -> str:

@@ -54,7 +54,7 @@ def typed(value: object, kind: type[T], name: str = "it") -> T:
     Traceback (most recent call last):
     ValueError: routes[0] should be an object, not list
     """
-    # Not isinstance: True is no number.
+    # Not isinstance: True is not a number.
     if type(value) is not kind:
         raise ValueError(f"{name} should be {_KINDS[kind]}, not {type(value).__name__}")
     return value
@@ -92,13 +92,13 @@ def _under(step: str, error: Exception) -> ValueError:
 
 def _several(read: Reader) -> Reader:
     def read_all(value: Any) -> tuple[Any, ...]:
-        found: list[Any] = []
+        members: list[Any] = []
         try:
-            for each in typed(value, list):
-                found.append(read(each))  # noqa: PERF401 (its length tells the place of an error)
+            for member in typed(value, list):
+                members.append(read(member))  # noqa: PERF401 (its length is the index of an error)
         except (LookupError, TypeError, ValueError) as error:
-            raise _under(f"[{len(found)}]", error) from None
-        return tuple(found)
+            raise _under(f"[{len(members)}]", error) from None
+        return tuple(members)
 
     return read_all
 
@@ -173,15 +173,15 @@ class Form(Generic[T]):
         values: dict[str, Any] = self._optional.copy()
         name, readers = "", self._readers
         try:
-            for name, each in typed(value, dict).items():
-                values[name] = readers[name](each)
+            for name, part in typed(value, dict).items():
+                values[name] = readers[name](part)
         except (LookupError, TypeError, ValueError) as error:
             raise _under(f".{name}" if name else "", error) from None
         for name in self._own:
             if part := values.get(name):
                 if part.family != values.get("family", IPV4):
                     raise ValueError(f".{name}: is of another family")
-                values[name] = part[1] if isinstance(part, Address) else part[1:]
+                values[name] = part.number if isinstance(part, Address) else part[1:]
         made = self._kind(**values)
         self._check(made)
         return made

@@ -21,25 +21,21 @@ def roots_of(networks: Iterable[Prefix], family: int) -> list[str]:
     >>> roots_of(map(Prefix.parse, texts), IPV4)
     ['10.0.0.0/23', '172.16.0.0/12']
     """
-    roots = [_root(first, last) for first, last in _merged(each for each in networks if each.family == family)]
-    while len(roots) > _MOST[family] or any(one[1] >= other[0] for one, other in pairwise(roots)):
-        joined = [_root(one[0], max(one[1], other[1])) for one, other in pairwise(roots)]
+    # Overlapping and adjacent networks are one range.
+    ranges: list[tuple[int, int]] = []
+    for prefix in sorted(prefix for prefix in networks if prefix.family == family):
+        if ranges and prefix.network <= ranges[-1][1] + 1:
+            ranges[-1] = ranges[-1][0], max(prefix.last, ranges[-1][1])
+        else:
+            ranges.append((prefix.network, prefix.last))
+    roots = [_root(first, last) for first, last in ranges]
+    while len(roots) > _MOST[family] or any(left[1] >= right[0] for left, right in pairwise(roots)):
+        joined = [_root(left[0], max(left[1], right[1])) for left, right in pairwise(roots)]
         # Join adjacent ones first, else those that are the smallest together.
         best = min(range(len(joined)), key=lambda i: (roots[i][1] < roots[i + 1][0], joined[i][1] - joined[i][0]))
         roots[best : best + 2] = [joined[best]]
     bits = address_bits(family)
     return [str(Prefix(family, first, bits - (last - first).bit_length())) for first, last in roots]
-
-
-def _merged(prefixes: Iterable[Prefix]) -> list[tuple[int, int]]:
-    """Return the ranges of networks as (first, last), sorted; overlapping and adjacent ones are merged."""
-    merged: list[tuple[int, int]] = []
-    for prefix in sorted(prefixes):
-        if merged and prefix.network <= merged[-1][1] + 1:
-            merged[-1] = merged[-1][0], max(prefix.last, merged[-1][1])
-        else:
-            merged.append((prefix.network, prefix.last))
-    return merged
 
 
 def _root(first: int, last: int) -> tuple[int, int]:

@@ -1,9 +1,10 @@
 """Routes of both address families: the routes that we want, and the routes that the kernel holds.
 
-Desired and observed routes are different types on purpose. A `Route` is made by us, checks itself and cannot be wrong.
-An `ObservedRoute` comes from the kernel, by the hundred thousand, and is believed. Networks and source addresses are
-integers in the family of their route (see `hostrouting.net.addresses`). A gateway is an `Address`, because it may be of
-the other family. `str()` gives the text.
+Desired and observed routes are different types on purpose. A `Route` is made by hostrouting, checks
+itself and cannot be wrong. An `ObservedRoute` comes from the kernel, by the hundred thousand, and is
+believed. Networks and source addresses are integers in the family of their route (see
+`hostrouting.net.addresses`). A gateway is an `Address`, because its family may differ. `str()` gives
+the text.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import attrs
 
-from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits, format_address, mask_of
+from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address, Prefix, address_bits, format_address, mask_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,8 +103,8 @@ class NextHop(NamedTuple):
     onlink: bool = False
     extra: Extra = ()
     encapsulation: Encapsulation | None = None
-    #: The kernel passes over this next hop as long as its device is down, or has no carrier where that counts. This is
-    #: a state, and no part of the identity of a next hop.
+    #: The kernel passes over this next hop as long as its device is down, or without carrier where
+    #: that counts. This is a state, not a part of the identity of a next hop.
     dead: bool = False
 
     def __eq__(self, other: object) -> bool:
@@ -131,7 +132,7 @@ class Route:
     ValueError: 172.16.1.5/24 has host bits, the network is 172.16.1.0/24
 
     Without `scope`, the route gets the scope that `ip route` would choose: link for a route without gateway, host for a
-    local one, else universe. IPv6 has no scopes.
+    local one, else universe. IPv6 is without scopes.
     """
 
     network: int
@@ -152,7 +153,7 @@ class Route:
     family: int = IPV4
     #: Only packets from this prefix take the route (IPv6 only).
     from_prefix: Prefix | None = None
-    scope: int = attrs.field()  # last, because its default depends on the others
+    scope: int = attrs.field()  # last, because its default depends on those above
 
     @scope.default
     def _usual_scope(self) -> int:
@@ -175,7 +176,7 @@ class Route:
             if not lowest <= value <= highest:
                 raise ValueError(f"{name} {value} is not from {lowest} to {highest}")
         if not 0 <= self.network < 1 << bits:
-            raise ValueError(f"network {self.network} is no {'IPv4' if self.family == IPV4 else 'IPv6'} address")
+            raise ValueError(f"network {self.network} is not an {FAMILY_NAMES[self.family]} address")
         if self.network & ~mask_of(self.family, self.prefix_length):
             prefix = Prefix(self.family, self.network, self.prefix_length)
             raise ValueError(f"{prefix} has host bits, the network is {prefix.masked}")
@@ -193,22 +194,11 @@ class Route:
         destination: str,
         *,
         gateway: str | None = None,
-        dev: str | None = None,
-        metric: int = 0,
-        table: int = MAIN_TABLE,
-        protocol: int = OUR_PROTOCOL,
-        kind: str = "unicast",
         source: str | None = None,
+        **fields: Any,
     ) -> Route:
-        """Make a route of either family from text; raise ValueError if a part of it is wrong."""
-        return cls(
-            **_parsed(destination, gateway, source),
-            dev=dev,
-            metric=metric,
-            table=table,
-            protocol=protocol,
-            kind=kind,
-        )
+        """Make a route of either family from text; `fields` are its other fields by name."""
+        return cls(**_parsed(destination, gateway, source), **fields)
 
     @property
     def destination(self) -> str:
@@ -251,8 +241,9 @@ class ObservedRoute(NamedTuple):
     family: int = IPV4
     #: Only packets from this prefix take the route (IPv6 only).
     from_prefix: Prefix | None = None
-    #: The seconds until the route ends (IPv6 only); 0 for never. It counts down, so it is no part of the identity of a
-    #: route. Below 0 the route has ended: the kernel passes over it, and removes it later.
+    #: The seconds until the route ends (IPv6 only); 0 for never. It counts down, so the identity of a
+    #: route does not include it. Below 0 the route has ended: the kernel passes over it, and removes
+    #: it later.
     expires: int = 0
 
     @classmethod
@@ -305,7 +296,7 @@ class ObservedRoute(NamedTuple):
         return Route(**{name: getattr(self, name) for name in _DESIRED})
 
     def fulfils(self, route: Route | ObservedRoute) -> bool:
-        """Return True if this is the route that `route` asks for, whatever the state of its devices."""
+        """Return True if this is the route `route`, whatever the state of its devices."""
         return self.network == route.network and signature(self) == signature(route)
 
     def __str__(self) -> str:
@@ -316,7 +307,7 @@ _DESIRED: Final = tuple(field.name for field in attrs.fields(Route))
 #: Every field of a route but its network, on `Route` and on `ObservedRoute` alike; not the state of its devices.
 signature: Final[Callable[[Route | ObservedRoute], tuple[object, ...]]] = attrgetter(*_DESIRED[1:])
 
-#: The fields by which the kernel tells the places of routes apart; see `place`.
+#: The fields by which the kernel distinguishes the places of routes; see `place`.
 Place: TypeAlias = tuple[int, int, int, int, "Prefix | None", int, int]
 #: The place of a route: table, family, network, prefix length, `from` prefix, tos, metric. Of several routes in one
 #: place the first that is alive decides.
@@ -360,7 +351,8 @@ def resting(route: Route | ObservedRoute) -> ObservedRoute:
 class Lookup(NamedTuple):
     """The kernel's answer for one address: the route that decides it, or the errno with which it refuses.
 
-    ENETUNREACH is no route at all, EINVAL a blackhole, EHOSTUNREACH unreachable, EACCES prohibited.
+    ENETUNREACH means that every table lacks a route, EINVAL a blackhole, EHOSTUNREACH unreachable,
+    EACCES prohibited.
     """
 
     destination: int

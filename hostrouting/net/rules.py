@@ -1,4 +1,4 @@
-"""Policy rules of both address families, with every selector that the kernel knows."""
+"""Policy rules of both address families, with every selector of the kernel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNKNOWN_NAMES: Final = {
     29: "dport",
     30: "dscp",
 }
-#: The other selectors, as words about packets.
+#: The words for these selectors; the rest are `with NAME VALUE`.
 _WORDS: Final = {
     "fwmark": "with mark",
     "iif": "that come in by",

@@ -179,14 +179,14 @@ class TestInTheKernel:
         self, backend: NetlinkBackend, listener: NetlinkListener
     ) -> None:
         """The thread may be late: the buffer of a privileged process holds 15,000 routes by itself."""
-        with listener._inbox._lock:
+        with listener._lock:
             backend.apply(many(15_000), verify=False)
         assert len(listener.take()) == 15_000
 
     @pytest.mark.usefixtures("small_socket")
     def test_a_socket_that_overflowed_says_so(self, backend: NetlinkBackend, listener: NetlinkListener) -> None:
         """Nothing of before the loss is told after it, and no event is missed from then on."""
-        with listener._inbox._lock:
+        with listener._lock:
             backend.apply(many(250), verify=False)
         with pytest.raises(EventsLostError, match="in the socket's buffer; read everything anew") as told:
             listener.take()
@@ -201,8 +201,8 @@ class TestInTheKernel:
         """More than the limit is a loss, and from then on nothing is stored."""
         monkeypatch.setattr("hostrouting.host.netlink.events._MOST_BYTES", 100 * 60)
         backend.apply(many(1000), verify=False)
-        listener._inbox.receive()
-        assert (listener.has_news, listener._inbox._stored) == (True, [])
+        listener._receive()
+        assert (listener.has_news, listener._stored) == (True, [])
         with pytest.raises(EventsLostError, match="before they were taken"):
             listener.take()
 
@@ -232,7 +232,7 @@ class TestInTheKernel:
         listener.take()
         node.ip("neigh", "add", "fd00::9", "lladdr", "02:00:00:00:00:09", "dev", "eth0")
         node.run("bridge", "fdb", "add", "02:00:00:00:00:09", "dev", "eth0", "master", "static")
-        listener._inbox.receive()
+        listener._receive()
         assert not listener.has_news
 
     def test_a_changed_nexthop_object_replaces_its_routes_where_they_stand(
@@ -254,7 +254,7 @@ class TestInTheKernel:
         """Each call raises it: no event will come any more."""
         with socket.socket() as closed:
             pass
-        listener._inbox._socket = closed
+        listener._socket = closed
         node.add_route("9.0.0.0/8", dev="eth0")
         assert ctx.wait(lambda: listener.has_news, until=ctx.clock.monotonic() + 30)
         for _ in range(2):
@@ -288,9 +288,9 @@ class TestInTheKernel:
     ) -> None:
         """Every change that was made before `take` is in it, whether or not the thread has seen it."""
         for number in range(50):
-            with listener._inbox._lock:
+            with listener._lock:
                 node.add_route(f"9.0.{number}.0/24", dev="eth0")
-                assert not listener._inbox._stored
+                assert not listener._stored
             assert len(listener.take()) == 1
         before = backend.routes()
         assert listener.take() == []

@@ -17,7 +17,7 @@ NINE: dict[str, Any] = {"network": 9 << 24, "prefix_length": 8, "dev": "eth0"}
     ("fields", "message"),
     [
         ({"prefix_length": 33}, "prefix_length 33 is not from 0 to 32"),
-        ({"network": 1 << 32}, "network 4294967296 is no IPv4 address"),
+        ({"network": 1 << 32}, "network 4294967296 is not an IPv4 address"),
         ({"network": 9 << 24 | 5}, "9.0.0.5/8 has host bits, the network is 9.0.0.0/8"),
         ({"metric": -1}, "metric -1 is not from 0 to 4294967295"),
         ({"table": 0}, "table 0 is not from 1 to 4294967295"),
@@ -57,9 +57,9 @@ def test_a_change_needs_something_to_change() -> None:
 
 
 def test_a_replacement_stays_in_its_place() -> None:
-    """Another metric is another route: the message says to add the one and remove the other."""
+    """Another metric is another route: the message says to add the first and remove the second."""
     before = ObservedRoute(9 << 24, 8, dev="eth0", scope=253)
-    with pytest.raises(ValueError, match="add the one, then remove the other"):
+    with pytest.raises(ValueError, match="add the first, then remove the second"):
         RouteChange.replace(before, Route(**NINE, metric=5))
 
 
