@@ -21,7 +21,7 @@ from distributed import Client, get_worker
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hostrouting.fleet import Verdict
+    from hostrouting.fleet import NodeVerdict
 
 #: A worker gets this much at once: bytes, or lines.
 _BYTES, _LINES = 1 << 20, 256
@@ -29,7 +29,7 @@ _BYTES, _LINES = 1 << 20, 256
 
 def prove(
     lines: list[tuple[str, bytes]], config: str | None, *, planned: bool, file: str, version: str
-) -> list[Verdict]:
+) -> list[NodeVerdict]:
     """Return the verdicts on lines: a worker does that, by its own copy of the file."""
     path = f"{get_worker().local_directory}/{file}"
     if path not in sys.path:
@@ -45,7 +45,7 @@ def prove(
     return [verdict_on(line, asked, planned=planned) for line in lines]
 
 
-def verdicts(client: Client, lines: Iterator[tuple[str, bytes]], **options: Any) -> Iterator[Verdict]:
+def verdicts(client: Client, lines: Iterator[tuple[str, bytes]], **options: Any) -> Iterator[NodeVerdict]:
     """Yield the verdicts in the order of the lines; no more are on their way than keep each thread busy."""
     client.wait_for_workers(1)
     most = 2 * sum(client.nthreads().values())

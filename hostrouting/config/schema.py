@@ -31,7 +31,7 @@ def config_schema() -> dict[str, Any]:
         "$schema": _DIALECT,
         "title": "The config of hostrouting",
         "type": "object",
-        # The other keys of a whole config are not ours.
+        # A whole config may have any further keys.
         "if": {"required": [_KEY]},
         "then": {"properties": {_KEY: reference}},
         "else": {**reference, "minProperties": 1},

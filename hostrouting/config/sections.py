@@ -306,7 +306,7 @@ allowed_devs=(), expected_devs=(), fabric='auto')
     mode: OverlapMode = attrs.field(
         default=OverlapMode.WARN,
         metadata=wire(
-            "WARN tells an overlap. STRICT also holds the gates, and fails an apply.",
+            "WARN reports an overlap. STRICT also holds the gates, and fails an apply.",
             _mode,
             write=str,
         ),
@@ -328,7 +328,7 @@ allowed_devs=(), expected_devs=(), fabric='auto')
     fabric: str | tuple[str, ...] = attrs.field(
         default="auto",
         metadata=wire(
-            "Networks that will be connected later: auto (as WALinuxAgent's files say), off, or a list of IPv4 CIDRs.",
+            "Networks that will be connected later: auto (from WALinuxAgent's files), off, or a list of IPv4 CIDRs.",
             _fabric,
         ),
     )
@@ -340,9 +340,9 @@ allowed_devs=(), expected_devs=(), fabric='auto')
         given = self.expected_cidrs
         super().__attrs_post_init__()
         # Another spelling of an IPv6 network differs, too.
-        others = (text for text in given if text not in self.expected_cidrs)
-        found = tuple(text for text in others if Prefix.parse(text) != Prefix.parse(text).masked)
-        object.__setattr__(self, "masked", found)
+        respelled = (text for text in given if text not in self.expected_cidrs)
+        masked = tuple(text for text in respelled if Prefix.parse(text) != Prefix.parse(text).masked)
+        object.__setattr__(self, "masked", masked)
 
     @property
     def cidrs(self) -> dict[str, str | None]:
@@ -359,7 +359,7 @@ _gates = rules.list_of(rules.gate, clash=lambda name, _, index: f"{name!r} repea
 
 @attrs.frozen(kw_only=True)
 class HostRoutingConfig(WireValue):
-    """Everything an operator says about a node's routing.
+    """The operator's config of a node's routing.
 
     >>> config = HostRoutingConfig.from_json('''{"hostRouting": {
     ...     "staticRoutes": {"enabled": true, "routes": [{"destination": "172.16.1.0/24"}]},
@@ -418,10 +418,10 @@ class HostRoutingConfig(WireValue):
     def from_mapping(cls, mapping: Mapping[str, Any]) -> HostRoutingConfig:
         """Read the `hostRouting` object, or a whole agent config that has it under this key.
 
-        With the key it is a whole config, whose other keys are not ours and are ignored, but for four sections that
-        are meant to be in it. A mapping without the key in which nothing is, or is probably meant to be, a section is
-        a whole config, too, and like one with null there it wants nothing: `Configure` changes nothing, and what an
-        earlier config installed stays. `given` is None then.
+        With the key it is a whole config, whose further keys are ignored, except that four sections
+        beside the key are refused. A mapping without the key in which nothing is, or is probably meant
+        to be, a section is a whole config, too, and like one with null there it wants nothing:
+        `Configure` changes nothing, and what an earlier config installed stays. `given` is None then.
 
         >>> HostRoutingConfig.from_mapping({"nodeName": "gpu-1"}).given is None
         True
@@ -454,14 +454,14 @@ class HostRoutingConfig(WireValue):
 
     @property
     def asks(self) -> bool:
-        """True if it asks for a route, a proof or a sibling; another config installs nothing."""
+        """True if it wants a route, a proof or a sibling; any other config installs nothing."""
         return bool(
             self.static_routes.routes or self.route_overlap.cidrs or self.probe_snat.enabled or self.stale_cni.enabled
         )
 
     @property
     def void(self) -> list[ConfigMistake]:
-        """Why it asks for nothing, for each of its keys; empty if it asks, or if it says just that everything may go.
+        """Why it wants nothing, for each of its keys; empty for `{}`, which means to remove everything.
 
         >>> HostRoutingConfig.from_mapping({"staticRoutes": {"enabled": True}}).void[1:]
         [ConfigMistake(path='hostRouting.staticRoutes', message='asks for nothing: routes is empty')]
@@ -478,7 +478,7 @@ class HostRoutingConfig(WireValue):
 
 
 def require_config(config: object) -> HostRoutingConfig:
-    """Return the config, or say at once which mistake a caller without a type checker made.
+    """Return the config; raise the error of a caller without a type checker.
 
     >>> require_config({"staticRoutes": {}})
     Traceback (most recent call last):

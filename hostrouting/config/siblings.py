@@ -43,7 +43,7 @@ class ProbeSNATConfig(WireValue):
     detect: Literal["imds", "address", "always"] = attrs.field(
         default="imds",
         metadata=wire(
-            "How the node's IPv6 is found: imds asks the cloud, address looks on the device, always assumes it.",
+            "How the node's IPv6 is found: imds queries the cloud, address looks on the device, always assumes it.",
             rules.one_of("imds", "address", "always"),
         ),
     )
@@ -52,7 +52,7 @@ class ProbeSNATConfig(WireValue):
 
 @attrs.frozen(kw_only=True)
 class StaleCNIForce(WireValue):
-    """Signs of a live CNI that the sweep ignores, if the operator knows that none of its pods is alive."""
+    """Signs of a live CNI that the sweep ignores, where the operator is sure that its pods have ended."""
 
     conflist: bool = switch("Sweep although a file in /etc/cni/net.d still names the CNI.")
     lock: bool = switch("Sweep although one of its programs still holds a lock.")
@@ -128,7 +128,7 @@ class WatchConfig(WireValue):
         ),
     )
     keep_foreign_routes: bool = switch(
-        "Tells systemd-networkd to leave the routes and rules of other programs in place; only with enabled."
+        "Makes systemd-networkd leave the routes and rules of other programs in place; only with enabled."
     )
 
     def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigMistake]:

@@ -11,7 +11,7 @@ _CHUNK: Final = 1 << 16
 
 
 def read_source(source: str | os.PathLike[str] | int, *, timeout: float | None = None) -> bytes:
-    """Return all that a path or an open descriptor has; OSError and ValueError say why not.
+    """Return all that a path or an open descriptor has; OSError and ValueError have the reason.
 
     It has at most 1 MiB. A device is never opened, since that may do something, as with a watchdog. `timeout` is for
     the whole of it, in seconds.
@@ -28,7 +28,14 @@ def read_source(source: str | os.PathLike[str] | int, *, timeout: float | None =
     if not isinstance(source, int) and (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)):
         raise ValueError("it is a device, and a config is a file or a pipe")
     waiting, end, content = select.poll(), monotonic() + (timeout or 0), b""
-    with open(source, "rb", 0, opener=_without_waiting, closefd=not isinstance(source, int)) as file:
+    # Without O_NONBLOCK, opening a pipe would wait for its writer, without an end.
+    with open(
+        source,
+        "rb",
+        0,
+        opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK),
+        closefd=not isinstance(source, int),
+    ) as file:
         waiting.register(file, select.POLLIN)
         while len(content) <= _MOST:
             if not waiting.poll(timeout and max(0, end - monotonic()) * 1000):
@@ -37,8 +44,3 @@ def read_source(source: str | os.PathLike[str] | int, *, timeout: float | None =
                 return content
             content += chunk
     raise ValueError("it has more than 1 MiB, and a config has less")
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    # To open a pipe would wait for its writer, without an end.
-    return os.open(path, flags | os.O_NONBLOCK)

@@ -29,14 +29,14 @@ _TYPED: Final = (
     (r"//|#|/\*", "JSON has no comments; remove this one"),
     (r",\s*(?![^]}])", "a comma stands before the end; remove it"),
     ("'", 'JSON has no single quotes; write "'),
-    ("[\u2018-\u201f\u00ab\u00bb]", 'this quotation mark is no plain one; write "'),
+    ("[\u2018-\u201f\u00ab\u00bb]", 'this quotation mark is not a plain one; write "'),
     (r"(?i)(true|false|null)\b", "JSON has only small letters here; write them"),
     (r"(None|nil|undefined)\b", "JSON has no such word; write null"),
     (r"[^\W\d][\w.-]*\s*:", 'a key has no quotes; write them: "key"'),
     (":", "no colon stands here; if its key belongs to the config, put { before it, and } at the end"),
     (r"\Z", "the text ends before it is complete; close each object, list and string"),
 )
-#: A longer key is no misspelling, and comparing it with all known ones takes time.
+#: A longer key is not a misspelling, and comparing it with all known ones takes time.
 _LONGEST_GUESSED = 40
 
 
@@ -54,15 +54,11 @@ def _to_wire(value: object) -> object:
     return value
 
 
-def _unchanged(value: object) -> object:
-    return value
-
-
 def accepting(schema: Mapping[str, object]) -> Callable[[R], R]:
     """Return a decorator that stores the JSON Schema of the values that a rule accepts with the rule.
 
-    Each value that the rule accepts is valid by the schema. The schema may be less strict, since it knows no routes.
-    A class of `WireValue` stands for its own schema.
+    Each value that the rule accepts is valid by the schema. The schema may be less strict, since it
+    does not interpret routes. A class of `WireValue` stands for its own schema.
 
     >>> @accepting({"type": "string"})
     ... def name(value: object) -> str:
@@ -85,7 +81,7 @@ def schema_of(rule: Rule) -> Mapping[str, object]:
 
 
 def wire(
-    text: str, rule: Rule, *, read: Rule = _unchanged, write: Callable[[Any], object] = _to_wire
+    text: str, rule: Rule, *, read: Rule = lambda value: value, write: Callable[[Any], object] = _to_wire
 ) -> dict[str, Any]:
     """Metadata of a field: its sentence in the manual and in the schema, and its rule.
 
@@ -119,7 +115,7 @@ class WireValue:
 
     __slots__ = ()
 
-    #: Where the value lies in the document. Only the outermost value knows it; a containing value adds its part.
+    #: Where the value lies in the document. Only the outermost value has it; a containing value adds its part.
     _path: ClassVar[str] = ""
 
     def __attrs_post_init__(self) -> None:
@@ -220,9 +216,9 @@ def repeated_keys(mapping: Mapping[Any, Any]) -> Collection[str]:
 def _read_fields(cls: type[Any]) -> dict[str, attrs.Attribute[Any]]:
     """Return the fields of a class by their names in JSON."""
     return {
-        _camel_case(each.name): each.evolve(metadata=each.metadata or _usual(each))
-        for each in attrs.fields(cls)
-        if each.init
+        _camel_case(field.name): field.evolve(metadata=field.metadata or _usual(field))
+        for field in attrs.fields(cls)
+        if field.init
     }
 
 
@@ -242,8 +238,8 @@ wire_fields: Callable[[type[Any]], dict[str, attrs.Attribute[Any]]] = functools.
 
 
 def _camel_case(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(map(str.capitalize, others))
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))
 
 
 def errors_under(path: str, error: ValueError) -> list[ConfigMistake]:
@@ -355,8 +351,8 @@ def _why_not_json(error: Exception) -> str:
 
     if isinstance(error, JSONDecodeError):
         place, reason = _what_was_typed(error.doc, error.pos, error.msg)
-        found = JSONDecodeError("", error.doc, place)
-        return f"line {found.lineno}, column {found.colno}: {reason}"
+        located = JSONDecodeError("", error.doc, place)
+        return f"line {located.lineno}, column {located.colno}: {reason}"
     if isinstance(error, UnicodeDecodeError):
         *lines, last = error.object[: error.start].split(b"\n")
         byte = f"the byte 0x{error.object[error.start]:02x} is not UTF-8"
@@ -387,7 +383,7 @@ def _what_was_typed(text: str, place: int, usual: str) -> tuple[int, str]:
 
 
 def _refuse_constant(name: str) -> object:
-    raise _NotJSONError(f"{name} is no JSON number; write a number, or remove the key")
+    raise _NotJSONError(f"{name} is not a JSON number; write a number, or remove the key")
 
 
 def _json_object(pairs: list[tuple[str, object]]) -> _JSONObject:

@@ -22,18 +22,19 @@ def exposition(report: NodeReport, config: HostRoutingConfig, *, now: float) -> 
     >>> from hostrouting.config import HostRoutingConfig, OverlapMode
     >>> from hostrouting.route_overlap import OverlapReport
     >>> report = NodeReport(overlap=OverlapReport(expected_devs=(), cidrs=()), mode=OverlapMode.WARN)
-    >>> told = exposition(report, HostRoutingConfig(gates=("kubelet.service",)), now=1.5)
-    >>> 'hostrouting_gate{unit="kubelet.service",state="open"} 1' in told.splitlines()
+    >>> metrics = exposition(report, HostRoutingConfig(gates=("kubelet.service",)), now=1.5)
+    >>> 'hostrouting_gate{unit="kubelet.service",state="open"} 1' in metrics.splitlines()
     True
     """
-    found = Counter(("", one.kind, one.severity) for one in report.findings)
-    found.update((one.cidr, each.kind, report.severity) for one in report.overlap.cidrs for each in one.findings)
+    findings = Counter(("", finding.kind, finding.severity) for finding in report.findings)
+    proof = ((cidr.cidr, finding.kind) for cidr in report.overlap.cidrs for finding in cidr.findings)
+    findings.update((cidr, kind, report.severity) for cidr, kind in proof)
     wanted, lost = len(config.static_routes.routes), report.lost_routes(config)
     routes = {("in_force",): wanted - lost, ("lost",): lost, ("not_of_this_config",): report.left_routes}
     gates = {(unit, state): 1 for unit, (state, _) in report.gates(config).items()}
     lines = [
         *_family(
-            "findings", "Findings of hostrouting check; a cidr is of the proof", found, "cidr", "kind", "severity"
+            "findings", "Findings of hostrouting check; a cidr is of the proof", findings, "cidr", "kind", "severity"
         ),
         *_family("routes", "Static routes by their state", routes, "state"),
         *_family("gate", "1 for the state of each unit with a gate", gates, "unit", "state"),

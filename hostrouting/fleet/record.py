@@ -39,13 +39,13 @@ _OF_A_LINK: Final = (Prefix(IPV6, 0xFE80 << 112, 10), Prefix(IPV6, 0xFF << 120, 
 
 
 @attrs.frozen(kw_only=True)
-class Record:
+class NodeRecord:
     """The routing of a node at one time, and the config in force.
 
     >>> from hostrouting.testing import FakeHost
     >>> from phases import Context
     >>> record = take_record(Context(), FakeHost())
-    >>> Record.parse(record.to_line()) == record
+    >>> NodeRecord.parse(record.to_line()) == record
     True
     """
 
@@ -61,15 +61,15 @@ class Record:
     rules: tuple[Rule, ...] = ()
     #: Without IPv6 routes to link-local and multicast addresses.
     routes: tuple[ObservedRoute, ...] = ()
-    #: See `Fib.merged`, which the kernel told.
+    #: See `Fib.merged`, from the kernel.
     merged: bool | None = None
-    #: What `fabric: auto` stands for.
+    #: The meaning of `fabric: auto`.
     fabric: Fabric = attrs.field(factory=Fabric)
-    #: What the proof reads of files.
+    #: The lines that the proof reads from files.
     lines: tuple[Line, ...] = ()
 
     @classmethod
-    def parse(cls, line: bytes) -> Record:
+    def parse(cls, line: bytes) -> NodeRecord:
         """Read a line; raise ValueError, which names the field, for anything that `to_line` does not write."""
         if len(line) > LONGEST:
             raise ValueError(f"it has more than {LONGEST >> 20} MiB")
@@ -92,7 +92,7 @@ class Record:
 
     @property
     def host(self) -> Host:
-        """The node, to be asked what the proof asks; its routes are a model."""
+        """The node for the proof; its routes are a model."""
         fib, files = Fib.of(self.devices, self.routes, self.rules), _Files(self.lines)
         # The kernel parts the tables with the first change of a rule.
         model = attrs.evolve(fib, merged=fib.merged is None and self.merged)
@@ -113,15 +113,15 @@ class _Files:
     lines: tuple[Line, ...]
 
     def read(self, path: str) -> bytes:
-        found = dict.fromkeys(line.text for line in self.lines if line.path == path)
-        return "\n".join(found).encode(errors="surrogateescape")
+        texts = dict.fromkeys(line.text for line in self.lines if line.path == path)
+        return "\n".join(texts).encode(errors="surrogateescape")
 
     def names(self, _folder: str) -> list[str]:
-        # Its devices tell of InfiniBand, too.
+        # The devices of the record show InfiniBand, too.
         return []
 
 
-def take_record(ctx: Context, host: Host) -> Record:
+def take_record(ctx: Context, host: Host) -> NodeRecord:
     """Return the record of a live node; it needs no privilege."""
     routing, families = host.routes, host.routes.families
     routes = tuple(
@@ -135,7 +135,7 @@ def take_record(ctx: Context, host: Host) -> Record:
     config = None
     with suppress(InvalidConfigError):
         config = read_intent(host.files)
-    return Record(
+    return NodeRecord(
         hostname=(host.files.read("/proc/sys/kernel/hostname") or b"").decode(errors="surrogateescape").strip(),
         time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ctx.clock.time())),
         tool=__version__,
@@ -163,4 +163,4 @@ def _parsed(config: str) -> HostRoutingConfig:
 Form(Line)
 Form(FabricAddress)
 Form(Fabric)
-_RECORD: Final = Form(Record, config=lambda value: _parsed(json.dumps(value)))
+_RECORD: Final = Form(NodeRecord, config=lambda value: _parsed(json.dumps(value)))

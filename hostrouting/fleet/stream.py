@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 import attrs
 
 from hostrouting.exceptions import HostFileError
-from hostrouting.fleet.record import LONGEST, Record
-from hostrouting.fleet.verdict import Verdict, prove_record
+from hostrouting.fleet.record import LONGEST, NodeRecord
+from hostrouting.fleet.verdict import NodeVerdict, prove_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -33,7 +33,7 @@ _EXAMPLES: Final = 3
 #: Of processor time for a line; one with 64,000 routes takes one.
 _SECONDS: Final = 20
 #: Characters of the reason why a line is refused.
-_TOLD: Final = 300
+_MOST_CHARACTERS: Final = 300
 
 
 #: Its place, and its content.
@@ -54,18 +54,18 @@ def read_lines(names: Iterable[str]) -> Iterator[_Line]:
             raise HostFileError(f"cannot read the records in {name!r}: {error.strerror}") from error
 
 
-def verdict_on(line: _Line, config: HostRoutingConfig | None = None, *, planned: bool = False) -> Verdict:
-    """Return the verdict on a line, as that on its record; for one that is none, the reason by its place."""
+def verdict_on(line: _Line, config: HostRoutingConfig | None = None, *, planned: bool = False) -> NodeVerdict:
+    """Return the verdict on the record in a line; for any other line, the reason by its place."""
     try:
         with _limited():
-            return prove_record(Record.parse(line[1]), config, planned=planned)
+            return prove_record(NodeRecord.parse(line[1]), config, planned=planned)
     except ValueError as error:
-        return Verdict(hostname=line[0], undecided=str(error)[:_TOLD], is_record=False)
+        return NodeVerdict(hostname=line[0], undecided=str(error)[:_MOST_CHARACTERS], is_record=False)
 
 
 @contextmanager
 def _limited() -> Iterator[None]:
-    """Raise ValueError in a block that takes too long; only in the main thread, as no other one gets signals."""
+    """Raise ValueError in a block that takes too long; only in the main thread, which gets signals."""
     if current_thread() is not main_thread():
         yield
         return
@@ -82,7 +82,7 @@ def _give_up(*_: object) -> NoReturn:
     raise ValueError(f"its proof takes more than {_SECONDS} s")
 
 
-def verdicts(lines: Iterator[_Line], judge: Callable[[_Line], Verdict], jobs: int = 1) -> Iterator[Verdict]:
+def verdicts(lines: Iterator[_Line], judge: Callable[[_Line], NodeVerdict], jobs: int = 1) -> Iterator[NodeVerdict]:
     """Yield the verdicts in the order of the lines; with several `jobs`, as many processes make them."""
     if jobs == 1:
         yield from map(judge, lines)
@@ -101,12 +101,12 @@ def verdicts(lines: Iterator[_Line], judge: Callable[[_Line], Verdict], jobs: in
 
 
 def _leave_signals() -> None:
-    # The first process tells that the user or a manager has ended the command.
+    # The first process reports that the user or a manager has ended the command.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _each(judge: Callable[[_Line], Verdict], lines: Iterable[_Line]) -> list[Verdict]:
+def _each(judge: Callable[[_Line], NodeVerdict], lines: Iterable[_Line]) -> list[NodeVerdict]:
     return [*map(judge, lines)]
 
 
@@ -120,18 +120,18 @@ class Summary:
     #: The number of nodes by reason, and the first ones.
     groups: dict[str, tuple[int, list[str]]] = attrs.field(factory=dict)
 
-    def add(self, verdict: Verdict) -> bool:
-        """Count a verdict; return True if it is to be told."""
+    def add(self, verdict: NodeVerdict) -> bool:
+        """Count a verdict; return True if it is to be printed."""
         state, report = "unknown" if verdict.is_record else "refused", verdict.report
         reasons = {state}
         if report:
             state = "right" if report.severities.isdisjoint({"error", self.fail_on}) else "bad"
             reasons = {
-                f"{cidr} {one.kind} {re.sub('[0-9]+', '*', one.dev or '')}".rstrip()
-                for cidr, one in report.overlap.findings
+                f"{cidr} {finding.kind} {re.sub('[0-9]+', '*', finding.dev or '')}".rstrip()
+                for cidr, finding in report.overlap.findings
             }
             self.counts["overlap"] += bool(reasons)
-            reasons |= {one.kind for one in report.findings if one.severity != "note"}
+            reasons |= {finding.kind for finding in report.findings if finding.severity != "note"}
         self.counts.update({state: 1, "nodes": verdict.is_record, "overlap_now": verdict.overlaps_now})
         for reason in sorted(reasons):
             # Nodes with a reason that is beyond these are counted, too.
@@ -154,11 +154,11 @@ class Summary:
 
     def lines(self, *, planned: bool) -> Iterator[str]:
         """Yield the summary as text lines."""
-        told, counts = self.to_mapping(), self.counts
-        for group in told["groups"]:
+        mapping, counts = self.to_mapping(), self.counts
+        for group in mapping["groups"]:
             yield f"{group['nodes']:,} x {group['reason']}: {_some(group['nodes'], group['examples'])}"
-        if told["more_groups"]:
-            yield f"and {told['more_groups']} more reasons"
+        if mapping["more_groups"]:
+            yield f"and {mapping['more_groups']} more reasons"
         if not counts["nodes"]:
             yield "no node was proven"
             return

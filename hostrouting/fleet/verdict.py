@@ -23,23 +23,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hostrouting.config import HostRoutingConfig
-    from hostrouting.fleet.record import Record
+    from hostrouting.fleet.record import NodeRecord
 
-#: What only the node itself can answer.
+#: Answers that only the node itself has.
 _NOT_ASKED: Final = ("units, gates and boot files", "probes and leftovers", "silent routers")
 _NOT_ASKED_OF_IPV6: Final = ("the kernel's choice of sources", "link-local and multicast addresses")
 
 
 @attrs.frozen(kw_only=True)
-class Verdict:
+class NodeVerdict:
     """The verdict on a recorded node."""
 
-    #: Or the place of a line that is no record.
+    #: Or the place of a line that is not a record.
     hostname: str
     is_record: bool = True
     #: As of `check`; of a plan, as afterwards, with an error of the kind `worse` for each range that is worse off.
     report: NodeReport | None = None
-    #: Why there is no report.
+    #: Why the report is missing.
     undecided: str = ""
     #: Of a plan: the number of changed routes, and if the proof fails without them.
     changes: int = 0
@@ -47,19 +47,23 @@ class Verdict:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the verdict for JSON: as of `check --json`, and more."""
-        told = attrs.asdict(self, filter=lambda field, _: field.name != "report")
-        return told | (self.report.to_mapping() if self.report else {"ok": False})
+        fields = attrs.asdict(self, filter=lambda field, _: field.name != "report")
+        return fields | (self.report.to_mapping() if self.report else {"ok": False})
 
     def __str__(self) -> str:
-        told = [self.undecided]
+        reasons = [self.undecided]
         if report := self.report:
-            told = [*report.overlap.lines(), *(each.text for each in report.findings if each.severity != "note")]
-        return f"{self.hostname}: {'; '.join(told) or 'right'}"
+            serious = (finding.text for finding in report.findings if finding.severity != "note")
+            reasons = [*report.overlap.lines(), *serious]
+        return f"{self.hostname}: {'; '.join(reasons) or 'right'}"
 
 
-def prove_record(record: Record, config: HostRoutingConfig | None = None, *, planned: bool = False) -> Verdict:
-    """Return what `check` finds of the routing of a recorded node, or `plan`; without a config, under its own."""
-    used, verdict = config or record.config, partial(Verdict, hostname=record.hostname)
+def prove_record(record: NodeRecord, config: HostRoutingConfig | None = None, *, planned: bool = False) -> NodeVerdict:
+    """Return the findings of `check` on the routing of a recorded node, or those of `plan`.
+
+    Without `config` the node is proven under the config in its record.
+    """
+    used, verdict = config or record.config, partial(NodeVerdict, hostname=record.hostname)
     if used is None:
         reason = "the installed config is damaged" if record.checksum else NOT_INSTALLED
         finding = NodeFinding("not-applied", "hostRouting", reason)
@@ -80,7 +84,7 @@ def prove_record(record: Record, config: HostRoutingConfig | None = None, *, pla
             findings = (NodeFinding("worse", "leaves right today, and would not", line) for line in worse)
         else:
             overlap = prove_now(used, fabric, host)
-            # A config that is not applied yet has no routes to be lost.
+            # Routes of a config that is not applied yet are not lost.
             findings = (*overlap.notes, *(() if config else routes.findings(ctx)))
     except UnknownDecisionError as error:
         return verdict(undecided=str(error))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hostrouting.config import HostRoutingConfig
-from hostrouting.fleet import Record
+from hostrouting.fleet import NodeRecord
 from hostrouting.fleet.stream import Summary, verdict_on, verdicts
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.links import Device, DeviceAddress
@@ -36,7 +36,7 @@ def _held(dev: str, address: str) -> Iterator[ObservedRoute]:
     )
 
 
-def _node(routes: int, families: int) -> Record:
+def _node(routes: int, families: int) -> NodeRecord:
     """Return a node with eight InfiniBand devices, one of which takes addresses that it should not."""
     cidrs = ["172.16.8.0/22", "10.0.0.0/16", "10.64.0.0/16", *["fd00:99::/64"] * (families > 1)]
     route = {"destination": "172.16.8.0/22", "gateway": "10.224.0.1", "dev": "eth0"}
@@ -51,7 +51,7 @@ def _node(routes: int, families: int) -> Record:
         destination = f"10.{64 + number // 65536}.{number // 256 % 256}.{number % 256}/32"
         found.append(ObservedRoute.parse(destination, "eth0", f"10.224.0.{1 + number % 200}", protocol=12, metric=20))
     places = ((0, 255), (32766, 254), (32767, 253))
-    return Record(
+    return NodeRecord(
         hostname="node-7",
         config=HostRoutingConfig.from_mapping(
             {"routeOverlap": section, "staticRoutes": {"enabled": True, "routes": [route]}}

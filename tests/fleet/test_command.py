@@ -19,7 +19,7 @@ from support.kernel import needs_kernel
 from hostrouting.check import NodeReport
 from hostrouting.config import OverlapMode
 from hostrouting.findings import NodeFinding
-from hostrouting.fleet import Record, Verdict
+from hostrouting.fleet import NodeRecord, NodeVerdict
 from hostrouting.fleet.record import LONGEST
 from hostrouting.fleet.stream import Summary
 from hostrouting.output import printable
@@ -162,13 +162,13 @@ def test_no_record_is_no_proof(tmp_path: Path) -> None:
 
 _FOR_EVER = """
 from hostrouting.config import HostRoutingConfig
-from hostrouting.fleet import Record, stream
+from hostrouting.fleet import NodeRecord, stream
 from hostrouting.net.rules import Rule
 stream._SECONDS = 0.1
 config = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": ["10.0.0.0/8"]}})
 rules = tuple(Rule(priority, "goto", goto=priority + 1) for priority in range(4000))
 for number in (4000, 4):
-    told = stream.verdict_on(("-:1", Record(config=config, rules=rules[:number]).to_line()))
+    told = stream.verdict_on(("-:1", NodeRecord(config=config, rules=rules[:number]).to_line()))
     print(told.is_record, told.undecided)
 """
 
@@ -234,7 +234,7 @@ def test_groups_have_a_limit() -> None:
     for number in range(1200):
         finding = NodeFinding(f"kind {number}", "", "")
         report = NodeReport(overlap=nothing, mode=OverlapMode.WARN, findings=(finding,))
-        summary.add(Verdict(hostname=f"n{number}", report=report))
+        summary.add(NodeVerdict(hostname=f"n{number}", report=report))
     assert len(summary.groups) == 1001
     *_, rest, last = summary.lines(planned=False)
     assert (rest, last) == ("and 951 more reasons", "of 1,200 nodes 1,200 are bad")
@@ -247,7 +247,7 @@ def test_a_node_is_recorded_without_privilege(node: KernelNode, tmp_path: Path) 
     words = ("setpriv", "--reuid=65534", "--clear-groups", "--bounding-set=-all,+dac_read_search", "--inh-caps=-all")
     result = run("record", inside=node, prefix=words)
     assert (result.returncode, result.stderr) == (0, "")
-    record = Record.parse(result.stdout.encode())
+    record = NodeRecord.parse(result.stdout.encode())
     assert {device.name for device in record.devices} == {"lo", "eth0", "ib0"}
     assert "172.16.0.0/16" in {route.destination for route in record.routes}
     assert (record.config, record.checksum, record.merged) == (None, "", True)

@@ -15,7 +15,7 @@ from support.told_alike import told_alike
 
 from hostrouting.boot import Intent
 from hostrouting.config import HostRoutingConfig
-from hostrouting.fleet import Record, prove_record, take_record
+from hostrouting.fleet import NodeRecord, prove_record, take_record
 from hostrouting.host import Host
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.netlink import NetlinkBackend
@@ -41,7 +41,7 @@ def check(node: KernelNode, folder: Path, section: Mapping[str, object]) -> str:
     host = Host(routes=NetlinkBackend(netns=node.name), files=files, services=absent("services"), lock=absent("lock"))
     ctx = Context(clock=ManualClock(auto=True))
     record = take_record(ctx, host)
-    read = Record.parse(record.to_line())
+    read = NodeRecord.parse(record.to_line())
     assert read == record
     assert read.config == config
     live = prove_now(config, announced_fabric(ctx, config.route_overlap.fabric, host), host)

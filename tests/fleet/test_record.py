@@ -10,7 +10,7 @@ from hypothesis import given
 from support.fleets import CONFIG, FULL, as_document, leaves, records
 
 from hostrouting.boot import INTENT_PATH
-from hostrouting.fleet import Record, prove_record, take_record
+from hostrouting.fleet import NodeRecord, prove_record, take_record
 from hostrouting.fleet.record import LONGEST
 from hostrouting.fleet.stream import verdict_on
 from hostrouting.net.links import Device, DeviceAddress
@@ -42,22 +42,22 @@ WRONG: list[Any] = [
 
 
 @given(records)
-def test_a_record_comes_back_as_it_was(record: Record) -> None:
+def test_a_record_comes_back_as_it_was(record: NodeRecord) -> None:
     """Whatever the kernel shows; the line is ASCII, and has no break."""
     line = record.to_line()
-    assert Record.parse(line) == record
+    assert NodeRecord.parse(line) == record
     assert line.isascii()
     assert b"\n" not in line
 
 
 def test_every_field_comes_back() -> None:
     """A record with a value in each field: no form leaves one out."""
-    assert Record.parse(FULL.to_line()) == FULL
+    assert NodeRecord.parse(FULL.to_line()) == FULL
     written = set(re.findall(r'"(\w+)":', FULL.to_line().decode()))
     for kind in (Device, DeviceAddress, NextHop, ObservedRoute, Range, Rule):
         # Neighbours are there today and gone tomorrow.
         assert set(kind._fields) - written <= {"neighbours"}, kind
-    assert {field.name for field in attrs.fields(Record)} <= written
+    assert {field.name for field in attrs.fields(NodeRecord)} <= written
 
 
 def test_a_wrong_value_is_refused_by_its_place() -> None:
@@ -78,10 +78,10 @@ def test_a_wrong_value_is_refused_by_its_place() -> None:
                 assert isinstance(right, str), (path, wrong)
                 written = {
                     where: within[name]
-                    for where, within, name in leaves(as_document(Record.parse(json.dumps(document).encode())))
+                    for where, within, name in leaves(as_document(NodeRecord.parse(json.dumps(document).encode())))
                 }
                 assert written.get(path, "") == wrong
-                prove_record(Record.parse(json.dumps(document).encode()), CONFIG, planned=True)
+                prove_record(NodeRecord.parse(json.dumps(document).encode()), CONFIG, planned=True)
             elif not verdict.is_record:
                 assert verdict.hostname == "f:7"
                 assert verdict.undecided.startswith(place), (path, wrong, verdict.undecided)

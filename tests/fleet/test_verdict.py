@@ -9,18 +9,18 @@ import pytest
 from support.fleets import CONFIG, FULL, OURS, fleet
 
 from hostrouting.config import HostRoutingConfig
-from hostrouting.fleet import Record, Verdict, prove_record
+from hostrouting.fleet import NodeRecord, NodeVerdict, prove_record
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.routes import ObservedRoute
 from hostrouting.net.rules import Rule
 
-LOST, RIGHT = (Record.parse(line) for line in fleet(2))
+LOST, RIGHT = (NodeRecord.parse(line) for line in fleet(2))
 STRICT = HostRoutingConfig.from_mapping(
     {**CONFIG.to_mapping(), "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}}
 )
 
 
-def kinds(verdict: Verdict) -> list[tuple[str, str]]:
+def kinds(verdict: NodeVerdict) -> list[tuple[str, str]]:
     assert verdict.report
     return [
         *((cidr, found.kind) for cidr, found in verdict.report.overlap.findings),

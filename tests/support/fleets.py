@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support import small_world
 
 from hostrouting.config import HostRoutingConfig
-from hostrouting.fleet import Record
+from hostrouting.fleet import NodeRecord
 from hostrouting.fleet.record import Line
 from hostrouting.net.addresses import IPV4, IPV6, Address, address_bits, mask_of
 from hostrouting.net.links import Device, DeviceAddress
@@ -28,7 +28,7 @@ CONFIG = HostRoutingConfig.from_mapping(
     }
 )
 OURS = ObservedRoute.parse("172.16.8.0/22", "eth0", "10.224.0.1", protocol=142)
-FULL = Record(
+FULL = NodeRecord(
     hostname="node-1",
     time="2026-01-01T00:00:00Z",
     tool="0.1.0",
@@ -151,7 +151,7 @@ def _of_both(make: Any) -> Any:
 #: Names are bytes to the kernel, which may be no text.
 _names = strategies.device_names() | st.just("\udcff\x1b[31m")
 records = st.builds(
-    Record,
+    NodeRecord,
     hostname=st.text(st.characters(exclude_categories=["Cs"]), max_size=9) | _names,
     config=st.none() | strategies.configs(),
     devices=st.lists(
@@ -191,7 +191,7 @@ def leaves(document: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
 
 def fleet(count: int) -> Iterator[bytes]:
     """Lines of nodes that are right, but for each third, which has lost the route of its config."""
-    plain = Record(
+    plain = NodeRecord(
         config=HostRoutingConfig.from_mapping(
             {**CONFIG.to_mapping(), "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"]}}
         ),
@@ -211,6 +211,6 @@ def fleet(count: int) -> Iterator[bytes]:
         yield made.to_line()
 
 
-def as_document(record: Record) -> dict[str, Any]:
+def as_document(record: NodeRecord) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(record.to_line())
     return document

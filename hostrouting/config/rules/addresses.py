@@ -33,7 +33,7 @@ _NOT_UNICAST: Final = {
     (IPV6, 0xFE): (0x3FA, 10, "fe80::/10, the link-local addresses"),
     (IPV6, 0xFF): (0xFF, 8, "ff00::/8, which is multicast"),
 }
-#: Patterns of JSON Schema, which cannot say all that a rule checks.
+#: Patterns of JSON Schema, which cannot express all that a rule checks.
 _OCTET: Final = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _IPV4: Final = rf"{_OCTET}(?:\.{_OCTET}){{3}}"
 _LENGTH: Final = "(?:3[0-2]|[12]?[0-9])"
@@ -57,7 +57,7 @@ def destination(value: object) -> str:
     _refuse_inside(text, prefix, "no route leads there")
     if network & ~mask_of(family, length):
         raise ValueError(f"{text!r} has host bits; the network is {str(prefix.masked)!r}")
-    # IPv4 has no other spelling.
+    # An IPv4 network has one spelling only.
     return text if family == IPV4 else str(prefix)
 
 
@@ -171,7 +171,7 @@ def number_in(
 
 
 def string(value: object, wanted: str) -> str:
-    """Return a string of limited length; an error says that `wanted` is expected."""
+    """Return a string of limited length; the error names `wanted` as expected."""
     if not isinstance(value, str) or len(value) > _LONGEST_STRING:
         raise ValueError(f"expected {wanted}, found {describe(value)}")
     return value
@@ -214,12 +214,12 @@ def one_of(*choices: str) -> Callable[[object], str]:
     """Return a rule for one of a few words, in any case of its letters."""
     wanted = f"{', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}"
     known = {choice.lower(): choice for choice in choices}
-    pattern = "|".join("".join(f"[{each.upper()}{each.lower()}]" for each in choice) for choice in choices)
+    pattern = "|".join("".join(f"[{letter.upper()}{letter.lower()}]" for letter in choice) for choice in choices)
 
     # The words first, for an editor to offer.
     @accepting({"anyOf": [{"enum": [*choices]}, {"type": "string", "pattern": f"^(?:{pattern})$"}]})
     def rule(value: object) -> str:
-        # lower() makes no ASCII letter of another one that any of these words has, as upper() makes an S of a long s.
+        # Unlike upper(), which makes an S of a long s, lower() never yields a letter of these words.
         choice = known.get(string(value, wanted).lower())
         if choice is None:
             raise ValueError(f"expected {wanted}, found {describe(value)}")
