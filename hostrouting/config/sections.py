@@ -419,9 +419,10 @@ class HostRoutingConfig(WireValue):
         """Read the `hostRouting` object, or a whole agent config that has it under this key.
 
         With the key it is a whole config, whose further keys are ignored, except that four sections
-        beside the key are refused. A mapping without the key in which nothing is, or is probably meant
-        to be, a section is a whole config, too, and like one with null there it wants nothing:
-        `Configure` changes nothing, and what an earlier config installed stays. `given` is None then.
+        beside the key are refused. A mapping without the key in which nothing is, or is probably
+        meant to be, a section is a whole config, too, and like one with null there it wants
+        nothing: `Configure` changes nothing, and what an earlier config installed stays. `given` is
+        None then.
 
         >>> HostRoutingConfig.from_mapping({"nodeName": "gpu-1"}).given is None
         True

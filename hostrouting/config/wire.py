@@ -115,7 +115,8 @@ class WireValue:
 
     __slots__ = ()
 
-    #: Where the value lies in the document. Only the outermost value has it; a containing value adds its part.
+    #: Where the value lies in the document. Only the outermost value has it; a containing value
+    #: adds its part.
     _path: ClassVar[str] = ""
 
     def __attrs_post_init__(self) -> None:

@@ -151,8 +151,8 @@ class Fib:
             return Decision(None, errno.ENETUNREACH)
         to_many = packet.destination >> 28 == 14 or packet.destination == 0xFFFFFFFF
         if not packet.destination or (to_many and packet.source and not packet.oif):
-            # The kernel searches no table: it takes zero for the node itself, and multicast leaves by
-            # the source's device.
+            # The kernel searches no table: it takes zero for the node itself, and multicast leaves
+            # by the source's device.
             return Decision(None, errno.EHOSTUNREACH)
         decision = self.decide(packet)
         route = decision.route
@@ -233,8 +233,8 @@ class Fib:
             return Decision(None, _RULE_ERRORS[rule.action], blocker=rule)
         if rule.action != "lookup":
             return _unknown(rule)
-        # Outside of a VRF an `l3mdev` rule lacks a table, which the kernel takes for main; `not` lets
-        # it match.
+        # Outside of a VRF an `l3mdev` rule lacks a table, which the kernel takes for main; `not`
+        # lets it match.
         route = self.search(rule.table or MAIN_TABLE, packet, scope=scope)
         if route is None:
             return None

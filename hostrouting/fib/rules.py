@@ -68,7 +68,8 @@ class Policy:
             if target is not None and rule.priority != target:
                 continue
             target = None
-            # Tunnels, and attributes that are only carried, may select in ways that the model lacks.
+            # Tunnels, and attributes that are only carried, may select in ways that the model
+            # lacks.
             fits = all(check(packet) for check in checks) if checks else True
             is_known = not (fits and is_beyond)
             if (is_known and fits == rule.inverted) or rule.action == "nop":

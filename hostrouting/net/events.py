@@ -25,8 +25,8 @@ class RouteEvent(NamedTuple):
     >>> f"{event.verb}: {event.route}"
     'append: 172.16.0.0/16 dev ib0 proto kernel'
 
-    The verb of a new route gives its position: `add` alone in its place, `prepend` before the routes
-    there, `append` after them, and `replace` instead of the first of them, which is gone.
+    The verb of a new route gives its position: `add` alone in its place, `prepend` before the
+    routes there, `append` after them, and `replace` instead of the first of them, which is gone.
 
     For IPv6 it is less exact: `append` may be a further next hop of a multipath route, which the
     event shows as a whole, `replace` may be instead of any, and `remove` may name the one next hop

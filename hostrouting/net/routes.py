@@ -1,10 +1,10 @@
 """Routes of both address families: the routes that we want, and the routes that the kernel holds.
 
 Desired and observed routes are different types on purpose. A `Route` is made by hostrouting, checks
-itself and cannot be wrong. An `ObservedRoute` comes from the kernel, by the hundred thousand, and is
-believed. Networks and source addresses are integers in the family of their route (see
-`hostrouting.net.addresses`). A gateway is an `Address`, because its family may differ. `str()` gives
-the text.
+itself and cannot be wrong. An `ObservedRoute` comes from the kernel, by the hundred thousand, and
+is believed. Networks and source addresses are integers in the family of their route (see
+`hostrouting.net.addresses`). A gateway is an `Address`, because its family may differ. `str()`
+gives the text.
 """
 
 from __future__ import annotations
@@ -241,9 +241,9 @@ class ObservedRoute(NamedTuple):
     family: int = IPV4
     #: Only packets from this prefix take the route (IPv6 only).
     from_prefix: Prefix | None = None
-    #: The seconds until the route ends (IPv6 only); 0 for never. It counts down, so the identity of a
-    #: route does not include it. Below 0 the route has ended: the kernel passes over it, and removes
-    #: it later.
+    #: The seconds until the route ends (IPv6 only); 0 for never. It counts down, so the identity of
+    #: a route does not include it. Below 0 the route has ended: the kernel passes over it, and
+    #: removes it later.
     expires: int = 0
 
     @classmethod

@@ -42,7 +42,7 @@ _Network: TypeAlias = tuple[int, int]
 
 
 class Announcement(NamedTuple):
-    """A network that will be connected, and who says so."""
+    """A network that will be connected, and the source of that knowledge."""
 
     network: str
     source: str
@@ -83,18 +83,18 @@ class Announced:
                     self._own.setdefault(own, network)
             if network not in connected:
                 new[network] = None
-        #: One of the networks, if a rule may select by an address in it, about which nobody can ask yet.
-        self._by_source = next(
-            ((MAIN_TABLE, *one) for one in new if any(_may_select(rule, one) for rule in rules)), None
-        )
-        named = {
-            pair.mac: [one.name for one in devices if one.mac and pair.mac == agent_mac(one.name, one.mac)]
-            for pair in fabric.addresses
-        }
+        #: One of the networks, if a rule may select by an address in it, which cannot be looked up
+        #: yet.
+        selectable = (network for network in new if any(_may_select(rule, network) for rule in rules))
+        self._by_source = next(((MAIN_TABLE, *network) for network in selectable), None)
+        macs = [(device.name, agent_mac(device.name, device.mac)) for device in devices if device.mac]
+        named = {pair.mac: [name for name, mac in macs if mac == pair.mac] for pair in fabric.addresses}
         #: The devices of the fabric that are present, whether they have their address or not.
         self.members = {name for names in named.values() for name in names}
         for prefix in map(Prefix.parse, fabric.networks):
-            self.members |= {one.name for one in devices if any(prefix.covers(own.address) for own in one.addresses)}
+            for device in devices:
+                if any(prefix.covers(own.address) for own in device.addresses):
+                    self.members.add(device.name)
         is_carried = all(names and all(map(may_carry, names)) for names in named.values())
         if is_carried and not fabric.networks and not self._by_source:
             new, self._own = {}, {}
@@ -128,7 +128,7 @@ class Announced:
         if self._by_source and route.kind != "local" and route.source is None:
             # The kernel may choose another source by then.
             return new or self._by_prefix[self._by_source]
-        return new if new and not all(self._stays(one.route, new) for one in (plain, *sourced)) else None
+        return new if new and not all(self._stays(lookup.route, new) for lookup in (plain, *sourced)) else None
 
     def _stays(self, now: ObservedRoute | None, new: ObservedRoute) -> bool:
         if now is None or (now.table == LOCAL_TABLE and self._local_first):
@@ -139,23 +139,21 @@ class Announced:
 def _coming(devices: Iterable[Device], fabric: Fabric) -> Iterator[tuple[_Network, tuple[int, ...]]]:
     """Yield the networks that the kernel will connect, each with the address that comes with it."""
     named = [(parse_cidr(cidr), ()) for cidr in fabric.networks]
-    # The agent sets devices up, and the kernel connects the networks of their other addresses, too.
-    others = [
+    # The agent sets devices up, and the kernel connects the networks of their present addresses,
+    # too.
+    down = [own for device in devices if fabric.addresses and not device.up for own in device.addresses]
+    further = [
         ((own.peer & netmask(own.prefix_length), own.prefix_length), ())
-        for device in devices
-        if fabric.addresses and not device.up
-        for own in device.addresses
+        for own in down
         if own.family == IPV4 and (own.prefix_length < 32 or own.peer != own.local)
     ]
-    # The agent adds no address that is there.
-    there = {own.local for one in devices if one.up for own in one.addresses if own.prefix_length == _LENGTH}
-    pairs = [
-        ((pair.address & netmask(_LENGTH), _LENGTH), (pair.address,))
-        for pair in fabric.addresses
-        if pair.address not in there
-    ]
+    # The agent skips an address that is there.
+    up = [own for device in devices if device.up for own in device.addresses]
+    there = {own.local for own in up if own.prefix_length == _LENGTH}
+    new = [pair.address for pair in fabric.addresses if pair.address not in there]
+    pairs = [((address & netmask(_LENGTH), _LENGTH), (address,)) for address in new]
     # It connects none of 0.0.0.0/8.
-    yield from (one for one in (*named, *others, *pairs) if one[0][0] >> 24)
+    yield from (coming for coming in (*named, *further, *pairs) if coming[0][0] >> 24)
 
 
 def is_present(dev: str) -> bool:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from hostrouting.net.addresses import Address, Prefix, address_bits
-from hostrouting.route_overlap.node import Node, is_same
 from hostrouting.route_overlap.parts import DecidedPart, adjacent, looked_up
+from hostrouting.route_overlap.snapshot import RoutingSnapshot, is_same
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,13 +49,13 @@ class ExplainedPart:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the part for JSON."""
-        told = attrs.asdict(self, recurse=False)
-        return {**told, "first": str(self.first), "last": str(self.last), "devs": list(self.devs)}
+        fields = attrs.asdict(self, recurse=False)
+        return {**fields, "first": str(self.first), "last": str(self.last), "devs": list(self.devs)}
 
 
 @attrs.frozen
 class Explanation:
-    """One range of the question, divided where the answer changes."""
+    """One requested range, divided where the answer changes."""
 
     asked: str
     parts: tuple[ExplainedPart, ...]
@@ -67,7 +67,7 @@ class Explanation:
     def lines(self, *, width: int = sys.maxsize, picture: bool = False) -> Iterator[str]:
         """Return the text: a heading, the bar if `picture`, and each part in a line, or in as many as fit the width.
 
-        Where there are more parts than cells, there is no bar.
+        The bar is left out where there are more parts than cells.
         """
         from textwrap import wrap
 
@@ -81,48 +81,48 @@ class Explanation:
             yield "  " + "".join(_painted(bar, colours[part.by]) for part, bar in zip(self.parts, bars, strict=True))
         wide = max(len(part.by) for part in self.parts)
         for part in self.parts:
-            by, told = part.by, f"{part.route or part.reason}"
-            lines = [f"  {by:{wide}}  {part.span:33}  {told}"]
+            by, decider = part.by, f"{part.route or part.reason}"
+            lines = [f"  {by:{wide}}  {part.span:33}  {decider}"]
             if len(lines[0]) > width:
                 lines = wrap(f"{by}  {part.span}", width, initial_indent="  ", subsequent_indent="    ")
-                lines += wrap(told, width, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
+                lines += wrap(decider, width, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
             if picture:
                 lines[0] = lines[0].replace(by, _painted(by, colours[part.by]), 1)
             yield from lines
 
 
 def explain(backend: RouteBackend, asked: Sequence[str]) -> list[Explanation]:
-    """Ask the kernel about addresses and CIDRs; adjacent parts with the same answer are merged."""
+    """Return the kernel's decisions on addresses and CIDRs; adjacent parts with the same answer are merged."""
     prefixes = [_as_prefix(text) for text in asked]
-    nodes = {family: Node(backend, family) for family in sorted({prefix.family for prefix in prefixes})}
+    nodes = {family: RoutingSnapshot(backend, family) for family in sorted({prefix.family for prefix in prefixes})}
     return [
         Explanation(text, tuple(_explanations(nodes[prefix.family], prefix)))
         for text, prefix in zip(asked, prefixes, strict=True)
     ]
 
 
-def _explanations(node: Node, prefix: Prefix) -> Iterator[ExplainedPart]:
+def _explanations(node: RoutingSnapshot, prefix: Prefix) -> Iterator[ExplainedPart]:
     for parts in looked_up(node, [str(prefix)]):
         # A connection gets the first answer: that for the source that it will have, if rules select by source.
         decided = (DecidedPart(part, part.answers[0][0], node.decider(*part.answers[0])) for part in parts)
-        told = partial(_told, node)
-        for group in adjacent(decided, same=told):
+        explained = partial(_explained, node)
+        for group in adjacent(decided, same=explained):
             first, last = (Address(node.family, end) for end in (group[0].part.first, group[-1].part.last))
-            yield ExplainedPart(first, last, *told(group[0]))
+            yield ExplainedPart(first, last, *explained(group[0]))
 
 
-def _told(node: Node, one: DecidedPart) -> tuple[tuple[str, ...], str | None, str | None]:
+def _explained(node: RoutingSnapshot, decided: DecidedPart) -> tuple[tuple[str, ...], str | None, str | None]:
     """Return the devices, the deciding routes or the rule, and the reason; of equal routes the kernel may take each."""
-    ways = [other.route for other in node.candidates(*one.part.answers[0])]
-    equal = [way for way in ways if way and is_same(one.answer.route, way)]
+    ways = [lookup.route for lookup in node.candidates(*decided.part.answers[0])]
+    equal = [way for way in ways if way and is_same(decided.answer.route, way)]
     reasons = {
         "local": "an address of this node",
         "no-route": "no route at all",
-        "blocked": f"a route or rule refuses it ({os.strerror(one.answer.errno)})",
+        "blocked": f"a route or rule refuses it ({os.strerror(decided.answer.errno)})",
     }
-    deciders = equal or filter(None, [one.decider])
+    deciders = equal or filter(None, [decided.decider])
     devs = dict.fromkeys(dev for way in equal for dev in way.devs)
-    return (*devs,), "; ".join(map(str, deciders)) or None, reasons.get(one.kind)
+    return (*devs,), "; ".join(map(str, deciders)) or None, reasons.get(decided.kind)
 
 
 def _as_prefix(text: str) -> Prefix:

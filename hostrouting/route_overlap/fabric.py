@@ -83,7 +83,7 @@ class Fabric:
 
 
 def read_fabric(files: FileStore, *, pause: Callable[[], object]) -> Fabric:
-    """Return the fabric that the agent of this machine will connect; a file that cannot be read is a note and no error.
+    """Return the fabric that the agent of this machine will connect; an unreadable file is only a note.
 
     `pause` is called before the pool is read again, which its daemon may be writing.
     """
@@ -101,7 +101,7 @@ def read_fabric(files: FileStore, *, pause: Callable[[], object]) -> Fabric:
 
 
 def _is_switched_on(files: FileStore) -> bool:
-    """Return False if there is no agent, and raise _NothingError if its settings leave RDMA off."""
+    """Return False without an agent, and raise _NothingError if its settings leave RDMA off."""
     content = _read(files, CONFIGURATION)
     if content is None:
         return False
@@ -147,12 +147,12 @@ def _read_pool(files: FileStore, pause: Callable[[], object]) -> bytes:
 
 
 def _read(files: FileStore, path: str) -> bytes | None:
-    """Return the content; None if nothing has the name. Raise _NothingError if it is no regular file, or unreadable."""
+    """Return the content; None if nothing has the name. Raise _NothingError if it cannot be read."""
     try:
         if files.mode(path) is not None:
             return files.read(path, limit=_LARGEST + 1) or b""
         if files.exists(path):
-            raise _NothingError(f"{path} is no regular file")
+            raise _NothingError(f"{path} is not a regular file")
     except HostFileError:
         raise _NothingError(f"{path} cannot be read") from None
     return None
@@ -207,7 +207,7 @@ def _text(padded: bytes) -> bytes:
 
 
 def parse_pairs(data: bytes) -> list[FabricAddress | None]:
-    """Return the pairs of a value of IPoIB_Data, with None for one that has no IPv4 address.
+    """Return the pairs of a value of IPoIB_Data, with None for one without an IPv4 address.
 
     Raise ValueError if the agent would take none of them; the message goes on after the name of the value.
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from hostrouting.host import FileStore
     from hostrouting.net.routes import Lookup, ObservedRoute
-    from hostrouting.route_overlap.node import AllowedDevices, Node
     from hostrouting.route_overlap.parts import Part
+    from hostrouting.route_overlap.snapshot import RoutingSnapshot
 
 _ROUTES: Final = "/proc/net/ipv6_route"
 _ACCEPTS: Final = "/proc/sys/net/ipv6/conf/{}/accept_ra"
@@ -45,24 +45,24 @@ _FIELDS: Final = 10
 
 
 def deciding_and_warnings(
-    node: Node, looked: Sequence[Sequence[Part]], allowed: AllowedDevices
+    node: RoutingSnapshot, looked: Sequence[Sequence[Part]]
 ) -> tuple[tuple[ObservedRoute, ...], list[NodeFinding]]:
     """Return the IPv6 routes that decide, without those of the node itself, and the warnings.
 
     Equal routes are among them, and those to the networks of the sources.
     """
-    sent = _sent(node, looked, allowed)
-    answers = (each for parts in looked for part in parts for each in part.answers)
-    routes = (one.route for each in answers for one in node.candidates(*each))
+    sent = _sent(node, looked)
+    answers = (answer for parts in looked for part in parts for answer in part.answers)
+    routes = (lookup.route for answer in answers for lookup in node.candidates(*answer))
     deciding = dict.fromkeys(route for route in routes if route and route.kind == "unicast")
-    return (*(deciding | dict.fromkeys(node.networks_of(sent))),), [*_warnings(node, sent, allowed)]
+    return (*(deciding | dict.fromkeys(node.networks_of(sent))),), [*_warnings(node, sent)]
 
 
-def _sent(node: Node, looked: Iterable[Iterable[Part]], allowed: AllowedDevices) -> dict[tuple[str, int], int]:
+def _sent(node: RoutingSnapshot, looked: Iterable[Iterable[Part]]) -> dict[tuple[str, int], int]:
     """Return an expected address for each device and source by which the kernel sends as it should."""
-    plain = [part.plain for parts in looked for part in parts if allowed.answer_is_fine(part.plain)]
+    plain = [part.plain for parts in looked for part in parts if node.allowed.answer_is_fine(part.plain)]
     chosen: Sequence[Lookup] = ()
-    # A model does not know it.
+    # A model cannot compute the source.
     with suppress(UnknownDecisionError):
         chosen = node.lookup([answer.destination for answer in plain], resolve=True)
     routes = [(answer.route, answer.destination) for answer in chosen]
@@ -73,20 +73,20 @@ def _sent(node: Node, looked: Iterable[Iterable[Part]], allowed: AllowedDevices)
     }
 
 
-def _warnings(node: Node, sent: Mapping[tuple[str, int], int], allowed: AllowedDevices) -> Iterator[NodeFinding]:
-    """Yield what is right with IPv6 only as long as something else stays as it is."""
+def _warnings(node: RoutingSnapshot, sent: Mapping[tuple[str, int], int]) -> Iterator[NodeFinding]:
+    """Yield a warning where IPv6 is right only as long as something else stays as it is."""
     best = best_default_devs(node.defaults)
     for route in node.defaults:
-        is_better = set(best).issuperset(route.devs) or not allowed.expected
-        if route.protocol == RA_PROTOCOL and not is_better and allowed.refused(route):
+        is_better = set(best).issuperset(route.devs) or not node.allowed.expected
+        if route.protocol == RA_PROTOCOL and not is_better and node.allowed.refused(route):
             reason = "decides as soon as the better gateway fails: end it at its owner, or give it a router preference"
             yield NodeFinding("fallback-by-fabric", str(route), "is learned, and " + reason, "warning")
     for route in node.silent:
         reason = "its gateway does not answer, so the kernel passes over it for now: see the router, and the link to it"
         yield NodeFinding("silent-gateway", str(route), reason, "warning")
-    held = {(link.name, own.local) for link in node.backend.links() for own in link.addresses}
+    present = {(link.name, own.local) for link in node.links for own in link.addresses}
     for (dev, source), address in sent.items():
-        if (dev, source) not in held:
+        if (dev, source) not in present:
             text, goal = (format_address(node.family, number) for number in (source, address))
             reason = f"is not of {dev}, by which the node sends from it to {goal}: give {dev} an address of its own"
             yield NodeFinding("foreign-source", text, reason, "warning")
@@ -96,14 +96,14 @@ def _warnings(node: Node, sent: Mapping[tuple[str, int], int], allowed: AllowedD
 
 
 def learned_by_kernel(files: FileStore, routes: Iterable[ObservedRoute]) -> list[ObservedRoute]:
-    """Return those of the routes that the kernel learned; none if it does not say."""
+    """Return those of the routes that the kernel marks as learned."""
     candidates = [route for route in routes if route.protocol in {KERNEL_PROTOCOL, RA_PROTOCOL} and route.dev]
     marked = {key for key, _ in _marked(files)} if candidates else ()
     return [route for route in candidates if _line_of(route) in marked]
 
 
 def _marked(files: FileStore) -> Iterator[tuple[tuple[object, ...], bytes]]:
-    """Yield the kernel's own routes, each as `_line_of` has it, and the line; none if it does not say."""
+    """Yield the kernel's own routes, each as `_line_of` has it, and the line, as far as they are readable."""
     with suppress(HostFileError, ValueError):
         for line in (files.read(_ROUTES) or b"").splitlines():
             words = line.split()
@@ -146,9 +146,10 @@ def vanishing(files: FileStore, learned: Iterable[ObservedRoute]) -> Iterator[No
 def endings(
     defaults: Iterable[ObservedRoute], learned: Sequence[ObservedRoute], wrong: Container[str | None]
 ) -> Iterable[str]:
-    """Return the lines that end learned default routes at their owners; none for a name that no shell should meet.
+    """Return the lines that end learned default routes at their owners.
 
-    Only the devices that are wrong lose theirs: networkd merges that of the right device with theirs.
+    The devices are those that are wrong, since networkd merges the routes of all, and whose names
+    are safe in a shell.
     """
     texts = (
         (_OF_KERNEL if route in learned else _OF_DAEMON).format(dev=dev, name=_in_sysctl(dev), route=route.to_route())

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.net.rules import Rule
-    from hostrouting.route_overlap.node import AllowedDevices, Answer, Node
+    from hostrouting.route_overlap.snapshot import AllowedDevices, Answer, RoutingSnapshot
 
 #: Why addresses are a finding; see `Finding`.
 Kind: TypeAlias = Literal["overlap", "no-route", "blocked", "local", "dead-end", "announced", "unknown-exit"]
@@ -49,35 +49,39 @@ class Part(NamedTuple):
         return self.answers[-1][0]
 
 
-def looked_up(node: Node, cidrs: Sequence[str], *, allowed: AllowedDevices | None = None) -> Iterator[list[Part]]:
+def looked_up(node: RoutingSnapshot, cidrs: Sequence[str]) -> Iterator[list[Part]]:
     """Cut each CIDR where the answer may change, and yield its parts.
 
-    With `allowed`, parts that leave by a single allowed device are left out if no rule selects by source. A part that
-    an announced route may take has this route as its only answer.
+    If the node has expected devices, parts that leave by a single allowed device are left out
+    unless a rule selects by source, and a part that an announced route may take has this route as
+    its only answer.
     """
+    is_proof = bool(node.allowed.expected)
     for starts, end in cut(node, cidrs):
         plain = node.lookup(starts)
         sourced = _answers_by_source(node, plain) if node.by_source else {}
-        taken = _taken(node, plain, sourced) if allowed is not None else {}
+        taken = _taken(node, plain, sourced) if is_proof else {}
         indexes: Iterable[int] = range(len(starts))
-        if allowed is not None and not node.by_source and node.family == IPV4:
-            indexes = sorted({*suspects(plain, allowed), *taken})
+        if is_proof and not node.by_source and node.family == IPV4:
+            indexes = sorted({*suspects(plain, node.allowed), *taken})
         starts.append(end)
         yield [
             Part(starts[i], starts[i + 1] - 1, taken.get(i) or (*sourced.get(i, ()), (plain[i], 0))) for i in indexes
         ]
 
 
-def _taken(node: Node, plain: Sequence[Lookup], sourced: Mapping[int, Sequence[Answer]]) -> dict[int, tuple[Answer]]:
+def _taken(
+    node: RoutingSnapshot, plain: Sequence[Lookup], sourced: Mapping[int, Sequence[Answer]]
+) -> dict[int, tuple[Answer]]:
     """Return the announced routes that may take parts, by the position of the part."""
-    found: dict[int, tuple[Answer]] = {}
+    taken: dict[int, tuple[Answer]] = {}
     if node.announced is None:
-        return found
+        return taken
     for at, answer in enumerate(plain):
-        new = node.announced.taker(answer, (other for other, _ in sourced.get(at, ())))
+        new = node.announced.taker(answer, (lookup for lookup, _ in sourced.get(at, ())))
         if new:
-            found[at] = ((Lookup(answer.destination, new), 0),)
-    return found
+            taken[at] = ((Lookup(answer.destination, new), 0),)
+    return taken
 
 
 def suspects(plain: Sequence[Lookup], allowed: AllowedDevices) -> Sequence[int]:
@@ -88,7 +92,7 @@ def suspects(plain: Sequence[Lookup], allowed: AllowedDevices) -> Sequence[int]:
     return [i for i, route in enumerate(map(_route_of, plain)) if route is None or not allowed[route[3]]]
 
 
-def cut(node: Node, cidrs: Sequence[str]) -> Iterator[tuple[list[int], int]]:
+def cut(node: RoutingSnapshot, cidrs: Sequence[str]) -> Iterator[tuple[list[int], int]]:
     """Yield the first address of each part of a CIDR, and the first address after the CIDR."""
     family, bits = node.family, address_bits(node.family)
     # The numbers of addresses, by prefix length.
@@ -112,10 +116,11 @@ def _starts(
     first: int, last: int, routes: Iterable[ObservedRoute], common: Iterable[int], sizes: Sequence[int]
 ) -> list[int]:
     """Return the first address of each part, sorted."""
-    # Two networks are disjoint, or one contains the other: a network that ends inside the CIDR also begins inside it.
-    # One loop, by position, because it reads every route of a full table. Dumps are ordered by network, so nearly every
-    # edge is the beginning of the next route; the others are sorted in afterwards.
-    starts, others = [first], list(common)
+    # Networks are disjoint or nested: a network that ends inside the CIDR also begins inside it.
+    # One loop, by position, because it reads every route of a full table. Dumps are ordered by
+    # network, so nearly every edge is the beginning of the next route; the remaining ones are
+    # sorted in afterwards.
+    starts, unsorted = [first], list(common)
     latest = end = first
     for route in routes:
         start = route[0]
@@ -124,63 +129,62 @@ def _starts(
                 starts.append(start)
                 latest = start
             elif start < latest:
-                others.append(start)  # of another table
+                unsorted.append(start)  # of another table
             if start != end:
-                others.append(end)
+                unsorted.append(end)
             end = start + sizes[route[1]]
-    others.append(end)
-    edges = sorted({edge for edge in others if first < edge <= last})
+    unsorted.append(end)
+    edges = sorted({edge for edge in unsorted if first < edge <= last})
     missing = [edge for edge in edges if (at := bisect_left(starts, edge)) == len(starts) or starts[at] != edge]
     starts += missing
     starts.sort()
     return starts
 
 
-def _answers_by_source(node: Node, plain: Sequence[Lookup]) -> dict[int, list[Answer]]:
+def _answers_by_source(node: RoutingSnapshot, plain: Sequence[Lookup]) -> dict[int, list[Answer]]:
     """Return the answers with each source from which a packet may come, by the position of the plain answer."""
-    asked = [(at, source) for at, sources in enumerate(_sources(node, plain)) for source in sources]
-    answers = node.lookup([plain[at].destination for at, _ in asked], sources=[source for _, source in asked])
-    found: dict[int, list[Answer]] = defaultdict(list)
-    for (at, source), answer in zip(asked, answers, strict=True):
-        found[at].append((answer, source))
-    return found
+    pairs = [(at, source) for at, sources in enumerate(_sources(node, plain)) for source in sources]
+    answers = node.lookup([plain[at].destination for at, _ in pairs], sources=[source for _, source in pairs])
+    by_position: dict[int, list[Answer]] = defaultdict(list)
+    for (at, source), answer in zip(pairs, answers, strict=True):
+        by_position[at].append((answer, source))
+    return by_position
 
 
-def _sources(node: Node, plain: Sequence[Lookup]) -> Iterator[Iterable[int]]:
+def _sources(node: RoutingSnapshot, plain: Sequence[Lookup]) -> Iterator[Iterable[int]]:
     """Yield the sources from which a packet may come, for each answer.
 
-    With one next hop, the kernel tells the source. With several, a hash of the flow selects the next hop and so the
-    source; then every possible source is computed.
+    With one next hop, the kernel's answer has the source. With several, a hash of the flow selects
+    the next hop and so the source; then every possible source is computed.
     """
     if node.family == IPV6:
         yield from _ipv6_sources(node, plain)
         return
     resolved = node.lookup([answer.destination for answer in plain], resolve=True)
-    links = node.backend.links()
     for answer, chosen in zip(plain, resolved, strict=True):
-        found: list[int | None] = [chosen.route.source if chosen.route else None]
+        sources: list[int | None] = [chosen.route.source if chosen.route else None]
         if answer.route is not None and answer.route.nexthops and answer.route.source is None:
             from hostrouting.fib.model import source_by
 
             alive = [hop for hop in answer.route.nexthops if not hop.dead]
-            found = [source_by(hop, answer.route.scope, links) for hop in alive]
-        yield dict.fromkeys(source for source in found if source)
+            sources = [source_by(hop, answer.route.scope, node.links) for hop in alive]
+        yield dict.fromkeys(filter(None, sources))
 
 
-def _ipv6_sources(node: Node, plain: Sequence[Lookup]) -> Iterator[Iterable[int]]:
+def _ipv6_sources(node: RoutingSnapshot, plain: Sequence[Lookup]) -> Iterator[Iterable[int]]:
     """Yield the IPv6 sources from which a packet may come, for each answer.
 
     The kernel chooses one by the destination, and a program may name another: so every address of the devices counts
     that is not deprecated. Only for a device without one, and for an address of the node, it matters what the kernel
     chooses.
     """
-    ways = [[one.route for one in node.candidates(answer, 0) if one.route] for answer in plain]
-    asked = {
+    ways = [[way.route for way in node.candidates(answer, 0) if way.route] for answer in plain]
+    unresolved = {
         answer.destination
         for answer, routes in zip(plain, ways, strict=True)
         if not all(route.kind == "unicast" and all(node.held.get(dev) for dev in route.devs) for route in routes)
     }
-    chosen = {one.destination: one.route for one in node.lookup([*asked], resolve=True)}
+    chosen = {answer.destination: answer.route for answer in node.lookup([*unresolved], resolve=True)}
     for answer, routes in zip(plain, ways, strict=True):
         own = [route.source for route in (*routes, chosen.get(answer.destination)) if route]
         own += [source for route in routes for dev in route.devs for source in node.held.get(dev, ())]
@@ -214,12 +218,12 @@ def adjacent(parts: Iterable[DecidedPart], *, same: Callable[[DecidedPart], obje
     """Yield groups of adjacent parts for which `same` returns the same."""
     group: list[DecidedPart] = []
     common = None
-    for one in parts:
-        its_own = same(one)
-        if group and (group[-1].part.last + 1 != one.part.first or common != its_own):
+    for decided in parts:
+        own = same(decided)
+        if group and (group[-1].part.last + 1 != decided.part.first or common != own):
             yield group
             group = []
-        group.append(one)
-        common = its_own
+        group.append(decided)
+        common = own
     if group:
         yield group

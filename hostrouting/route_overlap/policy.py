@@ -1,4 +1,4 @@
-"""Packets that rules select by more than addresses: where the model says that they leave. Few nodes have such rules."""
+"""Packets that rules select by more than addresses, proven by the model. Few nodes have such rules."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from hostrouting.route_overlap.parts import DecidedPart, Part, cut
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from hostrouting.route_overlap.node import AllowedDevices, Node
+    from hostrouting.route_overlap.snapshot import RoutingSnapshot
 
 
 def astray(
-    node: Node, cidrs: Sequence[str], allowed: AllowedDevices, found: Collection[int]
+    node: RoutingSnapshot, cidrs: Sequence[str], found: Collection[int]
 ) -> Iterator[tuple[str, Iterable[str], list[DecidedPart]]]:
-    """Yield in words which packets rules select, the reasons why their way is unknown, and the parts where it is wrong.
+    """Yield in words which packets rules select, why their way is unknown, and where it is wrong.
 
-    A lookup is for packets of root that have no mark and come in by no device. Its port asks by addresses alone, so
-    here the model answers, which decides as the kernel does (`tests/testing/test_kernel_equivalence.py`).
+    A lookup is for unmarked packets that root sends on this node. The port takes addresses alone,
+    so here the model answers, which decides as the kernel does
+    (`tests/testing/test_kernel_equivalence.py`).
 
     Whatever a packet is, the first rule that selects it and has a route for it decides. So all rules with the same
     selectors are followed together, as if they selected every packet, with the rules by addresses alone; those are
@@ -43,10 +44,11 @@ def astray(
         for first, following in pairwise([*starts, end])
         if first not in found
     ]
-    # Where there is none of these, each way is fine. By position, as in `cut`.
+    # Where there is none of these, each way is fine.
     packet = Packet(0, family=node.family)
-    doubtful = Tables.of(route._replace(table=0, from_prefix=None) for route in node.routes if not allowed[route[3]])
-    asked = [
+    refused = (route for route in node.routes if not node.allowed[route.dev])
+    doubtful = Tables.of(route._replace(table=0, from_prefix=None) for route in refused)
+    doubted = [
         part
         for part in parts
         if (
@@ -55,23 +57,28 @@ def astray(
             else doubtful.search_ipv6(0, packet._replace(destination=part.first))
         )
     ]
-    if not asked:
+    if not doubted:
         return
     shift = address_bits(node.family) - 16
-    around = {part.first >> shift for part in asked}
-    near = (route for route in node.routes if route[0] >> shift in around or route[1] < 16)
-    # An announced route follows the others of its metric.
-    fib = Fib.of(node.backend.links(), sorted(near, key=lambda route: route.metric), node.rules)
+    around = {part.first >> shift for part in doubted}
+    near = (route for route in node.routes if route.network >> shift in around or route.prefix_length < 16)
+    # An announced route follows the present ones of its metric.
+    fib = Fib.of(node.links, sorted(near, key=lambda route: route.metric), node.rules)
     for packets in dict.fromkeys(["", *(rule.packets for rule in node.rules if rule.inverted or not rule.oif)]):
         followed = (_by_addresses(rule) for rule in node.rules if rule.goto or rule.packets in {"", packets})
         way = attrs.evolve(fib, policy=Policy(followed))
-        decisions = [(part, way.decide(packet._replace(destination=part.first))) for part in asked]
+        decisions = [(part, way.decide(packet._replace(destination=part.first))) for part in doubted]
+        leaving = [
+            (part, decision.route)
+            for part, decision in decisions
+            if decision.route and decision.route.kind not in {"local", "anycast"}
+        ]
         wrong = [
             DecidedPart(part, Lookup(part.first, route), route)
-            for part, one in decisions
-            if (route := one.route) and route.kind not in {"local", "anycast"} and allowed.refused(route)
+            for part, route in leaving
+            if node.allowed.refused(route)
         ]
-        yield packets, sorted({one.unknown for _, one in decisions} - {""}), wrong
+        yield packets, sorted({decision.unknown for _, decision in decisions} - {""}), wrong
 
 
 def _by_addresses(rule: Rule) -> Rule:

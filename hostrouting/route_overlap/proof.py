@@ -5,8 +5,9 @@ allowed. If a rule selects by source, the part is looked up again with the sourc
 first answer. Both answers must be fine: the second one decides for a connected socket, the first one for a datagram
 from an unconnected socket.
 
-An address that an announced fabric may take is a finding, too: see `announced`. Packets that rules select by more than
-addresses are no findings: where they leave by a device that is not allowed, they get a note (see `policy.astray`).
+An address that an announced fabric may take is a finding, too: see `announced`. For packets that
+rules select by more than addresses there is a note where they leave by a device that is not allowed
+(see `policy.astray`).
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from hostrouting.findings import NodeFinding
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, format_address
 from hostrouting.net.default_route import best_default_devs, default_route, default_routes, expected_exit
 from hostrouting.net.routes import OUR_PROTOCOL
-from hostrouting.route_overlap.node import AllowedDevices, Node
 from hostrouting.route_overlap.parts import DecidedPart, adjacent, looked_up
 from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport, joined
+from hostrouting.route_overlap.snapshot import AllowedDevices, RoutingSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
@@ -52,17 +53,17 @@ def prove_egress(
     `expected_devs=None` means the devices of the default route; without one, every address is a finding, as it is
     unknown where it should leave. IPv6 should leave by the device by which IPv4 does (see `expected_exit`). An address
     that will leave by an announced `fabric` is a finding, too. It changes nothing and needs no privilege. It raises
-    `BackendError` if the kernel cannot be asked.
+    `BackendError` if the kernel refuses to answer.
     """
     prefixes = [Prefix.parse(cidr).masked for cidr in cidrs]
     reports: list[OverlapReport] = []
     notes: list[NodeFinding] = []
     for family in sorted({prefix.family for prefix in prefixes} or {IPV4}):
-        node = Node(backend, family)
-        allowed = _allowed(node, allowed_devs, expected_devs)
+        node = RoutingSnapshot(backend, family)
+        node.allowed = _allowed(node, allowed_devs, expected_devs)
         if family == IPV4 and fabric and (fabric.addresses or fabric.networks):
-            node.expect(fabric, allowed)
-        reports.append(_prove(node, [str(prefix) for prefix in prefixes if prefix.family == family], allowed))
+            node.expect(fabric)
+        reports.append(_prove(node, [str(prefix) for prefix in prefixes if prefix.family == family]))
         best = best_default_devs(node.defaults) if family == IPV4 and cidrs and expected_devs is None else ()
         if len(best) > 1:
             reason = "decide alike, so packets may leave by each: name the right ones in expectedDevs"
@@ -72,54 +73,55 @@ def prove_egress(
     return attrs.evolve(report, notes=(*notes, *report.notes))
 
 
-def _prove(node: Node, cidrs: Sequence[str], allowed: AllowedDevices) -> OverlapReport:
+def _prove(node: RoutingSnapshot, cidrs: Sequence[str]) -> OverlapReport:
     """Prove CIDRs of the family of the node."""
+    allowed = node.allowed
     expected_devs = allowed.expected
     suggested: Sequence[Sequence[SuggestedRoute]] = [()] * len(cidrs)
-    looked = [*looked_up(node, cidrs, allowed=allowed if expected_devs else None)]
-    bad = [_bad(parts, allowed, node) for parts in looked]
+    looked = [*looked_up(node, cidrs)]
+    bad = [_bad(parts, node) for parts in looked]
     carriers = allowed.carriers
     exits = {hop.dev for route in node.defaults for hop in route.hops if not hop.dead}
     if any(bad):
         # Imported late: a node without findings does not need it.
         from hostrouting.route_overlap.suggest import suggestions
 
-        suggested = suggestions(node, bad, allowed)
+        suggested = suggestions(node, bad)
     notes: list[NodeFinding] = []
     if expected_devs and any(rule.packets for rule in node.rules):
         from hostrouting.route_overlap.policy import astray
 
-        found = {one.part.first for parts in bad for one in parts}
-        for packets, unknown, wrong in astray(node, cidrs, allowed, found):
-            told = [*unknown, *(one.sentence() for one in _findings(wrong, allowed, node))]
+        starts = {decided.part.first for parts in bad for decided in parts}
+        for packets, unknown, wrong in astray(node, cidrs, starts):
+            reasons = [*unknown, *(finding.sentence() for finding in _findings(wrong, node))]
             subject = packets or "packets that no rule selects by more than addresses"
-            notes += [NodeFinding("policy-rule", subject, reason, "note") for reason in told]
+            notes += [NodeFinding("policy-rule", subject, reason, "note") for reason in reasons]
     deciding: tuple[ObservedRoute, ...] = ()
     if node.family == IPV6:
         # Imported late: most nodes expect no IPv6.
         from hostrouting.route_overlap.lasting import deciding_and_warnings
 
-        deciding, warnings = deciding_and_warnings(node, looked, allowed)
+        deciding, warnings = deciding_and_warnings(node, looked)
         notes += warnings
-    links = node.backend.links()
+    names = {link.name for link in node.links}
     return OverlapReport(
         fabric_devs=(
-            *(link.name for link in links if link.is_infiniband),
+            *(link.name for link in node.links if link.is_infiniband),
             *(sorted(node.announced.members) if node.announced else ()),
         ),
         expected_devs=tuple(expected_devs),
         without_exit=() if expected_devs else (node.family,),
         carriers=carriers,
-        notes=(*notes, *_notes(links, set(carriers).difference(expected_devs))),
+        notes=(*notes, *_notes(node.links, set(carriers).difference(expected_devs))),
         deciding=deciding,
         lacks_default=() if exits.intersection(expected_devs or exits) else (node.family,),
         dead_ends=()
         if any(map(allowed.leads_out, exits))
         else tuple(filter(allowed.dead_ends.__contains__, expected_devs)),
-        absent_devs=tuple(dev for dev in expected_devs if dev not in {link.name for link in links}),
+        absent_devs=tuple(dev for dev in expected_devs if dev not in names),
         cidrs=tuple(
-            CidrReport(cidr=cidr, findings=_findings(parts, allowed, node), suggested_routes=tuple(mending))
-            for cidr, parts, mending in zip(cidrs, bad, suggested, strict=True)
+            CidrReport(cidr=cidr, findings=_findings(parts, node), suggested_routes=tuple(routes))
+            for cidr, parts, routes in zip(cidrs, bad, suggested, strict=True)
         ),
     )
 
@@ -136,7 +138,7 @@ def _notes(links: Sequence[Device], allowed: Container[str]) -> Iterator[NodeFin
             yield NodeFinding("idle-device", link.name, reason, "note")
 
 
-def _allowed(node: Node, patterns: Sequence[str], expected_devs: Sequence[str] | None) -> AllowedDevices:
+def _allowed(node: RoutingSnapshot, patterns: Sequence[str], expected_devs: Sequence[str] | None) -> AllowedDevices:
     """Return the devices that may carry expected traffic: none if neither a default route nor the config names one."""
     if expected_devs is None:
         if node.family == IPV6:
@@ -145,74 +147,69 @@ def _allowed(node: Node, patterns: Sequence[str], expected_devs: Sequence[str] |
             default = default_route(node.defaults)
             expected_devs = default.devs if default else ()
         if not expected_devs:
-            return AllowedDevices((), ())
-    without_carrier = [device.name for device in node.backend.links() if not (device.up and device.carrier)]
+            return AllowedDevices()
+    without_carrier = [device.name for device in node.links if not (device.up and device.carrier)]
     return AllowedDevices(expected_devs, patterns, without_carrier=without_carrier)
 
 
-def _bad(parts: Iterable[Part], allowed: AllowedDevices, node: Node) -> list[DecidedPart]:
+def _bad(parts: Iterable[Part], node: RoutingSnapshot) -> list[DecidedPart]:
     """Return the parts with an answer that is not fine; of several such answers the one that a connection gets."""
-    faults = ((part, next(node.faults(part.answers, allowed), None)) for part in parts)
+    faults = ((part, next(node.faults(part.answers), None)) for part in parts)
     return [DecidedPart(part, fault[0], node.decider(*fault)) for part, fault in faults if fault]
 
 
-def _findings(bad: Iterable[DecidedPart], allowed: AllowedDevices, node: Node) -> tuple[Finding, ...]:
+def _findings(bad: Iterable[DecidedPart], node: RoutingSnapshot) -> tuple[Finding, ...]:
     """Return the findings: adjacent parts with the same answer are one."""
 
-    def answer(one: DecidedPart) -> tuple[object, ...]:
-        return _announcement(one, node) or one.answer[1:]
+    def announcement(decided: DecidedPart) -> Announcement | None:
+        return node.announced.announcement(decided.answer.route) if node.announced else None
 
-    return tuple(_finding(group, allowed, node) for group in adjacent(bad, same=answer))
-
-
-def _announcement(one: DecidedPart, node: Node) -> Announcement | None:
-    return node.announced.announcement(one.answer.route) if node.announced else None
+    groups = adjacent(bad, same=lambda decided: announcement(decided) or decided.answer[1:])
+    return tuple(_finding(group, node, announcement(group[0])) for group in groups)
 
 
-def _finding(group: Sequence[DecidedPart], allowed: AllowedDevices, node: Node) -> Finding:
-    one = group[0]
-    first, last = (format_address(node.family, number) for number in (one.part.first, group[-1].part.last))
+def _finding(group: Sequence[DecidedPart], node: RoutingSnapshot, announcement: Announcement | None) -> Finding:
+    part, answer, _ = group[0]
+    first, last = (format_address(node.family, number) for number in (part.first, group[-1].part.last))
     make = partial(Finding, first=first, last=last)
-    announced = _announcement(one, node)
-    if announced:
-        own = [
-            format_address(IPV4, other.part.first)
-            for other in group
-            if other.answer.route and other.answer.route.kind != "unicast"
-        ]
-        return make(kind="announced", own=tuple(own), **announced._asdict())
-    refused = allowed.refused(one.answer.route) if one.answer.route else ()
+    if announcement:
+        taken = [decided.part.first for decided in group if decided.kind == "local"]
+        own = tuple(format_address(IPV4, number) for number in taken)
+        return make(kind="announced", own=own, **announcement._asdict())
+    allowed = node.allowed
+    refused = allowed.refused(answer.route) if answer.route else ()
     wrong = [dev for dev in refused if dev not in allowed.dead_ends]
-    kind = one.kind
+    kind = group[0].kind
     if kind == "overlap" and not (wrong and allowed.expected):
         kind = "dead-end" if allowed.expected else "unknown-exit"
-    # Adjacent blackholes have one answer, but are different routes. The kernel names table local only once a rule of
-    # the node was changed, so no finding does.
-    texts = dict.fromkeys(str(other.decider).replace(" table local", "") for other in group if other.decider)
+    # Adjacent blackholes have one answer, but are different routes. The kernel names table local
+    # only once a rule of the node was changed, so no finding does.
+    deciders = (str(decided.decider).replace(" table local", "") for decided in group if decided.decider)
     return make(
         kind=kind,
-        devs=one.devs,
+        devs=group[0].devs,
         dev=next(iter(wrong or refused), None),
-        route="; ".join(texts) or None,
+        route="; ".join(dict.fromkeys(deciders)) or None,
     )
 
 
 def silent_routers(ctx: Context, host: Host, devs: Sequence[str]) -> Iterable[NodeFinding]:
-    """Return a warning for each router that does not answer when the kernel asks for its hardware address.
+    """Return a warning for each router that does not answer a request for its hardware address.
 
-    The routers are the gateways of the default routes and of our routes by these devices.
+    The routers are the gateways of the default routes and of hostrouting's routes by these devices.
     """
     routes = host.routes.routes()
-    ours = (route for route in routes if route.protocol == OUR_PROTOCOL)
-    hops = (hop for route in (*default_routes(routes), *ours) for hop in route.hops if hop.dev in devs and not hop.dead)
-    routers = dict.fromkeys((hop.dev, hop.gateway) for hop in hops if hop.gateway and hop.gateway.family == IPV4)
+    installed = (route for route in routes if route.protocol == OUR_PROTOCOL)
+    hops = [hop for route in (*default_routes(routes), *installed) for hop in route.hops]
+    alive = (hop for hop in hops if hop.dev in devs and not hop.dead)
+    routers = dict.fromkeys((hop.dev, hop.gateway) for hop in alive if hop.gateway and hop.gateway.family == IPV4)
     known = {(link.name, number) for link in host.routes.links() for number in link.neighbours}
-    asked = [(dev, str(gateway)) for dev, gateway in routers if (dev, gateway.number) not in known]
-    # On most nodes there is none: then the link layer need not be loaded.
-    silent = host.link_layer.silent(ctx, asked) if asked else ()
+    unknown = [(dev, str(gateway)) for dev, gateway in routers if (dev, gateway.number) not in known]
+    # On most nodes all are known: then the link layer need not be loaded.
+    silent = host.link_layer.silent(ctx, unknown) if unknown else ()
     reason = "does not answer, though the kernel has asked again just now: see the router, and the link to it"
     return [
         NodeFinding("silent-gateway", f"{address} dev {dev}", reason, "warning")
-        for dev, address in asked
+        for dev, address in unknown
         if (dev, address) in silent
     ]

@@ -34,12 +34,13 @@ _SENTENCES: Final[dict[Kind, str]] = {
 class Finding:
     """Addresses from `first` to `last`, all decided by one route that must not decide them.
 
-    `kind` is `overlap` (they leave by another device), `no-route`, `blocked` (blackhole, unreachable, prohibit) or
-    `local` (the node itself has the address, on another device), `dead-end` (an expected device has no carrier),
-    `unknown-exit` (they leave by `devs`, and neither a default route nor the config says by which they should) or
-    `announced` (they will leave by the fabric once its `network` is connected, as `source` says; no route takes the
-    addresses `own` from it). `dev` is the first of `devs` that is not allowed. `route` is the deciding route, or rule,
-    as `ip` prints it; None if there is none.
+    `kind` is `overlap` (they leave by another device), `no-route`, `blocked` (blackhole,
+    unreachable, prohibit), `local` (the node itself has the address, on another device), `dead-end`
+    (an expected device is without carrier), `unknown-exit` (they leave by `devs`, and neither a
+    default route nor the config names the right device) or `announced` (they will leave by the
+    fabric once its `network`, which `source` announces, is connected; no route takes the addresses
+    `own` from it). `dev` is the first of `devs` that is not allowed. `route` is the deciding route,
+    or rule, as `ip` prints it; None if there is none.
     """
 
     kind: Kind
@@ -124,7 +125,7 @@ class CidrReport:
 
     @property
     def ok(self) -> bool:
-        """True if there is no finding."""
+        """True without findings."""
         return not self.findings
 
     @property
@@ -139,7 +140,7 @@ class CidrReport:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the report for JSON."""
-        fields = attrs.asdict(self, filter=_is_told, value_serializer=_list_for_tuple)
+        fields = attrs.asdict(self, filter=_is_shown, value_serializer=_list_for_tuple)
         return {"cidr": self.cidr, "ok": self.ok, **fields}
 
     @property
@@ -147,7 +148,7 @@ class CidrReport:
         """True if there are findings that a route could resolve, but none in the main table does."""
         if self.suggested_routes or self.configured_routes:
             return False
-        return any(one.kind not in {"local", "dead-end"} and not one.is_own for one in self.findings)
+        return any(finding.kind not in {"local", "dead-end"} and not finding.is_own for finding in self.findings)
 
     def under(self, routes: Mapping[Prefix, Sequence[StaticRoute]], name: str | None) -> CidrReport:
         """Return the report with a name, and without suggestions that the config's routes, by prefix, make needless."""
@@ -194,7 +195,7 @@ class OverlapReport:
 
     @property
     def ok(self) -> bool:
-        """True if there is no finding."""
+        """True without findings."""
         return all(report.ok for report in self.cidrs)
 
     @property
@@ -205,7 +206,7 @@ class OverlapReport:
     @property
     def wrong_devs(self) -> frozenset[str | None]:
         """The devices by which expected addresses leave, and should not."""
-        return frozenset(one.dev for _, one in self.findings if one.kind == "overlap")
+        return frozenset(finding.dev for _, finding in self.findings if finding.kind == "overlap")
 
     @property
     def suggested_routes(self) -> tuple[SuggestedRoute, ...]:
@@ -215,7 +216,7 @@ class OverlapReport:
     @property
     def mended_routes(self) -> StaticRoutesConfig:
         """The section of the config with every suggested route; a route of the config in the same place goes."""
-        new = {route.place: route for route in (one.to_config() for one in self.suggested_routes)}
+        new = {route.place: route for route in (suggested.to_config() for suggested in self.suggested_routes)}
         kept = [route for route in self.config.static_routes.routes if route.place not in new]
         return StaticRoutesConfig(enabled=True, routes=(*kept, *new.values()))
 
@@ -254,9 +255,9 @@ class OverlapReport:
     @property
     def allowance(self) -> str:
         """The step that silences findings: to allow their devices; never those of a fabric. May be empty."""
-        found = dict.fromkeys(one.dev for _, one in self.findings if one.kind in {"overlap", "local"})
+        devs = dict.fromkeys(finding.dev for _, finding in self.findings if finding.kind in {"overlap", "local"})
         # Of a name that a config takes, each ASCII character stands for itself in a pattern.
-        named = (dev for dev in found if dev and dev.isascii() and is_device_name(dev))
+        named = (dev for dev in devs if dev and dev.isascii() and is_device_name(dev))
         patterns = [dev for dev in named if dev not in self.fabric_devs]
         if not patterns:
             return ""
@@ -286,14 +287,14 @@ class OverlapReport:
             yield from _lines(bad)
         for family in self.without_exit:
             aimless = [report for report in self.cidrs if report.family == family]
-            name, told = FAMILY_NAMES[family], ", ".join(report.cidr for report in aimless)
+            name, listed = FAMILY_NAMES[family], ", ".join(report.cidr for report in aimless)
             if all(finding.kind == "no-route" for report in aimless for finding in report.findings):
-                yield f"the node has no {name} default route, so nothing leads to {told}"
+                yield f"the node has no {name} default route, so nothing leads to {listed}"
                 continue
             defaults = f"the node has no {name} default route"
             if family not in self.lacks_default:
                 defaults = f"neither the IPv4 default route nor those of {name} name one device"
-            yield f"{defaults} and the config names no expectedDevs, so it is unknown where {told} should leave:"
+            yield f"{defaults} and the config names no expectedDevs, so it is unknown where {listed} should leave:"
             yield from _lines(aimless)
 
     def _advice(self) -> Iterator[str]:
@@ -319,13 +320,13 @@ class OverlapReport:
 
 def joined(reports: Sequence[OverlapReport], cidrs: Iterable[str]) -> OverlapReport:
     """Return one report of the proofs of each family; `cidrs` gives the order."""
-    by_cidr = {one.cidr: one for report in reports for one in report.cidrs}
-    every: dict[str, Any] = {
+    by_cidr = {part.cidr: part for report in reports for part in report.cidrs}
+    merged: dict[str, Any] = {
         name: tuple(dict.fromkeys(chain.from_iterable(getattr(report, name) for report in reports)))
         for name in attrs.fields_dict(OverlapReport)
         if name not in {"cidrs", "config"}
     }
-    return OverlapReport(cidrs=tuple(by_cidr[cidr] for cidr in cidrs), **every)
+    return OverlapReport(cidrs=tuple(by_cidr[cidr] for cidr in cidrs), **merged)
 
 
 def _lines(reports: Iterable[CidrReport]) -> Iterator[str]:
@@ -346,30 +347,31 @@ def _ways_out(report: OverlapReport) -> Iterator[str]:
     naming = "name the devices by which IPv6 leaves in expectedDevs of routeOverlap."
     for family in report.lacks_default if present or not report.expected_devs else ():
         kind = "a" if family == IPV4 else "an IPv6"
-        other = f"; or {naming}" if family == IPV6 and not report.config.route_overlap.expected_devs else "."
-        yield f"Give the node {kind} default route{by}: see {GIVERS[family]}, or its network configuration{other}"
+        end = f"; or {naming}" if family == IPV6 and not report.config.route_overlap.expected_devs else "."
+        yield f"Give the node {kind} default route{by}: see {GIVERS[family]}, or its network configuration{end}"
     if set(report.without_exit).difference(report.lacks_default):
         yield f"N{naming[1:]}"
 
 
 def _other_steps(report: OverlapReport) -> Iterator[str]:
-    defaults = [one for one in report.deciding if one[1] == 0 and one.protocol == RA_PROTOCOL]
+    defaults = [route for route in report.deciding if (route.prefix_length, route.protocol) == (0, RA_PROTOCOL)]
     if defaults:
         # Imported late, as most nodes have none.
         from hostrouting.route_overlap.lasting import endings
 
         yield from endings(defaults, report.learned, report.wrong_devs)
-    kinds = {finding.kind for _, finding in report.findings}
+    findings = [finding for _, finding in report.findings]
+    kinds = {finding.kind for finding in findings}
     unknown = {*report.lacks_default, *report.without_exit}
     unmended = [cidr.cidr for cidr in report.cidrs if cidr.needs_another_route and cidr.family not in unknown]
     if unmended and not report.dead_ends:
         what = "rules (ip rule), or narrow expectedCidrs" if "announced" in kinds else "routes or rules named above"
         yield f"No route in the main table would fix {', '.join(unmended)}: change the {what}."
-    dead = dict.fromkeys(finding.dev for _, finding in report.findings if finding.kind == "dead-end" and finding.dev)
+    dead = dict.fromkeys(finding.dev for finding in findings if finding.kind == "dead-end" and finding.dev)
     dead |= dict.fromkeys(report.dead_ends)
     if dead:
         yield f"{', '.join(dead)} has no carrier: see its cable, its switch and its driver (ip link show)."
-    own = dict.fromkeys(address for _, finding in report.findings for address in finding.own)
+    own = dict.fromkeys(address for finding in findings for address in finding.own)
     if own:
         yield (
             f"No route takes {', '.join(own)} from the fabric, as its own or broadcast addresses: narrow expectedCidrs."
@@ -384,7 +386,7 @@ def _section(name: str, section: RouteOverlapConfig | StaticRoutesConfig) -> str
     return f'  "{name}": {json.dumps(section.to_mapping())}'
 
 
-def _is_told(field: attrs.Attribute[Any], value: object) -> bool:
+def _is_shown(field: attrs.Attribute[Any], value: object) -> bool:
     is_optional = field.name in {"warning", "configured_routes", "name", "network", "source", "own"}
     return field.name != "offender" and (bool(value) or not is_optional)
 

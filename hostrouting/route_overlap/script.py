@@ -40,7 +40,7 @@ def render_script(config: HostRoutingConfig) -> bytes:
         "EDGES6": _edges(prefixes, IPV6),
         "ROOTS": roots_of(prefixes, IPV4),
         "ROOTS6": roots_of(prefixes, IPV6),
-        # A pattern has no quotes: see hostrouting.config.rules.
+        # A pattern is free of quotes: see hostrouting.config.rules.
         "ALLOWED": [f"'{pattern}'" for pattern in patterns],
         "EXPECTED": [f"'{dev}'" for dev in overlap.expected_devs],
         "NAMES": [f'[{cidr}]="{name}"' for cidr, name in overlap.cidrs.items() if name],
@@ -49,7 +49,7 @@ def render_script(config: HostRoutingConfig) -> bytes:
     fabric = overlap.fabric if isinstance(overlap.fabric, str) else "list" if overlap.fabric else "off"
     # The fabric is of IPv4.
     template = _TEMPLATE.read_script(fabric if lists["ROOTS"] else "off", "ipv6" if lists["ROOTS6"] else "")
-    # Also for CIDRs of IPv6 alone: the IPv4 default route tells by which device they should leave.
+    # Also for CIDRs of IPv6 alone: they should leave by the device of the IPv4 default route.
     template = template.replace("@FAMILIES@", "4 6" if lists["ROOTS6"] else "4")
     for name, words in lists.items():
         text = "".join(f"\n  {word}" for word in words)
@@ -59,7 +59,7 @@ def render_script(config: HostRoutingConfig) -> bytes:
 
 
 def boot_part(config: HostRoutingConfig) -> BootUnit | Departure:
-    """Return the unit and the script to install for this config; their removal if it has no expected CIDRs."""
+    """Return the unit and the script to install for this config; without expected CIDRs, their removal."""
     return _TEMPLATE.fill(render_script(config)) if config.route_overlap.cidrs else DEPARTURE
 
 
@@ -72,5 +72,6 @@ def _word(family: int, address: int) -> str:
 
 def _edges(prefixes: Iterable[Prefix], family: int) -> list[str]:
     """Return the addresses of a family where answers can change, whichever routes there are."""
-    bounds = (edge for one in prefixes if one.family == family for edge in (one.network, one.last + 1))
-    return [_word(family, edge) for edge in sorted({*SPECIAL_EDGES[family], *bounds})]
+    own = [prefix for prefix in prefixes if prefix.family == family]
+    bounds = {edge for prefix in own for edge in (prefix.network, prefix.last + 1)}
+    return [_word(family, edge) for edge in sorted(bounds.union(SPECIAL_EDGES[family]))]

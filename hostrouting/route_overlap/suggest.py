@@ -21,15 +21,14 @@ from hostrouting.fib.model import Fib, source_by
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits
 from hostrouting.net.routes import KERNEL_PROTOCOL, MAIN_TABLE, OUR_PROTOCOL, ObservedRoute, signature
 from hostrouting.route_overlap.announced import is_present
-from hostrouting.route_overlap.node import is_same
 from hostrouting.route_overlap.report import SuggestedRoute
+from hostrouting.route_overlap.snapshot import is_same
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
-    from hostrouting.net.links import Device
-    from hostrouting.route_overlap.node import AllowedDevices, Answer, Node
     from hostrouting.route_overlap.parts import DecidedPart
+    from hostrouting.route_overlap.snapshot import Answer, RoutingSnapshot
 
 _MENDABLE_KINDS: Final = frozenset({"unicast", "blackhole", "unreachable", "prohibit"})
 
@@ -46,39 +45,37 @@ class _Way(NamedTuple):
     sources: tuple[int, ...]
 
 
-def suggestions(
-    node: Node, bad: Sequence[Sequence[DecidedPart]], allowed: AllowedDevices
-) -> list[list[SuggestedRoute]]:
+def suggestions(node: RoutingSnapshot, bad: Sequence[Sequence[DecidedPart]]) -> list[list[SuggestedRoute]]:
     """Return routes for the bad parts of each CIDR, by destination; none that the main table cannot resolve."""
-    links = node.backend.links()
-    way = _find_way(node, allowed, links)
+    way = _find_way(node)
     if way is None:
         return [[] for _ in bad]
-    main = [route for route in node.routes if route[5] == MAIN_TABLE]
+    main = [route for route in node.routes if route.table == MAIN_TABLE]
     if node.family == IPV4:
         # No route without metric is added before the kernel's own one.
         own = (KERNEL_PROTOCOL, 0, 0)
         kept = {route[:2] for route in main if (route.protocol, route.tos, route.metric) == own}
     else:
         # None is added where there is one of the lowest metric, or where it would be hidden from some sources.
-        others = (route for route in main if route.protocol != OUR_PROTOCOL)
-        kept = {route[:2] for route in others if route.from_prefix or route.metric == 1}
+        foreign = (route for route in main if route.protocol != OUR_PROTOCOL)
+        kept = {route[:2] for route in foreign if route.from_prefix or route.metric == 1}
     kept.add((0, 0))
-    mender = _Mender(node, allowed, links, way, main, kept)
+    mender = _Mender(node, way, main, kept)
     return [mender.suggest(parts) if parts else [] for parts in bad]
 
 
-def _find_way(node: Node, allowed: AllowedDevices, links: Sequence[Device]) -> _Way | None:
+def _find_way(node: RoutingSnapshot) -> _Way | None:
     """Return the first next hop of a default route whose gateway is on the link of an expected device."""
-    hops = [(route.scope, hop) for route in node.defaults for hop in route.hops if allowed.leads_out(hop.dev)]
+    every = [(route.scope, hop) for route in node.defaults for hop in route.hops]
+    hops = [(scope, hop) for scope, hop in every if node.allowed.leads_out(hop.dev)]
     routes = list(node.routes)
     if node.family == IPV4 and any(hop.gateway and hop.gateway.family == IPV6 for _, hop in hops):
         routes += node.backend.routes(IPV6)
-    model = Fib.of(links, routes, node.rules)
+    model = Fib.of(node.links, routes, node.rules)
     for scope, hop in hops:
         # A route of a config is never `onlink`.
         if hop.gateway and model.takes(hop._replace(onlink=False)):
-            own = node.held.get(hop.dev, ()) if node.family == IPV6 else [source_by(hop, scope, links)]
+            own = node.held.get(hop.dev, ()) if node.family == IPV6 else [source_by(hop, scope, node.links)]
             return _Way(hop.gateway, hop.dev, tuple(filter(None, own)))
     return None
 
@@ -87,9 +84,7 @@ def _find_way(node: Node, allowed: AllowedDevices, links: Sequence[Device]) -> _
 class _Mender:
     """Suggests routes for the bad parts of a CIDR."""
 
-    _node: Node
-    _allowed: AllowedDevices
-    _links: Sequence[Device]
+    _node: RoutingSnapshot
     _way: _Way
     #: The routes of the main table.
     _main: Sequence[ObservedRoute]
@@ -98,34 +93,34 @@ class _Mender:
 
     def suggest(self, bad: Sequence[DecidedPart]) -> list[SuggestedRoute]:
         by_offender: dict[ObservedRoute, list[tuple[int, int]]] = defaultdict(list)
-        for one, offender in zip(bad, self._offenders(bad), strict=True):
+        for decided, offender in zip(bad, self._offenders(bad), strict=True):
             if offender is not None:
-                by_offender[offender].append((one.part.first, one.part.last))
+                by_offender[offender].append((decided.part.first, decided.part.last))
         near = {offender.network for offender in by_offender}
-        # By position, which is faster than by name: this line reads every route of a full table.
-        held = {(route.network, signature(route)) for route in self._main if route[0] in near}
+        in_main = {(route.network, signature(route)) for route in self._main if route.network in near}
         family = self._node.family
-        found: list[SuggestedRoute] = []
+        routes: list[SuggestedRoute] = []
         for offender, ranges in by_offender.items():
-            if (offender.network, signature(offender)) not in held:
+            if (offender.network, signature(offender)) not in in_main:
                 # Before the first rule, the kernel reports routes of table local as part of main, too.
                 continue
-            cover = _cover(ranges, self._kept, address_bits(family))
-            networks = [prefix for one in cover if _may_be_configured(prefix := Prefix(family, *one))]
-            found += [self._route(network, networks, offender) for network in networks]
-        return sorted(found, key=lambda route: Prefix.parse(route.destination))
+            cover = (Prefix(family, *network) for network in _cover(ranges, self._kept, address_bits(family)))
+            networks = [*filter(_may_be_configured, cover)]
+            routes += [self._route(network, networks, offender) for network in networks]
+        return sorted(routes, key=lambda route: Prefix.parse(route.destination))
 
     def _offenders(self, bad: Sequence[DecidedPart]) -> Iterator[ObservedRoute | None]:
         """Return for each part the route that a more specific one must precede; None if no such route helps."""
         new: list[list[Answer]] = [[] for _ in bad]
         # With the new route the kernel chooses another source, and a rule may select by that.
+        firsts = [decided.part.first for decided in bad]
         for source in self._way.sources if self._node.by_source else ():
-            answers = self._node.lookup([one.part.first for one in bad], sources=[source] * len(bad))
-            for found, answer in zip(new, answers, strict=True):
-                found.append((answer, source))
-        taken = self._taken([one.part.first for one in bad])
-        for one, found in zip(bad, new, strict=True):
-            yield None if one.part.first in taken else self._offender(one, found)
+            lookups = self._node.lookup(firsts, sources=[source] * len(bad))
+            for answers, lookup in zip(new, lookups, strict=True):
+                answers.append((lookup, source))
+        taken = self._taken(firsts)
+        for decided, answers in zip(bad, new, strict=True):
+            yield None if decided.part.first in taken else self._offender(decided, answers)
 
     def _taken(self, addresses: Sequence[int]) -> Container[int]:
         """Return the addresses that an announced network may take also from a route to each of them: by a rule."""
@@ -133,28 +128,27 @@ class _Mender:
         if announced is None:
             return ()
         way = self._way
-        new = (ObservedRoute(each, 32, way.gateway, way.dev) for each in addresses)
+        new = (ObservedRoute(address, 32, way.gateway, way.dev) for address in addresses)
         now = (route for route in self._node.routes if route.dev is None or is_present(route.dev))
-        model = Fib.of(self._links, [*now, *new], self._node.rules)
+        model = Fib.of(self._node.links, [*now, *new], self._node.rules)
         sources = (None, *(way.sources if self._node.by_source else ()))
         with suppress(UnknownDecisionError):
             answers = [model.lookup(addresses, sources=[source] * len(addresses)) for source in sources]
-            return {one.destination for one, *others in zip(*answers, strict=True) if announced.taker(one, others)}
+            rows = zip(*answers, strict=True)
+            return {plain.destination for plain, *sourced in rows if announced.taker(plain, sourced)}
         return ()
 
-    def _offender(self, one: DecidedPart, new: Sequence[Answer]) -> ObservedRoute | None:
+    def _offender(self, decided: DecidedPart, new: Sequence[Answer]) -> ObservedRoute | None:
         # A rule decides before any table.
-        offender = one.decider
+        offender = decided.decider
         if not isinstance(offender, ObservedRoute) or offender.kind not in _MENDABLE_KINDS:
             return None
-        then: Sequence[Answer] = one.part.answers
-        if is_same(self._node.decider(one.part.plain, 0), offender):
-            then = new
-        faults = self._node.faults(then, self._allowed)
+        is_plain = is_same(self._node.decider(decided.part.plain, 0), offender)
+        faults = self._node.faults(new if is_plain else decided.part.answers)
         return offender if all(is_same(self._node.decider(*fault), offender) for fault in faults) else None
 
     def _route(self, network: Prefix, networks: Sequence[Prefix], offender: ObservedRoute) -> SuggestedRoute:
-        takes_from = tuple(dev for dev in self._allowed.refused(offender) if is_present(dev))
+        takes_from = tuple(filter(is_present, self._node.allowed.refused(offender)))
         return SuggestedRoute(
             destination=str(network),
             gateway=str(self._way.gateway),
@@ -167,7 +161,7 @@ class _Mender:
     def _warning(
         self, network: Prefix, networks: Sequence[Prefix], offender: ObservedRoute, takes_from: Sequence[str]
     ) -> str | None:
-        links = [link for link in self._links if link.name in takes_from]
+        links = [link for link in self._node.links if link.name in takes_from]
         own = [
             (link.name, str(address.address))
             for link in links
@@ -178,7 +172,7 @@ class _Mender:
         peers = [(name, peer) for name, peer in known if network.covers(peer)]
         advice = "Only narrower expectedCidrs are safe, of addresses that the cluster alone uses"
         size = 1 << address_bits(network.family) - offender.prefix_length
-        if offender.protocol == KERNEL_PROTOCOL and sum(one.last + 1 - one.network for one in networks) == size:
+        if offender.protocol == KERNEL_PROTOCOL and sum(each.last + 1 - each.network for each in networks) == size:
             owner = ", ".join(takes_from) or "the fabric"
             return (
                 f"{offender.destination} is the connected network of {owner} as a whole: "

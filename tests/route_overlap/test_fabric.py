@@ -77,7 +77,7 @@ class TestSwitchedOff:
             (folder / "waagent.conf").symlink_to("nowhere")
         answer = Answer(folder)
         assert (answer.addresses, answer.source, answer.awaited) == ([], "", False)
-        assert answer.notes == ([f"{NOTHING}DIR/waagent.conf is no regular file"] if damage == "link" else [])
+        assert answer.notes == ([f"{NOTHING}DIR/waagent.conf is not a regular file"] if damage == "link" else [])
 
     @pytest.mark.parametrize(
         "text",

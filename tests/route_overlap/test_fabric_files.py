@@ -26,7 +26,7 @@ class TestOddFiles:
         else:
             path.symlink_to("nowhere")
         answer = Answer(folder)
-        assert (answer.notes, answer.awaited) == ([f"{NOTHING}DIR/{name} is no regular file"], False)
+        assert (answer.notes, answer.awaited) == ([f"{NOTHING}DIR/{name} is not a regular file"], False)
 
     @pytest.mark.parametrize("name", [".kvp_pool_0", "waagent.conf"])
     def test_a_huge_file_is_not_read(self, folder: Path, name: str) -> None:

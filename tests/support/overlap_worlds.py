@@ -20,8 +20,8 @@ from hostrouting.net.addresses import Address, netmask, parse_cidr, parse_ipv4
 from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, SCOPE_HOST, SCOPE_UNIVERSE, NextHop, Route
 from hostrouting.net.rules import Rule
 from hostrouting.route_overlap import OverlapReport, render_script
-from hostrouting.route_overlap.node import Node
 from hostrouting.route_overlap.parts import Part, looked_up
+from hostrouting.route_overlap.snapshot import RoutingSnapshot
 from hostrouting.testing import KernelNode, MemoryBackend
 
 #: Small enough to ask about every address, in the places where the small world's routes, rules and addresses meet.
@@ -243,5 +243,5 @@ def run_script(
 
 def parts_of(backend: Routing, cidr: str) -> list[Part]:
     """Return every part into which the proof cuts a CIDR, fine or not."""
-    [parts] = looked_up(Node(backend), [cidr])
+    [parts] = looked_up(RoutingSnapshot(backend), [cidr])
     return parts

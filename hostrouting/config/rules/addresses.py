@@ -219,7 +219,8 @@ def one_of(*choices: str) -> Callable[[object], str]:
     # The words first, for an editor to offer.
     @accepting({"anyOf": [{"enum": [*choices]}, {"type": "string", "pattern": f"^(?:{pattern})$"}]})
     def rule(value: object) -> str:
-        # Unlike upper(), which makes an S of a long s, lower() never yields a letter of these words.
+        # Unlike upper(), which makes an S of a long s, lower() never yields a letter of these
+        # words.
         choice = known.get(string(value, wanted).lower())
         if choice is None:
             raise ValueError(f"expected {wanted}, found {describe(value)}")

@@ -24,7 +24,7 @@ read_fabric() {
 refuse() { reason=$1 && return 1; }
 
 is_readable() { # path
-  [[ -f $1 ]] || refuse "$1 is no regular file" || return
+  [[ -f $1 ]] || refuse "$1 is not a regular file" || return
   [[ -r $1 ]] || refuse "$1 cannot be read"
 }
 

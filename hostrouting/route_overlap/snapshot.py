@@ -1,4 +1,4 @@
-"""A node as the proof sees it: its routes and rules of one family, their answers, and which devices are right."""
+"""A node as the proof sees it: its routes and rules of one family, answers, and allowed devices."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from hostrouting.fib.model import Decision, Fib
     from hostrouting.host.ports import Routing
+    from hostrouting.net.links import Device
     from hostrouting.net.rules import Rule
     from hostrouting.route_overlap.announced import Announced
     from hostrouting.route_overlap.fabric import Fabric
@@ -23,15 +24,20 @@ Answer: TypeAlias = "tuple[Lookup, int]"
 
 
 class AllowedDevices(dict["str | None", bool]):
-    """The devices that may carry expected traffic: expected ones and those that match a pattern; a dict for speed.
+    """The devices that may carry expected traffic: expected ones and those that match a pattern.
 
-    It has the devices about which it was asked. An expected device without carrier may not carry traffic.
+    It is a dict for speed, of the devices that were looked up so far. An expected device without
+    carrier may not carry traffic.
     """
 
     def __init__(
-        self, expected: Sequence[str], patterns: Iterable[str], *, without_carrier: Collection[str] = ()
+        self,
+        expected: Sequence[str] = (),
+        patterns: Iterable[str] = (),
+        *,
+        without_carrier: Collection[str] = (),
     ) -> None:
-        # A route with several next hops has no device: its next hops need a closer look.
+        # The device of a route with several next hops is None: its next hops need a closer look.
         super().__init__({None: False})
         #: The devices by which expected traffic should leave.
         self.expected: Sequence[str] = expected
@@ -64,9 +70,9 @@ class AllowedDevices(dict["str | None", bool]):
 
     @property
     def carriers(self) -> tuple[str, ...]:
-        """The allowed devices about which it was asked: the expected ones, then the others by name."""
-        asked = [dev for dev, is_fine in self.items() if dev and is_fine]
-        return (*(dev for dev in self.expected if dev in asked), *sorted(set(asked).difference(self.expected)))
+        """The allowed devices that were looked up: the expected ones, then the rest by name."""
+        allowed = {dev for dev, is_fine in self.items() if dev and is_fine}
+        return (*filter(allowed.__contains__, self.expected), *sorted(allowed.difference(self.expected)))
 
     def answer_is_fine(self, answer: Lookup) -> bool:
         """Return True if every next hop is allowed; the node reaches its own addresses without a carrier."""
@@ -77,12 +83,14 @@ class AllowedDevices(dict["str | None", bool]):
         return self.dead_ends.issuperset(refused) if route.kind in {"local", "anycast"} else not refused
 
 
-class Node:
+class RoutingSnapshot:
     """A snapshot of the routes and rules of a node, of one family, and the backend that answers its lookups."""
 
     def __init__(self, backend: Routing, family: int = IPV4) -> None:
         self.backend = backend
         self.family = family
+        #: None, unless a proof sets them.
+        self.allowed = AllowedDevices()
         #: See `Routing.lookup`.
         self.lookup = partial(backend.lookup, family=family)
         self.announced: Announced | None = None
@@ -95,13 +103,18 @@ class Node:
             family == IPV6 and any(route.from_prefix for route in self.routes)
         )
 
-    def expect(self, fabric: Fabric, allowed: AllowedDevices) -> None:
+    def expect(self, fabric: Fabric) -> None:
         """Take the routes of an announced fabric as those of the node, too."""
-        # Imported late: most nodes have no announced fabric.
+        # Imported late: few nodes announce a fabric.
         from hostrouting.route_overlap.announced import Announced
 
-        self.announced = Announced(self.backend.links(), self.routes, self.rules, fabric, allowed.may_carry)
+        self.announced = Announced(self.links, self.routes, self.rules, fabric, self.allowed.may_carry)
         self.routes += self.announced.routes
+
+    @cached_property
+    def links(self) -> list[Device]:
+        """The devices of the node."""
+        return self.backend.links()
 
     @cached_property
     def defaults(self) -> list[ObservedRoute]:
@@ -110,18 +123,17 @@ class Node:
 
     @cached_property
     def _model(self) -> Fib:
-        """The routes and rules, to know what decides where the kernel does not say it: its answer may be an errno.
+        """The routes and rules, for the decider where the kernel's answer is an errno.
 
-        No table that the kernel tries before the refusing one has a route that forwards the packet, so for IPv4 the
-        refusing routes are enough.
+        No table that the kernel tries before the refusing one has a route that forwards the packet,
+        so for IPv4 the refusing routes are enough.
         """
         # Imported late: a node of IPv4 that is right needs no model.
         from hostrouting.fib.model import Fib
 
         if self.family == IPV6:
             return Fib.of((), self.routes, self.rules)
-        # By position, which is faster than by name: this line reads every route of a full table.
-        return Fib.of((), (route for route in self.routes if route[7] in DEVICELESS_KINDS), self.rules)
+        return Fib.of((), (route for route in self.routes if route.kind in DEVICELESS_KINDS), self.rules)
 
     def _decision(self, destination: int, source: int) -> Decision:
         from hostrouting.fib.rules import Packet
@@ -150,20 +162,21 @@ class Node:
             self.silent[decided] = None
         else:
             decided = None
+        taken = [route for route in (now, decided) if route]
         equal = [
-            other
-            for route in (now, decided)
-            for other in (self._model.tables.bucket(key_of(route)) if route else ())
-            if is_same(route, other) and other.expires >= 0 and is_usable(other, "")
+            candidate
+            for route in taken
+            for candidate in self._model.tables.bucket(key_of(route))
+            if is_same(route, candidate) and candidate.expires >= 0 and is_usable(candidate, "")
         ]
-        return [answer, *(Lookup(answer.destination, other) for other in equal if other != now)]
+        return [answer, *(Lookup(answer.destination, route) for route in equal if route != now)]
 
-    def faults(self, answers: Iterable[Answer], allowed: AllowedDevices) -> Iterator[Answer]:
-        """Yield what the kernel answers, or may answer, that is not fine."""
+    def faults(self, answers: Iterable[Answer]) -> Iterator[Answer]:
+        """Yield the answers that the kernel gives, or may give, that are not fine."""
         for answer, source in answers:
-            for one in self.candidates(answer, source):
-                if not allowed.answer_is_fine(one):
-                    yield one, source
+            for candidate in self.candidates(answer, source):
+                if not self.allowed.answer_is_fine(candidate):
+                    yield candidate, source
 
     @cached_property
     def held(self) -> dict[str, list[int]]:
@@ -174,12 +187,12 @@ class Node:
                 for own in link.addresses
                 if own.family == IPV6 and own.scope == 0 and own.usable and not own.deprecated
             ]
-            for link in self.backend.links()
+            for link in self.links
         }
 
     def networks_of(self, sources: Container[tuple[str, int]]) -> Iterator[ObservedRoute]:
         """Yield the connected networks of these IPv6 addresses, each given after its device."""
-        for link in self.backend.links():
+        for link in self.links:
             for own in link.addresses:
                 if (link.name, own.local) in sources:
                     network = Prefix(IPV6, own.peer, own.prefix_length).masked
