@@ -184,16 +184,16 @@ class StaticRoute(WireValue):
         """The place that the route will have in table main."""
         return MAIN_TABLE, *self.prefix, None, 0, self.metric
 
-    def is_met_by(self, standing: ObservedRoute) -> bool:
+    def is_met_by(self, route: ObservedRoute) -> bool:
         """Return True if a route of the kernel is this one, by any gateway or device where it names none.
 
-        >>> standing = ObservedRoute.parse("172.16.1.0/24", "eth0", "10.224.0.1", protocol=OUR_PROTOCOL)
-        >>> StaticRoute(destination="172.16.1.0/24").is_met_by(standing)
+        >>> route = ObservedRoute.parse("172.16.1.0/24", "eth0", "10.224.0.1", protocol=OUR_PROTOCOL)
+        >>> StaticRoute(destination="172.16.1.0/24").is_met_by(route)
         True
         """
-        is_ours = (standing.protocol, standing.kind, place(standing)) == (OUR_PROTOCOL, "unicast", self.place)
-        parts = (self.dev, standing.dev), (self.gateway, str(standing.gateway))
-        return is_ours and not standing.nexthops and all(named in {None, part} for named, part in parts)
+        is_ours = (route.protocol, route.kind, place(route)) == (OUR_PROTOCOL, "unicast", self.place)
+        parts = (self.dev, route.dev), (self.gateway, str(route.gateway))
+        return is_ours and not route.nexthops and all(named in {None, part} for named, part in parts)
 
     def __str__(self) -> str:
         """Return the route as `ip route` writes it, without the absent parts."""
@@ -462,7 +462,7 @@ class HostRoutingConfig(WireValue):
 
     @property
     def void(self) -> list[ConfigMistake]:
-        """Why it wants nothing, for each of its keys; empty for `{}`, which means to remove everything.
+        """Why it wants nothing, for each of its keys; empty for `{}`, which removes everything.
 
         >>> HostRoutingConfig.from_mapping({"staticRoutes": {"enabled": True}}).void[1:]
         [ConfigMistake(path='hostRouting.staticRoutes', message='asks for nothing: routes is empty')]

@@ -52,7 +52,7 @@ class ProbeSNATConfig(WireValue):
 
 @attrs.frozen(kw_only=True)
 class StaleCNIForce(WireValue):
-    """Signs of a live CNI that the sweep ignores, where the operator is sure that its pods have ended."""
+    """Signs of a live CNI that the sweep ignores, for operators who are sure that its pods ended."""
 
     conflist: bool = switch("Sweep although a file in /etc/cni/net.d still names the CNI.")
     lock: bool = switch("Sweep although one of its programs still holds a lock.")

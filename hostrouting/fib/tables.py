@@ -124,7 +124,7 @@ def _with_lengths(
 
 
 def _best(routes: list[ObservedRoute], packet: Packet) -> ObservedRoute | None:
-    """Return the route that the kernel takes to one IPv6 network, from routes in the order of their metrics.
+    """Return the route that the kernel takes to one IPv6 network; `routes` are sorted by metric.
 
     Of the lowest metric the highest router preference decides, then the packet's device, then the order. If none of
     these routes is usable, the rest are on a par.

@@ -65,7 +65,7 @@ def verdict_on(line: _Line, config: HostRoutingConfig | None = None, *, planned:
 
 @contextmanager
 def _limited() -> Iterator[None]:
-    """Raise ValueError in a block that takes too long; only in the main thread, which gets signals."""
+    """Raise ValueError in a block that takes too long, if this is the main thread."""
     if current_thread() is not main_thread():
         yield
         return

@@ -98,9 +98,9 @@ class Prefix(NamedTuple):
         """The last address, as a number."""
         return self.network | (1 << address_bits(self.family) - self.length) - 1
 
-    def covers(self, other: Address | Prefix) -> bool:
-        """Return True if all of `other` lies in this network."""
-        family, number, length = other if isinstance(other, Prefix) else (*other, address_bits(other.family))
+    def covers(self, inner: Address | Prefix) -> bool:
+        """Return True if all of `inner` lies in this network."""
+        family, number, length = inner if isinstance(inner, Prefix) else (*inner, address_bits(inner.family))
         same_family = family == self.family and length >= self.length
         return same_family and not (number ^ self.network) & mask_of(self.family, self.length)
 

@@ -86,7 +86,7 @@ class RouteChange:
 
     @property
     def removes_first(self) -> bool:
-        """True if `before` is removed before `after` is added: a deletion would fit both of them."""
+        """True if `before` is removed before `after` is added: a deletion would fit both."""
         if self.before is None or self.after is None:
             return False
         return self.after.family == IPV6 or is_deleted_by(self.before, self.after)

@@ -91,13 +91,16 @@ class Explanation:
             yield from lines
 
 
-def explain(backend: RouteBackend, asked: Sequence[str]) -> list[Explanation]:
-    """Return the kernel's decisions on addresses and CIDRs; adjacent parts with the same answer are merged."""
-    prefixes = [_as_prefix(text) for text in asked]
+def explain(backend: RouteBackend, ranges: Sequence[str]) -> list[Explanation]:
+    """Return the kernel's decisions on addresses and CIDRs.
+
+    Adjacent parts with the same answer are merged.
+    """
+    prefixes = [_as_prefix(text) for text in ranges]
     nodes = {family: RoutingSnapshot(backend, family) for family in sorted({prefix.family for prefix in prefixes})}
     return [
         Explanation(text, tuple(_explanations(nodes[prefix.family], prefix)))
-        for text, prefix in zip(asked, prefixes, strict=True)
+        for text, prefix in zip(ranges, prefixes, strict=True)
     ]
 
 

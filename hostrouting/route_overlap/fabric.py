@@ -83,7 +83,7 @@ class Fabric:
 
 
 def read_fabric(files: FileStore, *, pause: Callable[[], object]) -> Fabric:
-    """Return the fabric that the agent of this machine will connect; an unreadable file is only a note.
+    """Return the fabric that the agent of this machine will connect; an unreadable file is a note.
 
     `pause` is called before the pool is read again, which its daemon may be writing.
     """
@@ -147,7 +147,7 @@ def _read_pool(files: FileStore, pause: Callable[[], object]) -> bytes:
 
 
 def _read(files: FileStore, path: str) -> bytes | None:
-    """Return the content; None if nothing has the name. Raise _NothingError if it cannot be read."""
+    """Return the content, None for an absent file; raise _NothingError if it cannot be read."""
     try:
         if files.mode(path) is not None:
             return files.read(path, limit=_LARGEST + 1) or b""

@@ -103,7 +103,7 @@ def learned_by_kernel(files: FileStore, routes: Iterable[ObservedRoute]) -> list
 
 
 def _marked(files: FileStore) -> Iterator[tuple[tuple[object, ...], bytes]]:
-    """Yield the kernel's own routes, each as `_line_of` has it, and the line, as far as they are readable."""
+    """Yield the kernel's own routes that can be read, each as `_line_of` has it, and its line."""
     with suppress(HostFileError, ValueError):
         for line in (files.read(_ROUTES) or b"").splitlines():
             words = line.split()

@@ -1,4 +1,7 @@
-"""Packets that rules select by more than addresses, proven by the model. Few nodes have such rules."""
+"""Packets that rules select by more than addresses, proven by the model.
+
+Few nodes have such rules.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def astray(
-    node: RoutingSnapshot, cidrs: Sequence[str], found: Collection[int]
+    node: RoutingSnapshot, cidrs: Sequence[str], starts: Collection[int]
 ) -> Iterator[tuple[str, Iterable[str], list[DecidedPart]]]:
     """Yield in words which packets rules select, why their way is unknown, and where it is wrong.
 
@@ -35,14 +38,15 @@ def astray(
     followed by themselves, too. So nothing depends on a choice of packets: if all these ways are fine at an address,
     each packet's way is.
 
-    Parts that begin in `found` are left out. Only packets that leave count: a rule that refuses packets, or keeps them
-    on the node, does so on purpose. So does a program that binds its socket to a device.
+    Parts that begin at `starts` are left out: they are findings already. Only packets that leave
+    count: a rule that refuses packets, or keeps them on the node, does so on purpose. So does a
+    program that binds its socket to a device.
     """
     parts = [
         Part(first, following - 1, ())
-        for starts, end in cut(node, cidrs)
-        for first, following in pairwise([*starts, end])
-        if first not in found
+        for firsts, end in cut(node, cidrs)
+        for first, following in pairwise([*firsts, end])
+        if first not in starts
     ]
     # Where there is none of these, each way is fine.
     packet = Packet(0, family=node.family)

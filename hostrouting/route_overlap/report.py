@@ -140,7 +140,11 @@ class CidrReport:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the report for JSON."""
-        fields = attrs.asdict(self, filter=_is_shown, value_serializer=_list_for_tuple)
+        fields = attrs.asdict(
+            self,
+            filter=_is_shown,
+            value_serializer=lambda _, __, value: list(value) if isinstance(value, tuple) else value,
+        )
         return {"cidr": self.cidr, "ok": self.ok, **fields}
 
     @property
@@ -389,7 +393,3 @@ def _section(name: str, section: RouteOverlapConfig | StaticRoutesConfig) -> str
 def _is_shown(field: attrs.Attribute[Any], value: object) -> bool:
     is_optional = field.name in {"warning", "configured_routes", "name", "network", "source", "own"}
     return field.name != "offender" and (bool(value) or not is_optional)
-
-
-def _list_for_tuple(_: object, __: object, value: object) -> object:
-    return list(value) if isinstance(value, tuple) else value

@@ -59,7 +59,7 @@ def render_script(config: HostRoutingConfig) -> bytes:
 
 
 def boot_part(config: HostRoutingConfig) -> BootUnit | Departure:
-    """Return the unit and the script to install for this config; without expected CIDRs, their removal."""
+    """Return the unit and script to install for this config; without CIDRs, their removal."""
     return _TEMPLATE.fill(render_script(config)) if config.route_overlap.cidrs else DEPARTURE
 
 

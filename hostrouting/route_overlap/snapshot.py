@@ -200,10 +200,11 @@ class RoutingSnapshot:
                     yield from (route for route in bucket if link.name in route.devs)
 
 
-def is_same(one: ObservedRoute | Rule | None, other: ObservedRoute) -> bool:
-    """Return True for a route, or for one of IPv6 that is equal: the kernel may take any of these."""
-    is_equal = isinstance(one, ObservedRoute) and other.family == IPV6 and _rank(one) == _rank(other)
-    return one == other or is_equal
+def is_same(decider: ObservedRoute | Rule | None, route: ObservedRoute) -> bool:
+    """Return True for the route, or for an equal one of IPv6: the kernel may take any of these."""
+    if decider == route:
+        return True
+    return isinstance(decider, ObservedRoute) and route.family == IPV6 and _rank(decider) == _rank(route)
 
 
 def _rank(route: ObservedRoute) -> tuple[object, ...]:

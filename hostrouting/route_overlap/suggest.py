@@ -172,7 +172,8 @@ class _Mender:
         peers = [(name, peer) for name, peer in known if network.covers(peer)]
         advice = "Only narrower expectedCidrs are safe, of addresses that the cluster alone uses"
         size = 1 << address_bits(network.family) - offender.prefix_length
-        if offender.protocol == KERNEL_PROTOCOL and sum(each.last + 1 - each.network for each in networks) == size:
+        covered = sum(part.last + 1 - part.network for part in networks)
+        if offender.protocol == KERNEL_PROTOCOL and covered == size:
             owner = ", ".join(takes_from) or "the fabric"
             return (
                 f"{offender.destination} is the connected network of {owner} as a whole: "

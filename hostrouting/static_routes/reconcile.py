@@ -1,14 +1,14 @@
 """Complete the routes of a config, and compute the changes to them, in an order that the kernel accepts. Pure.
 
-A config leaves to the default routes what it does not say. Nothing here waits.
+Values that a config leaves out come from the default routes. Nothing here waits.
 
-The kernel lists routes by their place: table, destination, type of service and metric. The first route of a place that
-is alive decides. A foreign route in our place stays where it is: ours is added before it and hides it, and when ours
-is removed, it decides again.
+The kernel lists routes by their place: table, destination, type of service and metric. The first
+route of a place that is alive decides. A foreign route in the place of a configured one stays where
+it is: hostrouting adds its route in front, and when that is removed, the foreign one decides again.
 
-Of IPv6 the kernel would make one route of ours and of a foreign one in the same place, and nothing can precede it. So
-ours is added to an empty place only; and where another program has merged a next hop with ours, or a route for one
-source hides all others of the destination, nothing is changed.
+In IPv6 nothing can precede a route of the same place, and the kernel merges routes there into one.
+So hostrouting adds a route to an empty place only; and where another program has merged a next hop
+with it, or a route for one source hides the rest of the destination, nothing is changed.
 """
 
 from __future__ import annotations
@@ -65,12 +65,14 @@ class Resolution:
 def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
     """Complete the routes of a config from their family's default routes in `observed`, in the kernel's order.
 
-    A route without `dev` gets the device of the first next hop that is not dead; one of IPv6 the device by which IPv6
-    must leave, if a default route leaves by it. A route without `gateway` gets the
-    gateway of the first next hop on its device, dead or not: the kernel decides about routes over a device that is
-    down. If that next hop has no gateway (`default dev ppp0`), the route has none: every address is on such a link.
+    A route without `dev` gets the device of the first next hop that is not dead; one of IPv6 the
+    device by which IPv6 must leave, if a default route leaves by it. A route without `gateway` gets
+    the gateway of the first next hop on its device, dead or not: the kernel decides about routes
+    over a device that is down. If that next hop lacks a gateway (`default dev ppp0`), so does the
+    route: every address is on such a link.
 
-    Where no default route completes a route, ours that stands in its place stays if it has what the config names.
+    Where no default route completes a route, the installed route of its place stays if it has all
+    that the config names.
     """
     defaults = default_routes(observed)
     hops = [(route.family, hop) for route in reversed(defaults) for hop in reversed(route.hops)]
@@ -80,9 +82,10 @@ def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
     by_family = ([route for route in defaults if route.family == family] for family in (IPV4, IPV6))
     exits = expected_exit(*by_family) if IPV6 in alive else ()
     if exits and (IPV6, exits[0]) in on_device:
-        # A router in the fabric may advertise a better default route: by it, the proof would find ours.
+        # A router in the fabric may advertise a better default route, but the proof refuses that
+        # way.
         alive[IPV6] = exits[0]
-    found: list[Route] = []
+    complete: list[Route] = []
     missing: list[Unresolved] = []
     for route in routes:
         family, network, prefix_length = route.prefix
@@ -95,7 +98,7 @@ def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
             reason = f"no {FAMILY_NAMES[family]} default route leaves by {dev}, so it has no gateway there"
             missing.append(Unresolved(route, reason))
             continue
-        found.append(
+        complete.append(
             Route(
                 network=network,
                 prefix_length=prefix_length,
@@ -107,13 +110,12 @@ def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
             )
         )
     # Of hundreds of thousands of routes hardly any matter here.
-    first = {place(route): route for route in reversed(ours_in(observed) if missing else ())}
-    kept = {
-        route: standing for route, _ in missing if (standing := first.get(route.place)) and route.is_met_by(standing)
-    }
+    installed = {place(route): route for route in reversed(ours_in(observed) if missing else ())}
+    in_place = {route: installed[route.place] for route, _ in missing if route.place in installed}
+    kept = {route: present for route, present in in_place.items() if route.is_met_by(present)}
     return Resolution(
-        routes=(*found, *(standing.to_route() for standing in kept.values())),
-        missing=tuple(each for each in missing if each.route not in kept),
+        routes=(*complete, *(present.to_route() for present in kept.values())),
+        missing=tuple(unresolved for unresolved in missing if unresolved.route not in kept),
     )
 
 
@@ -135,66 +137,67 @@ class Reconciliation:
 
     #: Additions and replacements first, on-link routes before the routes via them; then removals.
     changes: list[RouteChange] = attrs.field(factory=list)
-    #: Foreign routes that a change of `changes` hides, by our route.
+    #: Foreign routes that a change of `changes` hides, by the route that hides them.
     hidden: dict[Route, Routes] = attrs.field(factory=dict)
     #: Changes that cannot be made, because of this route. Of IPv4 it is the kernel's own, which a new one never hides.
     in_the_way: dict[RouteChange, ObservedRoute] = attrs.field(factory=dict)
-    #: Our IPv6 routes that are to go, but stay: another program has merged a next hop with them.
+    #: Installed IPv6 routes that are to go, but stay: another program has merged a next hop with
+    #: them.
     merged: list[ObservedRoute] = attrs.field(factory=list)
-    #: The kernel's own routes that came after ours, which stays, by our route.
+    #: The kernel's own routes that came after an installed one, which stays, by that route.
     connected: dict[Route, ObservedRoute] = attrs.field(factory=dict)
 
-    def settle(self, route: Route, standing: Routes) -> list[ObservedRoute]:
-        """Decide how `route` becomes the first of its place; return the other routes of ours, which are to go."""
-        if not standing:
+    def settle(self, route: Route, present: Routes) -> list[ObservedRoute]:
+        """Decide how `route` becomes the first of its place; return the installed routes that are to go."""
+        if not present:
             self.changes.append(RouteChange.add(route))
             return []
-        if len(standing) == 1 and standing[0].fulfils(route):
+        if len(present) == 1 and present[0].fulfils(route):
             return []
         if route.family == IPV6:
-            return self._settle_alone(route, standing)
-        ours = ours_in(standing)
-        foreign = [other for other in standing if other.protocol != OUR_PROTOCOL]
-        own = next((other for other in foreign if other.protocol == KERNEL_PROTOCOL), None)
+            return self._settle_alone(route, present)
+        installed = ours_in(present)
+        foreign = [known for known in present if known.protocol != OUR_PROTOCOL]
+        own = next((known for known in foreign if known.protocol == KERNEL_PROTOCOL), None)
         if own is not None:
-            if not any(other in ours for other in standing[: standing.index(own)]):
+            if not any(known in installed for known in present[: present.index(own)]):
                 self.refuse(route, own)
                 return []
             self.connected[route] = own
-        others = [other for other in ours if not other.fulfils(route)]
-        alike = [other for other in ours if is_deleted_by(other, route)]
-        first = next((other for other in standing if other not in others), None)
+        surplus = [known for known in installed if not known.fulfils(route)]
+        alike = [known for known in installed if is_deleted_by(known, route)]
+        first = next((known for known in present if known not in surplus), None)
         if first is not None and first.fulfils(route) and alike == [first]:
-            return others
-        if ours:
+            return surplus
+        if installed:
             # The kernel moves no route to the front: the same one is removed, and then added.
-            gone = (alike or ours[:1])[-1]
-            self.changes.append(RouteChange.replace(gone, route))
-            ours.remove(gone)
+            replaced = (alike or installed[:1])[-1]
+            self.changes.append(RouteChange.replace(replaced, route))
+            installed.remove(replaced)
         else:
             self.changes.append(RouteChange.prepend(route))
-        if standing[0].protocol != OUR_PROTOCOL:
+        if present[0].protocol != OUR_PROTOCOL:
             self.hidden[route] = foreign
-        return ours
+        return installed
 
-    def _settle_alone(self, route: Route, standing: Routes) -> list[ObservedRoute]:
+    def _settle_alone(self, route: Route, present: Routes) -> list[ObservedRoute]:
         """Do the same for an IPv6 route, which has to be the only one when it is added."""
-        ours = [other for other in ours_in(standing) if not is_merged(other)]
-        preceding = [*takewhile(lambda other: not other.fulfils(route), standing)]
-        if preceding != [*standing] and all(other in ours for other in preceding):
-            return [other for other in ours if not other.fulfils(route)]
-        foreign = next((other for other in standing if other not in ours), None)
+        installed = [known for known in ours_in(present) if not is_merged(known)]
+        preceding = [*takewhile(lambda known: not known.fulfils(route), present)]
+        if preceding != [*present] and all(known in installed for known in preceding):
+            return [known for known in installed if not known.fulfils(route)]
+        foreign = next((known for known in present if known not in installed), None)
         if foreign is not None:
             self.refuse(route, foreign)
             return []
-        self.changes.append(RouteChange.replace(ours[0], route))
-        return ours[1:]
+        self.changes.append(RouteChange.replace(installed[0], route))
+        return installed[1:]
 
-    def refuse(self, route: Route, standing: ObservedRoute) -> None:
+    def refuse(self, route: Route, obstacle: ObservedRoute) -> None:
         """Note a route that cannot be added; it is requested all the same, so that one error shows all of them."""
         change = RouteChange.add(route)
         self.changes.append(change)
-        self.in_the_way[change] = standing
+        self.in_the_way[change] = obstacle
 
 
 def reconcile(desired: Sequence[Route], observed: Routes, *, undecided: Container[Place] = ()) -> Reconciliation:
@@ -208,27 +211,28 @@ def reconcile(desired: Sequence[Route], observed: Routes, *, undecided: Containe
     made = Reconciliation()
     # By scope: local addresses, then routes on a link, then routes via a gateway on a link.
     wanted = {place(route): route for route in sorted(desired, key=_rank, reverse=True)}
-    held = held_in(observed, wanted)
-    for_a_source = {spot[:4]: standing[0] for spot, standing in held.items() if spot[4] is not None}
+    by_place = held_in(observed, wanted)
+    # By table, family, network and prefix length.
+    for_a_source = {key[:4]: present[0] for key, present in by_place.items() if key[4] is not None}
     surplus: list[ObservedRoute] = []
-    for spot, route in wanted.items():
-        standing = held.pop(spot, [])
-        if for_a_source and spot[:4] in for_a_source:
-            made.refuse(route, for_a_source[spot[:4]])
+    for key, route in wanted.items():
+        present = by_place.pop(key, [])
+        if key[:4] in for_a_source:
+            made.refuse(route, for_a_source[key[:4]])
         else:
-            surplus += made.settle(route, standing)
-    for spot, standing in held.items():
-        if spot not in undecided:
-            surplus += ours_in(standing)
+            surplus += made.settle(route, present)
+    for key, present in by_place.items():
+        if key not in undecided:
+            surplus += ours_in(present)
     # In the reverse order: a rollback goes backwards, and then each route finds its gateway.
-    gone = sorted((route for route in surplus if not is_merged(route)), key=_rank)
-    made.changes.extend(map(RouteChange.remove, gone))
+    removed = sorted((route for route in surplus if not is_merged(route)), key=_rank)
+    made.changes.extend(map(RouteChange.remove, removed))
     made.merged.extend(filter(is_merged, surplus))
     return made
 
 
 def _rank(route: Route | ObservedRoute) -> int:
-    # IPv6 has no scopes.
+    # Scopes are of IPv4 only.
     return SCOPE_LINK if route.family == IPV6 and route.gateway is None else route.scope
 
 
@@ -238,12 +242,12 @@ def ours_in(routes: Iterable[ObservedRoute]) -> list[ObservedRoute]:
 
 
 def held_in(observed: Routes, places: Iterable[Place]) -> dict[Place, list[ObservedRoute]]:
-    """Return the routes in these places, and in all places that have one of our routes, in the kernel's order."""
-    networks = {spot[2:4] for spot in places}
+    """Return the routes in these places, and in those of all installed routes, in the kernel's order."""
+    networks = {key[2:4] for key in places}
     networks.update(map(_network, ours_in(observed)))
-    held: defaultdict[Place, list[ObservedRoute]] = defaultdict(list)
+    by_place: defaultdict[Place, list[ObservedRoute]] = defaultdict(list)
     for route in observed:
         # Of hundreds of thousands of routes hardly any matter here.
         if _network(route) in networks:
-            held[place(route)].append(resting(route) if route.flags else route)
-    return dict(held)
+            by_place[place(route)].append(resting(route) if route.flags else route)
+    return dict(by_place)

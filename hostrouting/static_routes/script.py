@@ -31,7 +31,7 @@ def render_script(config: HostRoutingConfig) -> bytes:
 
 
 def boot_part(config: HostRoutingConfig) -> BootUnit | Departure:
-    """Return the unit and the script to install for this config; their removal if it has no routes."""
+    """Return the unit and the script to install for this config; without routes, their removal."""
     return _TEMPLATE.fill(render_script(config)) if config.static_routes.routes else DEPARTURE
 
 
@@ -45,8 +45,8 @@ def _kernels_order(route: StaticRoute) -> tuple[int, int, int]:
 def _line(route: StaticRoute) -> str:
     """Return one route as ip reads and shows it: ip shows a single address without a length.
 
-    A device name has no quote, no question mark, and nothing else that bash or ip could take for more than a part of a
-    name: see `hostrouting.net.addresses.check_device_name`.
+    A device name is free of quotes, question marks, and anything else that bash or ip could take
+    for more than a part of a name: see `hostrouting.net.addresses.check_device_name`.
     """
     metric = f" metric {route.metric}" if route.metric else ""
     is_ipv6, gateway = ":" in route.destination, route.gateway or "?"

@@ -31,7 +31,7 @@ _LONGEST_DEVICE_PATTERN: Final = 64
 
 
 #: The characters for a class of a pattern; ECMAScript has fewer escapes than Python.
-_ESCAPED: Final = "".join(f"\\{each}" if each in "[]\\^-" else each for each in sorted(SHELL_ACTIVE))
+_ESCAPED: Final = "".join(f"\\{char}" if char in "[]\\^-" else char for char in sorted(SHELL_ACTIVE))
 #: A device name for JSON Schema, which cannot count bytes.
 _DEVICE: Final = rf"(?!-|\.{{1,2}}$)[^/:\s{_ESCAPED}]{{1,15}}"
 

@@ -48,7 +48,7 @@ UNSEEN: Final = (PermissionDeniedError, ToolNotFoundError, UnsupportedError)
 
 
 class RefusedError(Exception):
-    """The program refused a change, in its own words, and did nothing; `rule` may be the refused one."""
+    """The program refused a change, in its own words; `rule` is the refused one, if known."""
 
     def __init__(self, words: str, rule: EbtablesRule | None) -> None:
         self.rule = rule

@@ -46,7 +46,7 @@ class UnitFiles:
         self._files = files
 
     def texts(self, unit: str) -> dict[str, str]:
-        """Return the text of the unit file and of each drop-in, by path; empty without a unit file."""
+        """Return the texts of the unit file and its drop-ins, by path; none without a unit file."""
         path = self.path(unit)
         return {} if path is None else {file: self._text(file) for file in (path, *self._drop_ins(unit))}
 
