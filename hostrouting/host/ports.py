@@ -1,9 +1,10 @@
-"""The network as our tasks see it: few methods, our own value types; the docstrings are the contract.
+"""The network as the tasks see it: few methods, values of `hostrouting.net`; the docstrings are the contract.
 
-The contract suites in `hostrouting.testing` hold an implementation to everything that is promised here. Two ports are
-the network as it is: `RouteBackend` is how the node routes both families, with its changes; all else belongs to
-`LinkLayer`: neighbours, bridge stations, BPF programs, and questions on the link. `NetworkEvents` has the changes that
-other programs make. `Nftables` and `Ebtables` are the packet filters.
+The contract suites of `hostrouting.testing` hold an implementation to every promise. The first
+paragraph of a method is what it does, with an example; *Refusals* and *Kernel* follow where there are
+any. `RouteBackend` reads and changes the routing of both families. `LinkLayer` has neighbours, bridge
+stations, BPF programs, and requests on the link. `NetworkEvents` announces the changes of other
+programs. `Nftables` and `Ebtables` are the packet filters.
 """
 
 from __future__ import annotations
@@ -32,29 +33,40 @@ LinkAddress = tuple[str, str]
 class Routing(Protocol):
     """The routing of a node, to be read: a network namespace's, or a model's (`hostrouting.fib.Fib`).
 
-    `family` is `IPV4` or `IPV6`, one that is in `families`. Reading needs no privilege. Every failure is a
-    `BackendError`. A node without IPv6 has no routes and rules of it, and each lookup is ENETUNREACH.
+    `family` is `IPV4` or `IPV6`, one of `families`. Reading needs no privilege. Every failure is a
+    `BackendError`. On a node without IPv6 the lists of routes and rules of this family are empty, and
+    each lookup is ENETUNREACH.
     """
 
     @property
     def families(self) -> tuple[int, ...]:
-        """The families that it knows: a config with another one is refused. A class attribute will do."""
+        """The supported families; a config with another one is refused. A class attribute will do.
+
+        For example `families = (IPV4,)` in a backend that reads IPv4 only.
+        """
 
     def links(self) -> list[Device]:
-        """Return every network device, by interface index, with its addresses, and its known IPv4 neighbours."""
+        """Return every network device, by interface index, with its addresses and IPv4 neighbours.
+
+        The neighbours are those whose hardware address is known now. The loopback device is among the
+        devices: `backend.links()[0].name` is usually `"lo"`.
+        """
 
     def routes(self, family: int = IPV4) -> list[ObservedRoute]:
-        """Return the routes of every table, including those that the kernel made, but none that it only caches.
+        """Return the routes of every table, including those that the kernel made.
 
-        Within a table they are ordered by network, then by prefix length (longest first) and metric, and within a place
-        as the kernel has them. The next hops of an IPv6 route are sorted, as text. The result is a snapshot: a table
-        that changed meanwhile is read again.
+        The result is a snapshot. Within a table it is ordered by network, prefix length (longest first)
+        and metric, and within a place as the kernel has it: `10.0.0.0/24` precedes `10.0.0.0/16`, which
+        precedes `10.1.0.0/16`. The next hops of an IPv6 route are sorted, as text.
+
+        *Kernel*: cached routes are left out. A table that changes during the reading is read again.
         """
 
     def rules(self, family: int = IPV4) -> list[Rule]:
         """Return the policy rules in the order in which the kernel tries them.
 
-        A fresh namespace has three, and two of IPv6.
+        In a fresh namespace, for example, `rules()` are the lookups of the tables local, main and
+        default; `rules(IPV6)` are those of local and main.
         """
 
     def lookup(
@@ -67,14 +79,17 @@ class Routing(Protocol):
     ) -> list[Lookup]:
         """Return which route decides each destination: one answer per destination, in the same order.
 
-        The route is the one in the table, with all its next hops. An address of the node itself is decided by a
-        `local` route whose device has the address. `sources` has one entry per destination: the source address that the
-        packet already has, or None. The packet belongs to root (uid 0), whatever the user of this process. The kernel
-        takes an IPv4 packet for UDP, and one of IPv6 for no protocol.
+        The route is the one in the table, with all its next hops. An address of the node itself is
+        decided by a `local` route whose device has the address. `sources` has one entry per destination:
+        the source address that the packet already has, or None. With `resolve` the answer is the path of
+        one packet instead: the next hop that its hash picks, and in `source` the address from which the
+        kernel would send. Where a rule selects by source, two lookups give the final answer::
 
-        With `resolve` the answer is the path of one packet instead: the next hop that its hash picks, and in `source`
-        the address that the kernel would send from. (If a rule selects by source, ask this way first, and then ask
-        again with that source.)
+            [path] = backend.lookup([destination], resolve=True)
+            [final] = backend.lookup([destination], sources=[path.route.source])
+
+        *Kernel*: the packet belongs to root (uid 0), whatever the user of this process. An IPv4 packet
+        counts as UDP, an IPv6 packet as one without protocol.
         """
 
 
@@ -86,28 +101,41 @@ class RouteBackend(Routing, Protocol):
     """
 
     def routes_of(self, protocol: int, family: int = IPV4) -> list[ObservedRoute]:
-        """Return the routes of one protocol, as `routes` shows them: a small part of a big table costs little."""
+        """Return the routes of one protocol, in the order of `routes`.
+
+        `routes_of(142)`, for example, is all that hostrouting has installed. A few routes of a big table
+        cost little.
+        """
 
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
-        """Make all the changes of both families, in their order, or none; see `RouteChange` for those that come last.
+        """Make all the changes of both families, in their order, or none of them.
 
-        If a change is refused, every change of the batch that succeeded is rolled back and the routes are read again;
-        `RouteRejectedError` names every refusal and says if the rollback is complete. With `verify` the routes are read
-        after a success too, and a change that did not last counts as refused. A device that does not exist is a
-        `LinkNotFoundError` before anything is sent; missing privilege is a `PermissionDeniedError`.
+        See `RouteChange` for the changes that come last. A removal takes the route of its full
+        description only. So an addition and a removal are a compare-and-swap, whose refusal means that
+        another program was faster::
 
-        A removal removes the route of its full description and no other, and is refused if there is none. So `prepend`,
-        then `remove`, is a compare-and-swap, and a refusal means that another program was faster: read again. A
-        deletion cannot express every field, see `is_deleted_by`. So the routes are read first, and a removal for which
-        the kernel would take another route is refused before anything is sent. A rollback returns removed routes to the
-        first or the last position of their place, and removes added routes as the kernel holds them: it overwrites
-        nothing. An IPv6 route by a gateway returns to an empty place only, with all its next hops: it is never merged
-        with another. `left_behind` names the differences that remain, such as a route that stood between others.
+            backend.apply([RouteChange.prepend(wanted), RouteChange.remove(present)])
 
-        Refusals, by errno: EEXIST an addition to an occupied place, or of a route that exists; ESRCH a removal of a
-        route that does not exist, or instead of which the kernel would remove another; ENETUNREACH a gateway that is
-        not on a link of that device (EHOSTUNREACH of IPv6); ENETDOWN a device that is down; EINVAL a source address
-        that is not the node's; ENODEV a device that vanished meanwhile.
+        If a change is refused, the changes of the batch that succeeded are rolled back, and the routes
+        are read again. With `verify` they are read after a success, too, and a change that did not last
+        counts as refused.
+
+        *Refusals*: `RouteRejectedError` names each refused change, if the rollback is complete, and in
+        `left_behind` the differences that remain, such as a new position of a route. A device that does
+        not exist is a `LinkNotFoundError` before anything is sent; missing privilege is a
+        `PermissionDeniedError`.
+
+        *Kernel*: a deletion cannot express every field, see `is_deleted_by`. So the routes are read
+        first, and a removal that would take another route is refused before anything is sent. A rollback
+        overwrites nothing: removed routes return to the first or the last position of their place, and
+        added ones are removed as the kernel holds them. An IPv6 route by a gateway returns to an empty
+        place only, with all its next hops: it is never merged with another.
+
+        *Errno of a refusal*: EEXIST an addition to an occupied place, or of a route that exists; ESRCH a
+        removal of a route that does not exist, or instead of which the kernel would remove another;
+        ENETUNREACH a gateway that is not on a link of that device (EHOSTUNREACH of IPv6); ENETDOWN a
+        device that is down; EINVAL a source address that is not the node's; ENODEV a device that vanished
+        meanwhile.
         """
 
 
@@ -118,39 +146,62 @@ class LinkLayer(Protocol):
     """
 
     def newest_address(self, dev: str) -> float | None:
-        """Return the seconds since the newest IPv6 address was added to the device; None without addresses.
+        """Return the seconds since the newest IPv6 address was added to the device.
 
-        The kernel adds the link-local one when the device comes up, and then asks for routers.
+        None for a device without IPv6 addresses. `newest_address("eth0")` is 3.5, for example, three and
+        a half seconds after the device came up.
+
+        *Kernel*: it adds the link-local address when the device comes up, and then solicits routers.
         """
 
     def classifiers(self, dev: str) -> tuple[str, ...]:
-        """Return the names of the BPF programs that tc or tcx runs for packets of the device, sorted, each once.
+        """Return the names of the BPF programs that tc or tcx runs for packets of the device.
 
-        Names from tcx are cut after 15 bytes; without privilege they are not seen, and that is logged once.
+        They are sorted, each once: `("cil_from_netdev", "cil_to_netdev")` on a node with Cilium.
+
+        *Kernel*: names from tcx are cut after 15 bytes. Without privilege they are not visible, and that
+        is logged once.
         """
 
     def neighbours(self) -> list[Neighbour]:
-        """Return the neighbours of both families that have a hardware address, sorted by device and address."""
+        """Return the neighbours of both families that have a hardware address.
 
-    def stations(self, bridge: str) -> list[Station]:
-        """Return the forwarding database of a bridge, sorted; empty if there is no such bridge."""
-
-    def answering(self, ctx: Context, asked: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
-        """Ask on the link for each (device, address); return the pairs that were answered.
-
-        No table of this node changes. A node that is asked for an IPv6 address may note the sender, as for any packet,
-        in an entry that ages; its permanent entries stay, and it keeps an address that it is still probing (tentative),
-        for which it does not answer yet. It waits up to a second, or until every address is answered. On a device that
-        is down or gone nothing is answered. Without CAP_NET_RAW it raises `PermissionDeniedError`.
+        They are sorted by device and address: `10.240.0.9 dev azure0` precedes `10.240.0.10 dev azure0`.
         """
 
-    def silent(self, ctx: Context, asked: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
+    def stations(self, bridge: str) -> list[Station]:
+        """Return the forwarding database of a bridge, sorted; empty for a bridge that does not exist.
+
+        `{station.dev for station in link_layer.stations("azure0")}`, for example, are its used ports.
+        """
+
+    def answering(self, ctx: Context, addresses: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
+        """Return those of the pairs (device, address) that answer an ARP or ND request on the link.
+
+        It returns after a second, or as soon as every address has answered. A device that is down or gone
+        yields no answers. For example, the pods that are still alive::
+
+            alive = link_layer.answering(ctx, [("azure0", "10.240.0.9"), ("azure0", "fd00::9")])
+
+        *Refusals*: without CAP_NET_RAW it is a `PermissionDeniedError`.
+
+        *Kernel*: the tables of this node stay as they are. A node that gets a request for an IPv6 address
+        may note the sender, as for any packet, in an entry that ages; its permanent entries stay. An
+        address that it is still probing (tentative) stays, too, and does not answer yet.
+        """
+
+    def silent(self, ctx: Context, addresses: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
         """Return those of the pairs (device, IPv4 address) from which the kernel gets no answer.
 
-        If the kernel does not know the hardware address, a datagram to the port `discard` makes it ask: an entry of its
-        table may say for long that an address failed which answers again. It is given up to 2.5 seconds, or until all
-        have answered. A device that is gone or without carrier is not asked by. It needs no privilege, but a packet
-        filter may refuse the datagram, which is a `PermissionDeniedError`.
+        It returns after 2.5 seconds, or as soon as all have answered. Pairs with a device that is gone or
+        without carrier are left out. `silent(ctx, [("eth0", "10.224.0.1")])`, for example, is empty if
+        the router answers.
+
+        *Refusals*: it needs no privilege, but a packet filter may refuse a datagram, which is a
+        `PermissionDeniedError`.
+
+        *Kernel*: an entry of its table may be marked as failed long after the address answers again. So
+        a datagram to the port `discard` makes it resolve each address that it has not resolved.
         """
 
     def remove_neighbours(self, neighbours: Sequence[Neighbour]) -> None:
@@ -185,10 +236,14 @@ class NetworkEvents(Protocol):
     def listen(self, ctx: Context, *, families: Sequence[int] = (IPV4, IPV6)) -> AbstractContextManager[Listener]:
         """Listen while the `with` block runs; from the return of `__enter__` on no announced change is missed.
 
-        Routes, addresses and rules are those of `families`.
+        Routes, addresses and rules are those of `families`. `ctx` is notified when there is something to
+        take, so a task waits without using processor time::
 
-        `ctx` is notified when there is something to take, so a task waits with `ctx.wait`, and uses no processor time
-        meanwhile. Several listeners do not disturb each other. A cancelled context raises `CancelledError`.
+            with host.events.listen(ctx, families=(IPV4,)) as listener:
+                ctx.wait(lambda: listener.has_news)
+                events = listener.take()
+
+        Several listeners are independent. A cancelled context raises `CancelledError`.
         """
 
 
@@ -202,15 +257,18 @@ class Listener(Protocol):
 
     @property
     def has_news(self) -> bool:
-        """True if `take` would return events or raise; wait for it by `ctx.wait(lambda: listener.has_news)`."""
+        """True if `take` would return events or raise; for `ctx.wait(lambda: listener.has_news)`."""
 
     def take(self) -> list[NetworkEvent]:
-        """Return the events since the last call (or since `listen`), in the kernel's order; never wait for one.
+        """Return the events since the last call (or since `listen`), in the kernel's order, without waiting.
 
-        Every change that had been made before the call is among them. `EventsLostError` says that events were lost,
-        because there were more than the listener can hold, or because one cannot be read: read everything anew. The
-        next call returns the events after that error. Any other failure is a `BackendError` of another type: events may
-        be lost, too, and if listening has ended, each later call raises it again.
+        Every change that had been made before the call is among them: after `ip route add`, for example,
+        the next call has its `RouteEvent`.
+
+        *Refusals*: `EventsLostError` means that there were more events than the listener can hold, or
+        that one cannot be read: read everything anew. The next call returns the events after that error.
+        Any other failure is a `BackendError` of another type: events may be lost, too, and if listening
+        has ended, each later call raises it again.
         """
 
 
@@ -222,46 +280,60 @@ class Nftables(Protocol):
     """
 
     def table(self, ctx: Context, family: str, name: str) -> Listing | None:
-        """Return the objects of `nft -j list table`, chains before rules; None if there is no such table.
+        """Return the objects of `nft -j list table`, chains before rules; None if it does not exist.
 
-        Each is an object with one key, `chain`, `rule`, ..., as in libnftables-json(5). The table itself is first, and
-        the rules are last, chain by chain. Values that differ between readings or releases of nft are left out: there
-        are no handles, no comments of tables and chains, and a counter is `{"counter": None}`.
+        Each is an object with one key, `chain`, `rule`, ..., as in libnftables-json(5). The table itself
+        is first, and the rules are last, chain by chain. `table(ctx, "ip6", "probes")[0]`, for example,
+        is `{"table": {"family": "ip6", "name": "probes"}}`. Values that differ between readings or
+        releases of nft are left out: handles, and comments of tables and chains; a counter is
+        `{"counter": None}`.
 
-        Of a table with flags (`dormant`, `owner`), which not every nft can put into JSON, the listing shows only that
-        it exists: `[{"table": {"family": ..., "name": ..., "unreadable": True}}]`.
+        *nft*: not every release can put a table with flags (`dormant`, `owner`) into JSON, so its listing
+        is only `[{"table": {"family": ..., "name": ..., "unreadable": True}}]`.
         """
 
     def load(self, ctx: Context, ruleset: str) -> None:
-        """Run an nft script in one transaction: all of it takes effect or, if it is refused, nothing."""
+        """Run an nft script in one transaction: all of it takes effect or, if it is refused, nothing.
+
+        For example `nftables.load(ctx, "add table ip6 probes")`.
+        """
 
     def check(self, ctx: Context, ruleset: str) -> None:
-        """Raise the error that `load` would raise; change nothing."""
+        """Raise the error that `load` would raise, and change nothing.
+
+        `check(ctx, "add tabel ip6 probes")`, for example, raises a `BackendError` with the syntax error.
+        """
 
 
 class Ebtables(Protocol):
     """The rules of the ebtables table `nat` in one network namespace, of both backends: `nft` and `legacy`.
 
-    Reading them needs CAP_NET_ADMIN, too. If a backend is not installed, not supported by the kernel, or not readable,
-    that is a note in the reading and no error. Every method is bound by its context.
+    Reading them needs CAP_NET_ADMIN, too. Every method is bound by its context.
     """
 
     def read(self, ctx: Context) -> EbtablesReading:
-        """Return every rule, chain by chain in its order, with notes on backends that could not be read."""
+        """Return every rule, chain by chain in its order, with notes on backends that could not be read.
+
+        A backend that is not installed, not supported by the kernel, or not readable is a note, not an
+        error: `reading.notes` has the reason, and `reading.rules` the rules of the second backend.
+        """
 
     def delete(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """Delete the rules, each by its full description, through its backend.
 
-        Of identical rules the first ones are deleted. That matters only for their order after `insert`, unless all of
-        them are deleted.
+        `ebtables.delete(ctx, [rule for rule in reading.rules if is_stale(rule)])`, for example. Of
+        identical rules the first ones are deleted. That matters only for their order after `insert`,
+        unless all of them are deleted.
 
-        If a rule is gone, nothing is deleted. If one is refused, or another program adds one again, the `BackendError`
-        has the program's own words; rules that were deleted by then do not come back by themselves, but by `insert`.
+        *Refusals*: if a rule is gone, nothing is deleted. If one is refused, or another program adds one
+        again, the `BackendError` has the program's own words; rules that were deleted by then do not come
+        back by themselves, but by `insert`.
         """
 
     def insert(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
-        """Insert the rules into their chains at their `position`, in ascending order; at the end of a shorter chain.
+        """Insert the rules into their chains at their `position`, in ascending order.
 
-        So the rules of a `delete` get their places back, unless another program has changed the chain. After a
-        refusal the rules that were inserted by then stay.
+        In a shorter chain a rule comes last. So `insert(ctx, rules)` after `delete(ctx, rules)` restores
+        their places, unless another program has changed the chain. After a refusal the rules that were
+        inserted by then stay.
         """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import BackendError
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-#: The kernel asks three times, a second apart.
+#: The kernel sends three requests, a second apart.
 _SECONDS_TO_RESOLVE, _SECONDS_BETWEEN_READINGS = 2.5, 0.05
 _SECONDS_BETWEEN_DATAGRAMS = 1.25
 #: The length of a hardware address as text.
@@ -38,8 +39,8 @@ class NetlinkLinkLayer(Adapter):
     []
     """
 
-    #: The log is to say so once.
-    _has_told_of_tcx: bool = False
+    #: It is logged once.
+    _has_logged_tcx: bool = False
 
     def neighbours(self) -> list[Neighbour]:
         """Return the neighbours of both families that have a hardware address."""
@@ -53,29 +54,29 @@ class NetlinkLinkLayer(Adapter):
                 lambda: device_codec.parse_stations(kernel.dump(device_codec.STATIONS), kernel.names(), bridge)
             )
 
-    def answering(self, ctx: Context, asked: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
-        """Ask on the link for each (device, address); return the pairs that were answered."""
+    def answering(self, ctx: Context, addresses: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
+        """Return those of the pairs (device, address) that answer on the link."""
         ctx.check()
-        if not asked:
+        if not addresses:
             return frozenset()
         macs = {
             device.name: bytes.fromhex(device.mac.replace(":", ""))
             for device in self._devices()
             if device.up and len(device.mac) == _ETHERNET
         }
-        from hostrouting.host.netlink import probes  # only a sweep asks
+        from hostrouting.host.netlink import probes  # only a sweep needs it
 
-        return probes.ask(ctx, asked, macs, netns=self._netns)
+        return probes.ask(ctx, addresses, macs, netns=self._netns)
 
-    def silent(self, ctx: Context, asked: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
-        """Make the kernel ask for each (device, IPv4 address) that it does not know; return those without an answer."""
+    def silent(self, ctx: Context, addresses: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
+        """Make the kernel resolve each (device, IPv4 address); return those without an answer."""
         ctx.check()
         known = {(neighbour.dev, neighbour.address) for neighbour in self.neighbours()}
-        if known.issuperset(asked):
+        if known.issuperset(addresses):
             return frozenset()
         wired = {device.name for device in self._devices() if device.carrier}
-        waiting = frozenset(pair for pair in asked if pair not in known and pair[0] in wired)
-        from hostrouting.host.netlink import probes  # hardly ever: a node knows the neighbours to which it sends
+        waiting = frozenset(pair for pair in addresses if pair not in known and pair[0] in wired)
+        from hostrouting.host.netlink import probes  # hardly ever: a node has resolved the neighbours to which it sends
 
         probes.touch(waiting, netns=self._netns)
         until = ctx.clock.monotonic() + _SECONDS_TO_RESOLVE
@@ -85,7 +86,7 @@ class NetlinkLinkLayer(Adapter):
             if now >= until:
                 break
             if now >= again:
-                # The kernel may have been at the end of an earlier question, and did not ask for the first datagram.
+                # For the first datagram the kernel may have been at the end of an earlier resolution.
                 probes.touch(waiting, netns=self._netns)
                 again = until
             ctx.sleep(_SECONDS_BETWEEN_READINGS)
@@ -95,10 +96,10 @@ class NetlinkLinkLayer(Adapter):
         with self._open() as kernel:
             return kernel.consistently(lambda: device_codec.parse_devices(kernel.dump(device_codec.LINKS), ()))
 
-    def _unresolved(self, asked: Iterable[LinkAddress]) -> frozenset[LinkAddress]:
+    def _unresolved(self, addresses: Iterable[LinkAddress]) -> frozenset[LinkAddress]:
         with self._open() as kernel:
             unresolved = kernel.neighbours().unresolved
-        return frozenset((dev, address) for dev, address in asked if (address, dev) in unresolved)
+        return frozenset((dev, address) for dev, address in addresses if (address, dev) in unresolved)
 
     def newest_address(self, dev: str) -> float | None:
         """Return the seconds since an IPv6 address was added to a device."""
@@ -115,19 +116,19 @@ class NetlinkLinkLayer(Adapter):
             if index is None:
                 return ()
             requests = classifiers.filter_requests(index, dev)
-            found = kernel.consistently(
-                lambda: classifiers.parse_bpf_names(each for request in requests for each in kernel.dump(request))
+            names = kernel.consistently(
+                lambda: classifiers.parse_bpf_names(chain.from_iterable(map(kernel.dump, requests)))
             )
-        return tuple(sorted(found | self._programs(index)))
+        return tuple(sorted(names | self._programs(index)))
 
     def _programs(self, index: int) -> frozenset[str]:
         try:
             return in_namespace(self._netns, lambda: classifiers.program_names(index))
         except PermissionError:
-            # A watch asks twice for each repair of the rules for IPv6 probes.
-            if not self._has_told_of_tcx:
+            # A watch reads them twice for each repair of the rules for IPv6 probes.
+            if not self._has_logged_tcx:
                 _logger.info("which BPF programs are attached by tcx cannot be told without CAP_SYS_ADMIN")
-            self._has_told_of_tcx = True
+            self._has_logged_tcx = True
         except OSError as error:
             raise BackendError(f"bpf: {error.strerror or error}", errno=error.errno) from error
         return frozenset()

@@ -154,23 +154,23 @@ def _checksum(ipv6: bytes, body: bytes) -> int:
 
 
 def ask(
-    ctx: Context, asked: Iterable[LinkAddress], macs: Mapping[str, bytes], *, netns: str | None
+    ctx: Context, pairs: Iterable[LinkAddress], macs: Mapping[str, bytes], *, netns: str | None
 ) -> frozenset[LinkAddress]:
     """Return the pairs (device, address) that were answered, of the devices in `macs`.
 
     The tables of this node stay as they are. A pod that gets a request for an IPv6 address notes
     the sender (`_ASKER`), as it does for any packet, and forgets it after a while.
     """
-    places = {(dev, address): (dev, pack_address(address)) for dev, address in asked}
+    places = {(dev, address): (dev, pack_address(address)) for dev, address in pairs}
     with _tap(netns) as opened:
         inquiry = _Inquiry(opened, macs, (place for place in places.values() if place[0] in macs))
         inquiry.run(ctx)
     return frozenset(pair for pair, place in places.items() if place in inquiry.answered)
 
 
-def touch(asked: Iterable[LinkAddress], *, netns: str | None) -> None:
+def touch(pairs: Iterable[LinkAddress], *, netns: str | None) -> None:
     """Send an empty datagram to each (device, IPv4 address), so that the kernel looks for its hardware address."""
-    for dev, address in asked:
+    for dev, address in pairs:
         try:
             made = partial(socket.socket, socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
             with in_namespace(netns, made) as opened:
