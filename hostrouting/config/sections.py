@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import enum
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar, Final
 
 import attrs
 
@@ -41,12 +41,7 @@ from hostrouting.config.wire import (
 )
 from hostrouting.exceptions import ConfigMistake, InvalidConfigError, UnreadableConfigError
 from hostrouting.net.addresses import IPV4, IPV6, Prefix
-from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, ObservedRoute, place
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from hostrouting.net.routes import Place
+from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, ObservedRoute, Place, place
 
 #: Devices of well-known CNIs and of the sibling agent's overlay: once the first machine has run, their routes lie
 #: inside expected CIDRs, and rightly so. `docker0` and `br-*` are missing on purpose: those overlaps are real.

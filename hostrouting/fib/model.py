@@ -9,9 +9,9 @@ import attrs
 
 from hostrouting.exceptions import BackendError
 from hostrouting.fib.rules import LOOPBACK, TOS_BITS, Packet, Policy
-from hostrouting.fib.tables import Tables, deleted, inserted, key_of
+from hostrouting.fib.tables import Bucket, Key, Tables, deleted, inserted, key_of
 from hostrouting.net.addresses import IPV4, IPV6, address_bits, netmask
-from hostrouting.net.links import vrf_of
+from hostrouting.net.links import Device, vrf_of
 from hostrouting.net.routes import (
     KERNEL_PROTOCOL,
     LOCAL_TABLE,
@@ -20,7 +20,9 @@ from hostrouting.net.routes import (
     SCOPE_LINK,
     SCOPE_UNIVERSE,
     Lookup,
+    NextHop,
     ObservedRoute,
+    Route,
     resting,
 )
 from hostrouting.net.rules import Rule
@@ -28,10 +30,7 @@ from hostrouting.net.rules import Rule
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from hostrouting.fib.tables import Bucket, Key
     from hostrouting.net.changes import RouteChange
-    from hostrouting.net.links import Device
-    from hostrouting.net.routes import NextHop, Route
 
 _UDP: Final = 17
 #: The policy of a fresh namespace; only IPv4 has the table `default`.

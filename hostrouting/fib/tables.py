@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 
-from hostrouting.fib.rules import LOOPBACK
+from hostrouting.fib.rules import LOOPBACK, Packet
 from hostrouting.net.addresses import IPV4, IPV6, Address, mask_of
 from hostrouting.net.changes import is_deleted_by
-from hostrouting.net.routes import DEVICELESS_KINDS, FLAG_DEAD, ObservedRoute, preference
+from hostrouting.net.routes import DEVICELESS_KINDS, FLAG_DEAD, ObservedRoute, Route, preference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from hostrouting.fib.rules import Packet
-    from hostrouting.net.routes import Route
 
 #: The routes of one table to one network, as the kernel orders them: higher tos first, then the lower metric.
 Bucket: TypeAlias = tuple[ObservedRoute, ...]

@@ -19,14 +19,13 @@ from hostrouting.host import Host
 from hostrouting.host.offline import absent
 from hostrouting.net.addresses import IPV6, Prefix
 from hostrouting.net.mappings import Form, typed
-from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE
+from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, ObservedRoute
 from hostrouting.route_overlap.fabric import Fabric, FabricAddress
 from hostrouting.route_overlap.lasting import evidence
 from hostrouting.route_overlap.task import announced_fabric
 
 if TYPE_CHECKING:
     from hostrouting.net.links import Device
-    from hostrouting.net.routes import ObservedRoute
     from hostrouting.net.rules import Rule
     from phases import Context
 

@@ -9,7 +9,7 @@ import attrs
 
 from hostrouting.boot import NOT_INSTALLED
 from hostrouting.check import NodeReport
-from hostrouting.config import OverlapMode
+from hostrouting.config import HostRoutingConfig, OverlapMode
 from hostrouting.fib import UnknownDecisionError
 from hostrouting.findings import NodeFinding
 from hostrouting.forecast import Forecaster
@@ -22,7 +22,6 @@ from phases import Context
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hostrouting.config import HostRoutingConfig
     from hostrouting.fleet.record import NodeRecord
 
 #: Answers that only the node itself has.

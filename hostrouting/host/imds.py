@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import attrs
 
 from hostrouting.exceptions import BackendError
-from phases import DeadlineExceededError
+from phases import Context, DeadlineExceededError
 
 if TYPE_CHECKING:
     import socket
     from http.client import HTTPConnection
 
-    from phases import Context
 
 _logger = logging.getLogger(__name__)
 

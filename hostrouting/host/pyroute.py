@@ -16,15 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink.backend import NetlinkBackend
-from hostrouting.host.netlink.commit import AnswersLostError, Failure
+from hostrouting.host.netlink.commit import AnswersLostError, Failure, Failures
 from hostrouting.host.netlink.conversation import Conversation
-from hostrouting.host.netlink.frames import ACK, DUMP, ERROR, HEADER_LENGTH, message, message_start, messages
+from hostrouting.host.netlink.frames import ACK, DUMP, ERROR, HEADER_LENGTH, Request, message, message_start, messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hostrouting.host.netlink.commit import Failures
-    from hostrouting.host.netlink.frames import Request
 
 __all__ = [
     "Pyroute2Backend",

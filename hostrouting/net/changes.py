@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, TypeAlias
 import attrs
 
 from hostrouting.net.addresses import IPV6
-from hostrouting.net.routes import place
+from hostrouting.net.routes import NextHop, ObservedRoute, Route, place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hostrouting.net.routes import NextHop, ObservedRoute, Route
 
 #: A next hop, or a route that has just one.
 Hop: TypeAlias = "Route | ObservedRoute | NextHop"

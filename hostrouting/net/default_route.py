@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, preference
+from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, ObservedRoute, preference
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from hostrouting.net.routes import ObservedRoute
 
 
 def default_routes(observed: Iterable[ObservedRoute]) -> list[ObservedRoute]:

@@ -7,7 +7,7 @@ They refuse what no kernel can have shown, with the path of the part.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 import attrs
 
@@ -18,7 +18,6 @@ from hostrouting.net.rules import Range, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
-    from typing import TypeAlias
 
     Reader: TypeAlias = Callable[[Any], Any]
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from hostrouting.net.addresses import IPV4, Prefix, address_bits
-from hostrouting.net.routes import TABLE_NAMES
-
-if TYPE_CHECKING:
-    from hostrouting.net.routes import Extra
+from hostrouting.net.routes import TABLE_NAMES, Extra
 
 #: The names of selectors that we carry without understanding them, by the number of their attribute.
 _UNKNOWN_NAMES: Final = {

@@ -21,17 +21,16 @@ from hostrouting.net.routes import (
     MAIN_TABLE,
     SCOPE_HOST,
     SCOPE_LINK,
+    Lookup,
     ObservedRoute,
 )
-from hostrouting.route_overlap.fabric import agent_mac
+from hostrouting.route_overlap.fabric import Fabric, agent_mac
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from hostrouting.net.links import Device
-    from hostrouting.net.routes import Lookup
     from hostrouting.net.rules import Rule
-    from hostrouting.route_overlap.fabric import Fabric
 
 #: The prefix length that the agent gives to each address.
 _LENGTH: Final = 16

@@ -14,13 +14,12 @@ from hostrouting.fib import UnknownDecisionError
 from hostrouting.findings import NodeFinding
 from hostrouting.net.addresses import format_address, is_device_name
 from hostrouting.net.default_route import best_default_devs
-from hostrouting.net.routes import KERNEL_PROTOCOL, RA_PROTOCOL
+from hostrouting.net.routes import KERNEL_PROTOCOL, RA_PROTOCOL, Lookup, ObservedRoute
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.host import FileStore
-    from hostrouting.net.routes import Lookup, ObservedRoute
     from hostrouting.route_overlap.parts import Part
     from hostrouting.route_overlap.snapshot import RoutingSnapshot
 

@@ -21,9 +21,9 @@ from hostrouting.config import DEFAULT_ALLOWED_DEVS
 from hostrouting.findings import NodeFinding
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, format_address
 from hostrouting.net.default_route import best_default_devs, default_route, default_routes, expected_exit
-from hostrouting.net.routes import OUR_PROTOCOL
-from hostrouting.route_overlap.parts import DecidedPart, adjacent, looked_up
-from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport, joined
+from hostrouting.net.routes import OUR_PROTOCOL, ObservedRoute
+from hostrouting.route_overlap.parts import DecidedPart, Part, adjacent, looked_up
+from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport, SuggestedRoute, joined
 from hostrouting.route_overlap.snapshot import AllowedDevices, RoutingSnapshot
 
 if TYPE_CHECKING:
@@ -32,11 +32,8 @@ if TYPE_CHECKING:
     from hostrouting.host import Host
     from hostrouting.host.ports import Routing
     from hostrouting.net.links import Device
-    from hostrouting.net.routes import ObservedRoute
     from hostrouting.route_overlap.announced import Announcement
     from hostrouting.route_overlap.fabric import Fabric
-    from hostrouting.route_overlap.parts import Part
-    from hostrouting.route_overlap.report import SuggestedRoute
     from phases import Context
 
 

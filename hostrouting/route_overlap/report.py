@@ -10,13 +10,12 @@ import attrs
 
 from hostrouting.config import HostRoutingConfig, RouteOverlapConfig, StaticRoute, StaticRoutesConfig
 from hostrouting.net.addresses import FAMILY_NAMES, GIVERS, IPV4, IPV6, Address, Prefix, is_device_name, mask_of
-from hostrouting.net.routes import RA_PROTOCOL
+from hostrouting.net.routes import RA_PROTOCOL, ObservedRoute
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.findings import NodeFinding
-    from hostrouting.net.routes import ObservedRoute
     from hostrouting.route_overlap.parts import Kind
 
 #: The words of a finding about its addresses.

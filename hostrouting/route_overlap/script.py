@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot import RUNTIME_DIRECTORY, BootTemplate
+from hostrouting.boot import RUNTIME_DIRECTORY, BootTemplate, BootUnit, Departure
 from hostrouting.boot.layout import read_asset
-from hostrouting.config import DEFAULT_ALLOWED_DEVS
+from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig
 from hostrouting.net.addresses import IPV4, IPV6, Prefix
 from hostrouting.net.roots import roots_of
 from hostrouting.route_overlap.parts import SPECIAL_EDGES
@@ -14,8 +14,6 @@ from hostrouting.route_overlap.parts import SPECIAL_EDGES
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hostrouting.boot import BootUnit, Departure
-    from hostrouting.config import HostRoutingConfig
 
 _TEMPLATE: Final = BootTemplate("check-route-overlap", "check-route-overlap.sh", __file__)
 DEPARTURE: Final = _TEMPLATE.departure

@@ -22,13 +22,12 @@ from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits
 from hostrouting.net.routes import KERNEL_PROTOCOL, MAIN_TABLE, OUR_PROTOCOL, ObservedRoute, signature
 from hostrouting.route_overlap.announced import is_present
 from hostrouting.route_overlap.report import SuggestedRoute
-from hostrouting.route_overlap.snapshot import is_same
+from hostrouting.route_overlap.snapshot import Answer, RoutingSnapshot, is_same
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
     from hostrouting.route_overlap.parts import DecidedPart
-    from hostrouting.route_overlap.snapshot import Answer, RoutingSnapshot
 
 _MENDABLE_KINDS: Final = frozenset({"unicast", "blackhole", "unreachable", "prohibit"})
 

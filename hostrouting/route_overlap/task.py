@@ -13,24 +13,21 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from hostrouting.boot import RUNTIME_DIRECTORY, WAIT_SECONDS, WAITED, PairTask, RecordedFiles, deploying
-from hostrouting.config import DEFAULT_ALLOWED_DEVS, OverlapMode
+from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig, OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostFileError, RouteOverlapError
-from hostrouting.findings import NodeFinding
+from hostrouting.findings import NodeFinding, Severity
 from hostrouting.net.addresses import FAMILY_NAMES, Prefix
 from hostrouting.route_overlap.fabric import POOL, Fabric, read_fabric
 from hostrouting.route_overlap.proof import prove_egress
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK, MARKERS, TOLD, boot_part
-from phases import Change, DeadlineExceededError
+from phases import Change, Context, DeadlineExceededError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hostrouting.config import HostRoutingConfig, RouteOverlapConfig
-    from hostrouting.findings import Severity
     from hostrouting.host import Host
     from hostrouting.host.ports import Routing
     from hostrouting.route_overlap.report import OverlapReport
-    from phases import Context
 
 _logger = logging.getLogger(__name__)
 

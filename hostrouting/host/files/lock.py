@@ -8,20 +8,18 @@ import logging
 import os
 import stat
 from abc import ABC, abstractmethod
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import LockHeldError
 from hostrouting.host.files.rooted import file_errors, open_file, open_parent, shown_path
 from hostrouting.host.files.store import RootedFiles
-from phases import DeadlineExceededError
+from phases import Context, DeadlineExceededError
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Hashable, Iterator
-    from contextlib import AbstractContextManager
 
-    from phases import Context
 
 #: Directly in /run, so that nothing stays in an image.
 _PATH: Final = "/run/hostrouting.lock"

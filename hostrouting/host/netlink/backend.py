@@ -13,25 +13,20 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.collector import collector_paused
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import device_codec, rule_codec
-from hostrouting.host.netlink.commit import AnswersLostError, Transport, missing_after
-from hostrouting.host.netlink.conversation import BATCH, Adapter
+from hostrouting.host.netlink.commit import AnswersLostError, Failures, Steps, Transport, missing_after
+from hostrouting.host.netlink.conversation import BATCH, Adapter, Conversation
 from hostrouting.host.netlink.frames import UNREADABLE
-from hostrouting.host.netlink.route_codec import parse_ipv6_routes
+from hostrouting.host.netlink.route_codec import Echoes, Indexes, parse_ipv6_routes
 from hostrouting.host.netlink.route_reader import RouteReader, strike_seen
 from hostrouting.host.netlink.route_writer import RouteWriter, dump_request, pack_lookups
 from hostrouting.net.addresses import IPV4, IPV6
-from hostrouting.net.changes import families_of
-from hostrouting.net.routes import Lookup, route_order
+from hostrouting.net.changes import RouteChange, families_of
+from hostrouting.net.routes import Lookup, ObservedRoute, route_order
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hostrouting.host.netlink.commit import Failures, Steps
-    from hostrouting.host.netlink.conversation import Conversation
-    from hostrouting.host.netlink.route_codec import Echoes, Indexes
-    from hostrouting.net.changes import RouteChange
     from hostrouting.net.links import Device
-    from hostrouting.net.routes import ObservedRoute
     from hostrouting.net.rules import Rule
 
 

@@ -10,17 +10,14 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from hostrouting.exceptions import LinkNotFoundError
-from hostrouting.fib.tables import Tables, inserted, key_of
-from hostrouting.host.netlink.commit import Batch, Failure, identity
-from hostrouting.net.changes import is_deleted_by, is_merged
+from hostrouting.fib.tables import Bucket, Key, Tables, inserted, key_of
+from hostrouting.host.netlink.commit import AnyRoute, Batch, Failure, Failures, Step, Steps, Transport, identity
+from hostrouting.net.changes import RouteChange, is_deleted_by, is_merged
 from hostrouting.net.routes import ObservedRoute, resting
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from hostrouting.fib.tables import Bucket, Key
-    from hostrouting.host.netlink.commit import AnyRoute, Failures, Step, Steps, Transport
-    from hostrouting.net.changes import RouteChange
 
 _dev = attrgetter("dev")
 

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
 
 import attrs
 
@@ -28,9 +28,6 @@ from hostrouting.exceptions import PermissionDeniedError, Refusal, RouteRejected
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.changes import may_merge
 from hostrouting.net.routes import ObservedRoute, Route, place, signature
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 
 _logger = logging.getLogger(__name__)
 

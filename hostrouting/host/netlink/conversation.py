@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import device_codec, frames
-from hostrouting.host.netlink.commit import AnswersLostError, Failure
+from hostrouting.host.netlink.commit import AnswersLostError, Failure, Failures
 from hostrouting.host.netlink.route_codec import UnknownDeviceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from hostrouting.host.netlink.commit import Failures
     from hostrouting.host.netlink.device_codec import NeighbourTable
     from hostrouting.host.netlink.frames import Request
 

@@ -18,14 +18,13 @@ from hostrouting.host.netlink.frames import (
     parsed,
     word,
 )
-from hostrouting.host.netlink.route_codec import device_of
+from hostrouting.host.netlink.route_codec import Names, device_of
 from hostrouting.net.addresses import IPV4, IPV6, Address
 from hostrouting.net.links import Device, DeviceAddress, Neighbour, Station, neighbour_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hostrouting.host.netlink.route_codec import Names
 
 _ifinfomsg = struct.Struct("=4xiI4x")
 _ifaddrmsg = struct.Struct("=BBBBI")

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from hostrouting.host.netlink.device_codec import parse_address, parse_device
 from hostrouting.host.netlink.frames import EXCLUSIVE, HEADER_LENGTH, REPLACE, message_start, number_of, parsed
-from hostrouting.host.netlink.route_codec import NEWROUTE, device_of
+from hostrouting.host.netlink.route_codec import NEWROUTE, Names, device_of
 from hostrouting.host.netlink.route_reader import RouteReader
 from hostrouting.host.netlink.rule_codec import parse_rule
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.events import (
     AddressEvent,
     DeviceEvent,
+    NetworkEvent,
     NexthopEvent,
     RouteEvent,
     RuleEvent,
@@ -23,8 +24,6 @@ from hostrouting.net.events import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hostrouting.host.netlink.route_codec import Names
-    from hostrouting.net.events import NetworkEvent
 
 #: The multicast groups by family: links, nexthop objects; addresses, routes, rules and settings of each.
 GROUPS: Final = {0: 0x8000_0001, IPV4: 0x10 | 0x40 | 0x80 | 0x80_0000, IPV6: 0x100 | 0x400 | 0x4_0000 | 0x100_0000}

@@ -10,13 +10,12 @@ import errno
 import os
 import struct
 import sys
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hostrouting.net.addresses import address_bits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any
 
 REQUEST: Final = 0x1
 ACK: Final = 0x4

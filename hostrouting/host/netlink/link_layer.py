@@ -13,12 +13,11 @@ from hostrouting.host.netlink import classifiers, device_codec
 from hostrouting.host.netlink.commit import AnswersLostError
 from hostrouting.host.netlink.conversation import BATCH, Adapter, in_namespace
 from hostrouting.host.netlink.frames import CHANGE_FLAGS, REPLACE, message
-from hostrouting.host.netlink.neighbours import check_changes, refuse_impossible
+from hostrouting.host.netlink.neighbours import Verb, check_changes, refuse_impossible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hostrouting.host.netlink.neighbours import Verb
     from hostrouting.host.ports import LinkAddress
     from hostrouting.net.links import Device, Neighbour, Station
     from phases import Context

@@ -7,13 +7,12 @@ import os
 from typing import TYPE_CHECKING, Literal
 
 from hostrouting.exceptions import NeighbourRejectedError, PermissionDeniedError, Refusal
-from hostrouting.net.links import is_as_shown
+from hostrouting.net.links import Neighbour, is_as_shown
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from hostrouting.host.netlink.commit import Failure
-    from hostrouting.net.links import Neighbour
 
 Verb = Literal["remove", "add"]
 

@@ -11,11 +11,12 @@ nearly all routes share a few signatures, so `route_writer` packs and `route_rea
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hostrouting.host.netlink.frames import (
+    Attributes,
     address_of,
     attribute,
     attributes,
@@ -33,15 +34,11 @@ from hostrouting.net.routes import (
     KIND_NUMBERS,
     KINDS,
     Encapsulation,
+    Extra,
     NextHop,
     ObservedRoute,
+    Route,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from hostrouting.host.netlink.frames import Attributes
-    from hostrouting.net.routes import Extra, Route
 
 NEWROUTE: Final = 24
 DELROUTE: Final = 25

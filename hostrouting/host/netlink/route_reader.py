@@ -21,7 +21,7 @@ from hostrouting.host.netlink.frames import (
     is_end_of_dump,
     message_start,
 )
-from hostrouting.host.netlink.route_codec import NEWROUTE, RTA_TABLE, parse_route
+from hostrouting.host.netlink.route_codec import NEWROUTE, RTA_TABLE, Echoes, Names, Signature, parse_route
 from hostrouting.host.netlink.route_writer import AFTER_DST, DST_HEADER, network_order
 from hostrouting.net.addresses import IPV4
 from hostrouting.net.routes import ObservedRoute
@@ -29,7 +29,6 @@ from hostrouting.net.routes import ObservedRoute
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from hostrouting.host.netlink.route_codec import Echoes, Names, Signature
 
 _TABLE_HEADER: Final = struct.pack("=HH", 8, RTA_TABLE)
 #: The part of a message before the destination, without its header, and the destination.

@@ -25,6 +25,9 @@ from hostrouting.host.netlink.route_codec import (
     RTA_SRC,
     RTA_TABLE,
     RTA_UID,
+    Echoes,
+    Indexes,
+    Signature,
     pack_route,
     pack_signature,
     rtmsg,
@@ -36,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.host.netlink.commit import AnyRoute, Steps
-    from hostrouting.host.netlink.route_codec import Echoes, Indexes, Signature
 
     #: All fields of a route but its network: routes with equal ones have one signature.
     _Fields = tuple[object, ...]

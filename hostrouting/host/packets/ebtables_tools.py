@@ -15,12 +15,11 @@ import attrs
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.host.packets import with_sbin
 from hostrouting.host.packets.ebtables_rules import EbtablesRule, arguments, listing_to_save
-from phases import CommandFailedError, run_command
+from phases import CommandFailedError, Context, run_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from phases import Context
 
 #: With `yes`, ebtables-save prints counters, and no two readings are the same.
 _ENVIRONMENT: Final = {"EBTABLES_SAVE_COUNTER": "no"}

@@ -9,12 +9,11 @@ import attrs
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.host.packets import with_sbin
-from phases import CommandFailedError, run_command
+from phases import CommandFailedError, Context, run_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from phases import Context
 
 #: The objects of `nft -j list`.
 Listing = list[dict[str, Any]]

@@ -13,12 +13,11 @@ from hostrouting.exceptions import UnitError
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.systemd.unit_files import UnitFiles
 from hostrouting.host.units import UnitState, instance_of, reach, settings
-from phases import CommandFailedError, run_command
+from phases import CommandFailedError, Context, run_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from phases import Context
 
 _PROPERTIES: Final = "Id,LoadState,ActiveState,SubState,Result,MainPID,NeedDaemonReload,DropInPaths,Requires"
 #: systemctl does not show a template. So an unused instance is queried, which systemd loads for the
