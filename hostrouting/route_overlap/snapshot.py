@@ -89,7 +89,7 @@ class RoutingSnapshot:
     def __init__(self, backend: Routing, family: int = IPV4) -> None:
         self.backend = backend
         self.family = family
-        #: None, unless a proof sets them.
+        #: Empty, unless a proof sets them.
         self.allowed = AllowedDevices()
         #: See `Routing.lookup`.
         self.lookup = partial(backend.lookup, family=family)

@@ -161,5 +161,5 @@ def test_a_packet_filter_may_refuse(pair: tuple[KernelNode, KernelNode]) -> None
     """Then the kernel was not asked, and that is said."""
     node, _ = pair
     node.run("nft", "add table ip t; add chain ip t o { type filter hook output priority 0; policy drop; }")
-    refusal = "no datagram to 10.224.0.1 may be sent by eth0; it was not asked if it answers\n"
+    refusal = "no datagram to 10.224.0.1 may be sent by eth0; its answer is unknown\n"
     assert node.run(sys.executable, "-c", PROGRAM) == refusal

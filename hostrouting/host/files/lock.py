@@ -108,8 +108,11 @@ class FileLock(WaitingLock):
         while True:
             # Whatever happens from here on, the file is closed, and the kernel ends the lock with it.
             with self._opened() as descriptor:
-                taken = _is_taken(descriptor)
-                # Without a name, its holder has ended between our two calls: this lock excludes no other run.
+                taken = False
+                with suppress(BlockingIOError):
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    taken = True
+                # Without a name, its holder has ended between the two calls: the lock excludes nothing.
                 if taken and not os.fstat(descriptor).st_nlink:
                     continue
                 try:
@@ -152,15 +155,6 @@ class FileLock(WaitingLock):
         pid = content[:_LONGEST_PID].decode(errors="replace").strip()
         started = ", which started this process and may wait for it" if _started_by(pid) else ""
         return f"process {pid or 'unknown'}{started}"
-
-
-def _is_taken(descriptor: int) -> bool:
-    """Lock the file; return False if another run has it."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _started_by(pid: str) -> bool:

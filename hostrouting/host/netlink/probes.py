@@ -179,7 +179,7 @@ def touch(pairs: Iterable[LinkAddress], *, netns: str | None) -> None:
                 opened.sendto(b"", (address, _DISCARD_PORT))
         except PermissionError as error:
             raise PermissionDeniedError(
-                f"no datagram to {address} may be sent by {dev}; it was not asked if it answers", errno=error.errno
+                f"no datagram to {address} may be sent by {dev}; its answer is unknown", errno=error.errno
             ) from error
         except OSError as error:
             if error.errno not in _GONE:
@@ -262,7 +262,14 @@ def _tap(netns: str | None) -> Iterator[socket.socket]:
         # bridge is promiscuous. Multicast snooping comes later, too.
         made = partial(socket.socket, socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.htons(_ETH_P_ALL))
         with in_namespace(netns, made) as opened:
-            _prepare(opened)
+            opened.setblocking(False)
+            # It receives only answers, and many of them.
+            program = array("B", b"".join(struct.pack("=HBBI", *instruction) for instruction in _ANSWERS_ONLY))
+            # The kernel has read the program when setsockopt returns.
+            address, _ = program.buffer_info()
+            attached = struct.pack("@HP", len(_ANSWERS_ONLY), address)
+            opened.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, attached)
+            enlarge(opened, _RECEIVE_BYTES)
             yield opened
     except PermissionError as error:
         raise PermissionDeniedError(
@@ -273,16 +280,6 @@ def _tap(netns: str | None) -> Iterator[socket.socket]:
         raise BackendError(
             f"asking for addresses on the link{where}: {error.strerror or error}", errno=error.errno
         ) from error
-
-
-def _prepare(opened: socket.socket) -> None:
-    """Let the socket receive only answers, and many of them."""
-    opened.setblocking(False)
-    program = array("B", b"".join(struct.pack("=HBBI", *instruction) for instruction in _ANSWERS_ONLY))
-    # The kernel has read the program when setsockopt returns.
-    where, _ = program.buffer_info()
-    opened.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", len(_ANSWERS_ONLY), where))
-    enlarge(opened, _RECEIVE_BYTES)
 
 
 # Classic BPF, since all traffic of a busy node passes here: (operation, steps if true, steps if not, operand).

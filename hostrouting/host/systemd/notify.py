@@ -61,12 +61,11 @@ def supervisor_of(environment: Mapping[str, str]) -> Supervisor:
     True
     """
     address = environment.get("NOTIFY_SOCKET")
-    return NotifySocket(address, _seconds_between_signs(environment)) if address else NoSupervisor()
-
-
-def _seconds_between_signs(environment: Mapping[str, str]) -> float | None:
+    if not address:
+        return NoSupervisor()
     microseconds = environment.get("WATCHDOG_USEC", "")
     # A child inherits the variables of a process that is waited for.
     is_meant = environment.get("WATCHDOG_PID", "") in {"", str(os.getpid())}
     is_number = microseconds.isascii() and microseconds.isdigit() and len(microseconds) <= _MOST_DIGITS
-    return int(microseconds) / 1e6 / _SIGNS_IN_TIME or None if is_meant and is_number else None
+    seconds = int(microseconds) / 1e6 / _SIGNS_IN_TIME if is_meant and is_number else 0
+    return NotifySocket(address, seconds or None)
