@@ -34,8 +34,8 @@ from hostrouting.config.wire import (
     repeated_keys,
     schema_of,
     section,
+    setting,
     structured,
-    switch,
     wire,
     wire_fields,
 )
@@ -129,26 +129,20 @@ class StaticRoute(WireValue):
             rules.destination,
         )
     )
-    gateway: str | None = attrs.field(
+    gateway: str | None = setting(
+        "The next router. Without it: that of the device's default route. An IPv4 route may have an IPv6 one.",
+        rules.gateway,
         default=None,
-        metadata=wire(
-            "The next router. Without it: that of the device's default route. An IPv4 route may have an IPv6 one.",
-            rules.gateway,
-        ),
     )
-    dev: str | None = attrs.field(
+    dev: str | None = setting(
+        "The device by which packets leave. Without it: that of the default route. A link-local gateway needs it.",
+        rules.optional_device,
         default=None,
-        metadata=wire(
-            "The device by which packets leave. Without it: that of the default route. A link-local gateway needs it.",
-            rules.optional_device,
-        ),
     )
-    metric: int = attrs.field(
+    metric: int = setting(
+        "Of two routes to one network the one with the lower metric decides. An IPv6 route without it has 1.",
+        rules.whole_number(0, 0xFFFFFFFF),
         default=0,
-        metadata=wire(
-            "Of two routes to one network the one with the lower metric decides. An IPv6 route without it has 1.",
-            rules.whole_number(0, 0xFFFFFFFF),
-        ),
     )
 
     def __attrs_post_init__(self) -> None:
@@ -218,9 +212,11 @@ _static_routes = rules.list_of(
 class StaticRoutesConfig(WireValue):
     """The routes that the node must have, now and at every boot."""
 
-    enabled: bool = switch("Must be true to install the routes; false with routes is refused.")
-    routes: tuple[StaticRoute, ...] = attrs.field(
-        default=(), metadata=wire("The routes; two with the same destination and metric are refused.", _static_routes)
+    enabled: bool = setting("Must be true to install the routes; false with routes is refused.")
+    routes: tuple[StaticRoute, ...] = setting(
+        "The routes; two with the same destination and metric are refused.",
+        _static_routes,
+        default=(),
     )
 
     def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigMistake]:
@@ -287,45 +283,34 @@ class RouteOverlapConfig(WireValue):
 allowed_devs=(), expected_devs=(), fabric='auto')
     """
 
-    expected_cidrs: tuple[str, ...] = attrs.field(
+    expected_cidrs: tuple[str, ...] = setting(
+        "Networks that must leave by an expected or allowed device, in every address. Host bits are masked.",
+        rules.list_of(_expected_cidr),
         default=(),
-        metadata=wire(
-            "Networks that must leave by an expected or allowed device, in every address. Host bits are masked.",
-            rules.list_of(_expected_cidr),
-        ),
     )
-    expected: tuple[str, ...] = attrs.field(
+    expected: tuple[str, ...] = setting(
+        "Clouds, for the addresses without which one of their nodes is lost.",
+        rules.list_of(_preset),
         default=(),
-        metadata=wire("Clouds, for the addresses without which one of their nodes is lost.", rules.list_of(_preset)),
     )
     mode: OverlapMode = attrs.field(
         default=OverlapMode.WARN,
-        metadata=wire(
-            "WARN reports an overlap. STRICT also holds the gates, and fails an apply.",
-            _mode,
-            write=str,
-        ),
+        metadata=wire("WARN reports an overlap. STRICT also holds the gates, and fails an apply.", _mode, write=str),
     )
-    allowed_devs: tuple[str, ...] = attrs.field(
+    allowed_devs: tuple[str, ...] = setting(
+        "Patterns as of a shell for devices that may take expected networks, beside those of well-known CNIs.",
+        rules.list_of(rules.device_pattern),
         default=(),
-        metadata=wire(
-            "Patterns as of a shell for devices that may take expected networks, beside those of well-known CNIs.",
-            rules.list_of(rules.device_pattern),
-        ),
     )
-    expected_devs: tuple[str, ...] = attrs.field(
+    expected_devs: tuple[str, ...] = setting(
+        "The devices by which expected networks must leave. Without it: those of the default route.",
+        rules.list_of(rules.device),
         default=(),
-        metadata=wire(
-            "The devices by which expected networks must leave. Without it: those of the default route.",
-            rules.list_of(rules.device),
-        ),
     )
-    fabric: str | tuple[str, ...] = attrs.field(
+    fabric: str | tuple[str, ...] = setting(
+        "Networks that will be connected later: auto (from WALinuxAgent's files), off, or a list of IPv4 CIDRs.",
+        _fabric,
         default="auto",
-        metadata=wire(
-            "Networks that will be connected later: auto (from WALinuxAgent's files), off, or a list of IPv4 CIDRs.",
-            _fabric,
-        ),
     )
 
     #: The expected CIDRs that had host bits, as they were given.
@@ -372,9 +357,10 @@ class HostRoutingConfig(WireValue):
     probe_snat: ProbeSNATConfig = ProbeSNATConfig()
     stale_cni: StaleCNIConfig = StaleCNIConfig()
     watch: WatchConfig = WatchConfig()
-    gates: tuple[str, ...] = attrs.field(
+    gates: tuple[str, ...] = setting(
+        "Units that cannot start before routing is right; [] lets everything start.",
+        _gates,
         default=DEFAULT_GATES,
-        metadata=wire("Units that cannot start before routing is right; [] lets everything start.", _gates),
     )
     #: The keys of the document that it was read from; None for a whole agent config without it, which wants nothing.
     given: tuple[str, ...] | None = attrs.field(default=(), init=False, eq=False, repr=False)

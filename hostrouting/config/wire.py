@@ -90,11 +90,6 @@ def wire(
     return {"text": text, "rule": rule, "read": read, "write": write}
 
 
-def switch(text: str) -> Any:
-    """Return a field for a boolean that is false unless it is given, with its sentence in the manual."""
-    return attrs.field(default=False, metadata=wire(text, boolean))
-
-
 class WireValue:
     """A frozen attrs class with a wire form: camelCase names, defaults left out, `null` read as absent.
 
@@ -103,7 +98,7 @@ class WireValue:
 
     >>> @attrs.frozen(kw_only=True)
     ... class Door(WireValue):
-    ...     opens_at: int = attrs.field(default=8, metadata=wire("The hour at which it opens.", int))
+    ...     opens_at: int = setting("The hour at which it opens.", int, default=8)
     >>> Door.from_mapping({"opensAt": "9"})
     Door(opens_at=9)
     >>> Door(opens_at=9).to_mapping()
@@ -162,6 +157,14 @@ def boolean(value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"expected true or false, found {describe(value)}")  # noqa: TRY004 (a rule raises ValueError)
     return value
+
+
+def setting(text: str, rule: Rule = boolean, *, default: object = False, **forms: Any) -> Any:
+    """Return a field with a default; without further arguments a boolean that is false.
+
+    `text` is its sentence in the manual; for `rule` and `forms` see `wire`.
+    """
+    return attrs.field(default=default, metadata=wire(text, rule, **forms))
 
 
 def section(cls: type[V]) -> Callable[[object], V]:
