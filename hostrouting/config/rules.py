@@ -1,8 +1,8 @@
-"""The rules for the fields of the config: each is a function that returns the normalised value, or raises.
+"""The rules for the fields of the config: functions that return the normalised value, or raise.
 
-A rule takes a value from Python or JSON. Its ValueError continues a sentence that begins with the path of the field:
-the expected value, the value found, and the correction. Rules are independent; a condition between fields is checked by
-the value that has the fields, in `sections`.
+A rule takes a value from Python or JSON. Its ValueError continues a sentence that begins with the
+path of the field: the expected value, the value found, and the correction. Rules are independent; a
+condition between fields is checked by the value that has the fields, in `sections`.
 """
 
 from __future__ import annotations
@@ -366,7 +366,8 @@ def _device_pattern_problem(text: str) -> str | None:
     while "[" in rest:
         members, closed, rest = rest.partition("[")[2].partition("]")
         members = members.removeprefix("!")
-        # fnmatch drops a falling range, and may then read the next '!' as a negation; bash does not.
+        # fnmatch drops a falling range, and may then read the next '!' as a negation; bash does
+        # not.
         rising = all(first <= last for first, last in re.findall(r"(.)-(.)", members))
         if not (closed and rising and re.fullmatch(r"(\w-\w|[\w.])+", members, re.ASCII)):
             return "after a '[' it needs characters or rising ranges, and a ']', as in '[0-9a-f]'"
@@ -408,7 +409,8 @@ def _gate_problem(text: str) -> str | None:
     if text.startswith("-"):
         return "a leading '-' reads as an option"
     if prefix.endswith("-"):
-        # foo-.service.d applies to foo-bar.service too, and could so make a unit of hostrouting wait for itself.
+        # foo-.service.d applies to foo-bar.service too, and could so make a unit of hostrouting
+        # wait for itself.
         return "systemd reads a name that ends in '-' as all units that begin so; name each of them"
     return None
 

@@ -44,7 +44,7 @@ class ProbeSNATConfig(WireValue):
 
 @attrs.frozen(kw_only=True)
 class StaleCNIForce(WireValue):
-    """Signs of a live CNI that the sweep ignores, for operators who are sure that its pods ended."""
+    """Signs of a live CNI that the sweep ignores, for operators who are sure that it has ended."""
 
     conflist: bool = setting("Sweep although a file in /etc/cni/net.d still names the CNI.")
     lock: bool = setting("Sweep although one of its programs still holds a lock.")

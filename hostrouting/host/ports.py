@@ -1,10 +1,12 @@
-"""The network as the tasks see it: few methods, values of `hostrouting.net`; the docstrings are the contract.
+"""The network as the tasks see it: few methods with values of `hostrouting.net`.
+
+The docstrings are the contract.
 
 The contract suites of `hostrouting.testing` hold an implementation to every promise. The first
-paragraph of a method is what it does, with an example; *Refusals* and *Kernel* follow where there are
-any. `RouteBackend` reads and changes the routing of both families. `LinkLayer` has neighbours, bridge
-stations, BPF programs, and requests on the link. `NetworkEvents` announces the changes of other
-programs. `Nftables` and `Ebtables` are the packet filters.
+paragraph of a method is what it does, with an example; *Refusals* and *Kernel* follow where there
+are any. `RouteBackend` reads and changes the routing of both families. `LinkLayer` has neighbours,
+bridge stations, BPF programs, and requests on the link. `NetworkEvents` announces the changes of
+other programs. `Nftables` and `Ebtables` are the packet filters.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ class Routing(Protocol):
     """The routing of a node, to be read: a network namespace's, or a model's (`hostrouting.fib.Fib`).
 
     `family` is `IPV4` or `IPV6`, one of `families`. Reading needs no privilege. Every failure is a
-    `BackendError`. On a node without IPv6 the lists of routes and rules of this family are empty, and
-    each lookup is ENETUNREACH.
+    `BackendError`. On a node without IPv6 the lists of routes and rules of this family are empty,
+    and each lookup is ENETUNREACH.
     """
 
     @property
@@ -48,16 +50,17 @@ class Routing(Protocol):
     def links(self) -> list[Device]:
         """Return every network device, by interface index, with its addresses and IPv4 neighbours.
 
-        The neighbours are those whose hardware address is known now. The loopback device is among the
-        devices: `backend.links()[0].name` is usually `"lo"`.
+        The neighbours are those whose hardware address is known now. The loopback device is among
+        the devices: `backend.links()[0].name` is usually `"lo"`.
         """
 
     def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         """Return the routes of every table, including those that the kernel made.
 
-        The result is a snapshot. Within a table it is ordered by network, prefix length (longest first)
-        and metric, and within a place as the kernel has it: `10.0.0.0/24` precedes `10.0.0.0/16`, which
-        precedes `10.1.0.0/16`. The next hops of an IPv6 route are sorted, as text.
+        The result is a snapshot. Within a table it is ordered by network, prefix length (longest
+        first) and metric, and within a place as the kernel has it: `10.0.0.0/24` precedes
+        `10.0.0.0/16`, which precedes `10.1.0.0/16`. The next hops of an IPv6 route are sorted, as
+        text.
 
         *Kernel*: cached routes are left out. A table that changes during the reading is read again.
         """
@@ -80,16 +83,17 @@ class Routing(Protocol):
         """Return which route decides each destination: one answer per destination, in the same order.
 
         The route is the one in the table, with all its next hops. An address of the node itself is
-        decided by a `local` route whose device has the address. `sources` has one entry per destination:
-        the source address that the packet already has, or None. With `resolve` the answer is the path of
-        one packet instead: the next hop that its hash picks, and in `source` the address from which the
-        kernel would send. Where a rule selects by source, two lookups give the final answer::
+        decided by a `local` route whose device has the address. `sources` has one entry per
+        destination: the source address that the packet already has, or None. With `resolve` the
+        answer is the path of one packet instead: the next hop that its hash picks, and in `source`
+        the address from which the kernel would send. Where a rule selects by source, two lookups
+        give the final answer::
 
             [path] = backend.lookup([destination], resolve=True)
             [final] = backend.lookup([destination], sources=[path.route.source])
 
-        *Kernel*: the packet belongs to root (uid 0), whatever the user of this process. An IPv4 packet
-        counts as UDP, an IPv6 packet as one without protocol.
+        *Kernel*: the packet belongs to root (uid 0), whatever the user of this process. An IPv4
+        packet counts as UDP, an IPv6 packet as one without protocol.
         """
 
 
@@ -103,39 +107,39 @@ class RouteBackend(Routing, Protocol):
     def routes_of(self, protocol: int, family: int = IPV4) -> list[ObservedRoute]:
         """Return the routes of one protocol, in the order of `routes`.
 
-        `routes_of(142)`, for example, is all that hostrouting has installed. A few routes of a big table
-        cost little.
+        `routes_of(142)`, for example, is all that hostrouting has installed. A few routes of a big
+        table cost little.
         """
 
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """Make all the changes of both families, in their order, or none of them.
 
         See `RouteChange` for the changes that come last. A removal takes the route of its full
-        description only. So an addition and a removal are a compare-and-swap, whose refusal means that
-        another program was faster::
+        description only. So an addition and a removal are a compare-and-swap, whose refusal means
+        that another program was faster::
 
             backend.apply([RouteChange.prepend(wanted), RouteChange.remove(present)])
 
-        If a change is refused, the changes of the batch that succeeded are rolled back, and the routes
-        are read again. With `verify` they are read after a success, too, and a change that did not last
-        counts as refused.
+        If a change is refused, the changes of the batch that succeeded are rolled back, and the
+        routes are read again. With `verify` they are read after a success, too, and a change that
+        did not last counts as refused.
 
-        *Refusals*: `RouteRejectedError` names each refused change, if the rollback is complete, and in
-        `left_behind` the differences that remain, such as a new position of a route. A device that does
-        not exist is a `LinkNotFoundError` before anything is sent; missing privilege is a
+        *Refusals*: `RouteRejectedError` names each refused change, if the rollback is complete, and
+        in `left_behind` the differences that remain, such as a new position of a route. A device
+        that does not exist is a `LinkNotFoundError` before anything is sent; missing privilege is a
         `PermissionDeniedError`.
 
         *Kernel*: a deletion cannot express every field, see `is_deleted_by`. So the routes are read
-        first, and a removal that would take another route is refused before anything is sent. A rollback
-        overwrites nothing: removed routes return to the first or the last position of their place, and
-        added ones are removed as the kernel holds them. An IPv6 route by a gateway returns to an empty
-        place only, with all its next hops: it is never merged with another.
+        first, and a removal that would take another route is refused before anything is sent. A
+        rollback overwrites nothing: removed routes return to the first or the last position of
+        their place, and added ones are removed as the kernel holds them. An IPv6 route by a gateway
+        returns to an empty place only, with all its next hops: it is never merged with another.
 
-        *Errno of a refusal*: EEXIST an addition to an occupied place, or of a route that exists; ESRCH a
-        removal of a route that does not exist, or instead of which the kernel would remove another;
-        ENETUNREACH a gateway that is not on a link of that device (EHOSTUNREACH of IPv6); ENETDOWN a
-        device that is down; EINVAL a source address that is not the node's; ENODEV a device that vanished
-        meanwhile.
+        *Errno of a refusal*: EEXIST an addition to an occupied place, or of a route that exists;
+        ESRCH a removal of a route that does not exist, or instead of which the kernel would remove
+        another; ENETUNREACH a gateway that is not on a link of that device (EHOSTUNREACH of IPv6);
+        ENETDOWN a device that is down; EINVAL a source address that is not the node's; ENODEV a
+        device that vanished meanwhile.
         """
 
 
@@ -148,10 +152,11 @@ class LinkLayer(Protocol):
     def newest_address(self, dev: str) -> float | None:
         """Return the seconds since the newest IPv6 address was added to the device.
 
-        None for a device without IPv6 addresses. `newest_address("eth0")` is 3.5, for example, three and
-        a half seconds after the device came up.
+        None for a device without IPv6 addresses. `newest_address("eth0")` is 3.5, for example,
+        three and a half seconds after the device came up.
 
-        *Kernel*: it adds the link-local address when the device comes up, and then solicits routers.
+        *Kernel*: it adds the link-local address when the device comes up, and then solicits
+        routers.
         """
 
     def classifiers(self, dev: str) -> tuple[str, ...]:
@@ -159,49 +164,52 @@ class LinkLayer(Protocol):
 
         They are sorted, each once: `("cil_from_netdev", "cil_to_netdev")` on a node with Cilium.
 
-        *Kernel*: names from tcx are cut after 15 bytes. Without privilege they are not visible, and that
-        is logged once.
+        *Kernel*: names from tcx are cut after 15 bytes. Without privilege they are not visible, and
+        that is logged once.
         """
 
     def neighbours(self) -> list[Neighbour]:
         """Return the neighbours of both families that have a hardware address.
 
-        They are sorted by device and address: `10.240.0.9 dev azure0` precedes `10.240.0.10 dev azure0`.
+        They are sorted by device and address: `10.240.0.9 dev azure0` precedes `10.240.0.10 dev
+        azure0`.
         """
 
     def stations(self, bridge: str) -> list[Station]:
-        """Return the forwarding database of a bridge, sorted; empty for a bridge that does not exist.
+        """Return the forwarding database of a bridge, sorted; empty for an absent bridge.
 
-        `{station.dev for station in link_layer.stations("azure0")}`, for example, are its used ports.
+        `{station.dev for station in link_layer.stations("azure0")}`, for example, are its used
+        ports.
         """
 
     def answering(self, ctx: Context, addresses: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
         """Return those of the pairs (device, address) that answer an ARP or ND request on the link.
 
-        It returns after a second, or as soon as every address has answered. A device that is down or gone
-        yields no answers. For example, the pods that are still alive::
+        It returns after a second, or as soon as every address has answered. A device that is down
+        or gone yields no answers. For example, the pods that are still alive::
 
             alive = link_layer.answering(ctx, [("azure0", "10.240.0.9"), ("azure0", "fd00::9")])
 
         *Refusals*: without CAP_NET_RAW it is a `PermissionDeniedError`.
 
-        *Kernel*: the tables of this node stay as they are. A node that gets a request for an IPv6 address
-        may note the sender, as for any packet, in an entry that ages; its permanent entries stay. An
-        address that it is still probing (tentative) stays, too, and does not answer yet.
+        *Kernel*: the tables of this node stay as they are. A node that gets a request for an IPv6
+        address may note the sender, as for any packet, in an entry that ages; its permanent entries
+        stay. An address that it is still probing (tentative) stays, too, and does not answer yet.
         """
 
     def silent(self, ctx: Context, addresses: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
         """Return those of the pairs (device, IPv4 address) from which the kernel gets no answer.
 
-        It returns after 2.5 seconds, or as soon as all have answered. Pairs with a device that is gone or
-        without carrier are left out. `silent(ctx, [("eth0", "10.224.0.1")])`, for example, is empty if
-        the router answers.
+        It returns after 2.5 seconds, or as soon as all have answered. Pairs with a device that is
+        gone or without carrier are left out. `silent(ctx, [("eth0", "10.224.0.1")])`, for example,
+        is empty if the router answers.
 
         *Refusals*: it needs no privilege, but a packet filter may refuse a datagram, which is a
         `PermissionDeniedError`.
 
-        *Kernel*: an entry of its table may be marked as failed long after the address answers again. So
-        a datagram to the port `discard` makes it resolve each address that it has not resolved.
+        *Kernel*: an entry of its table may be marked as failed long after the address answers
+        again. So a datagram to the port `discard` makes it resolve each address that it has not
+        resolved.
         """
 
     def remove_neighbours(self, neighbours: Sequence[Neighbour]) -> None:
@@ -236,8 +244,8 @@ class NetworkEvents(Protocol):
     def listen(self, ctx: Context, *, families: Sequence[int] = (IPV4, IPV6)) -> AbstractContextManager[Listener]:
         """Listen while the `with` block runs; from the return of `__enter__` on no announced change is missed.
 
-        Routes, addresses and rules are those of `families`. `ctx` is notified when there is something to
-        take, so a task waits without using processor time::
+        Routes, addresses and rules are those of `families`. `ctx` is notified when there is
+        something to take, so a task waits without using processor time::
 
             with host.events.listen(ctx, families=(IPV4,)) as listener:
                 ctx.wait(lambda: listener.has_news)
@@ -257,18 +265,18 @@ class Listener(Protocol):
 
     @property
     def has_news(self) -> bool:
-        """True if `take` would return events or raise; for `ctx.wait(lambda: listener.has_news)`."""
+        """True if `take` would return events or raise: `ctx.wait(lambda: listener.has_news)`."""
 
     def take(self) -> list[NetworkEvent]:
-        """Return the events since the last call (or since `listen`), in the kernel's order, without waiting.
+        """Return the events since the last call or `listen`, in the kernel's order; never wait.
 
-        Every change that had been made before the call is among them: after `ip route add`, for example,
-        the next call has its `RouteEvent`.
+        Every change that had been made before the call is among them: after `ip route add`, for
+        example, the next call has its `RouteEvent`.
 
-        *Refusals*: `EventsLostError` means that there were more events than the listener can hold, or
-        that one cannot be read: read everything anew. The next call returns the events after that error.
-        Any other failure is a `BackendError` of another type: events may be lost, too, and if listening
-        has ended, each later call raises it again.
+        *Refusals*: `EventsLostError` means that there were more events than the listener can hold,
+        or that one cannot be read: read everything anew. The next call returns the events after
+        that error. Any other failure is a `BackendError` of another type: events may be lost, too,
+        and if listening has ended, each later call raises it again.
         """
 
 
@@ -280,20 +288,20 @@ class Nftables(Protocol):
     """
 
     def table(self, ctx: Context, family: str, name: str) -> Listing | None:
-        """Return the objects of `nft -j list table`, chains before rules; None if it does not exist.
+        """Return the objects of `nft -j list table`, chains before rules; None without the table.
 
-        Each is an object with one key, `chain`, `rule`, ..., as in libnftables-json(5). The table itself
-        is first, and the rules are last, chain by chain. `table(ctx, "ip6", "probes")[0]`, for example,
-        is `{"table": {"family": "ip6", "name": "probes"}}`. Values that differ between readings or
-        releases of nft are left out: handles, and comments of tables and chains; a counter is
-        `{"counter": None}`.
+        Each is an object with one key, `chain`, `rule`, ..., as in libnftables-json(5). The table
+        itself is first, and the rules are last, chain by chain. `table(ctx, "ip6", "probes")[0]`,
+        for example, is `{"table": {"family": "ip6", "name": "probes"}}`. Values that differ between
+        readings or releases of nft are left out: handles, and comments of tables and chains; a
+        counter is `{"counter": None}`.
 
-        *nft*: not every release can put a table with flags (`dormant`, `owner`) into JSON, so its listing
-        is only `[{"table": {"family": ..., "name": ..., "unreadable": True}}]`.
+        *nft*: not every release can put a table with flags (`dormant`, `owner`) into JSON, so its
+        listing is only `[{"table": {"family": ..., "name": ..., "unreadable": True}}]`.
         """
 
     def load(self, ctx: Context, ruleset: str) -> None:
-        """Run an nft script in one transaction: all of it takes effect or, if it is refused, nothing.
+        """Run an nft script in one transaction: all of it takes effect or, if refused, nothing.
 
         For example `nftables.load(ctx, "add table ip6 probes")`.
         """
@@ -301,7 +309,8 @@ class Nftables(Protocol):
     def check(self, ctx: Context, ruleset: str) -> None:
         """Raise the error that `load` would raise, and change nothing.
 
-        `check(ctx, "add tabel ip6 probes")`, for example, raises a `BackendError` with the syntax error.
+        `check(ctx, "add tabel ip6 probes")`, for example, raises a `BackendError` with the syntax
+        error.
         """
 
 
@@ -312,18 +321,19 @@ class Ebtables(Protocol):
     """
 
     def read(self, ctx: Context) -> EbtablesReading:
-        """Return every rule, chain by chain in its order, with notes on backends that could not be read.
+        """Return every rule, chain by chain in its order, with notes on unreadable backends.
 
-        A backend that is not installed, not supported by the kernel, or not readable is a note, not an
-        error: `reading.notes` has the reason, and `reading.rules` the rules of the second backend.
+        A backend that is not installed, not supported by the kernel, or not readable is a note, not
+        an error: `reading.notes` has the reason, and `reading.rules` the rules of the second
+        backend.
         """
 
     def delete(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """Delete the rules, each by its full description, through its backend.
 
         `ebtables.delete(ctx, [rule for rule in reading.rules if is_stale(rule)])`, for example. Of
-        identical rules the first ones are deleted. That matters only for their order after `insert`,
-        unless all of them are deleted.
+        identical rules the first ones are deleted. That matters only for their order after
+        `insert`, unless all of them are deleted.
 
         *Refusals*: if a rule is gone, nothing is deleted. If one is refused, or another program adds one
         again, the `BackendError` has the program's own words; rules that were deleted by then do not come

@@ -148,7 +148,7 @@ class Reconciliation:
     connected: dict[Route, ObservedRoute] = attrs.field(factory=dict)
 
     def settle(self, route: Route, present: Routes) -> list[ObservedRoute]:
-        """Decide how `route` becomes the first of its place; return the installed routes that are to go."""
+        """Decide how `route` becomes the first of its place; return the installed ones to remove."""
         if not present:
             self.changes.append(RouteChange.add(route))
             return []
@@ -242,7 +242,7 @@ def ours_in(routes: Iterable[ObservedRoute]) -> list[ObservedRoute]:
 
 
 def held_in(observed: Routes, places: Iterable[Place]) -> dict[Place, list[ObservedRoute]]:
-    """Return the routes in these places, and in those of all installed routes, in the kernel's order."""
+    """Return the routes in these places, and in those of installed routes, in the kernel's order."""
     networks = {key[2:4] for key in places}
     networks.update(map(_network, ours_in(observed)))
     by_place: defaultdict[Place, list[ObservedRoute]] = defaultdict(list)

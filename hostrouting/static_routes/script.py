@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot import RUNTIME_DIRECTORY, WAITED, BootTemplate
+from hostrouting.boot import RUNTIME_DIRECTORY, WAITED, BootTemplate, BootUnit, Departure
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.roots import roots_of
 
 if TYPE_CHECKING:
-    from hostrouting.boot import BootUnit, Departure
     from hostrouting.config import HostRoutingConfig, StaticRoute
 
 _TEMPLATE: Final = BootTemplate("static-routes", "static-routes.sh", __file__)

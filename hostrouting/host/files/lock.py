@@ -112,7 +112,8 @@ class FileLock(WaitingLock):
                 with suppress(BlockingIOError):
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     taken = True
-                # Without a name, its holder has ended between the two calls: the lock excludes nothing.
+                # Without a name, its holder has ended between the two calls: the lock excludes
+                # nothing.
                 if taken and not os.fstat(descriptor).st_nlink:
                     continue
                 try:

@@ -85,7 +85,8 @@ class NetlinkLinkLayer(Adapter):
             if now >= until:
                 break
             if now >= again:
-                # For the first datagram the kernel may have been at the end of an earlier resolution.
+                # For the first datagram the kernel may have been at the end of an earlier
+                # resolution.
                 probes.touch(waiting, netns=self._netns)
                 again = until
             ctx.sleep(_SECONDS_BETWEEN_READINGS)
