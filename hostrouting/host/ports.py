@@ -335,15 +335,15 @@ class Ebtables(Protocol):
         identical rules the first ones are deleted. That matters only for their order after
         `insert`, unless all of them are deleted.
 
-        *Refusals*: if a rule is gone, nothing is deleted. If one is refused, or another program adds one
-        again, the `BackendError` has the program's own words; rules that were deleted by then do not come
-        back by themselves, but by `insert`.
+        *Refusals*: if a rule is gone, nothing is deleted. If one is refused, or another program
+        adds one again, the `BackendError` has the program's own words; rules that were deleted by
+        then do not come back by themselves, but by `insert`.
         """
 
     def insert(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """Insert the rules into their chains at their `position`, in ascending order.
 
-        In a shorter chain a rule comes last. So `insert(ctx, rules)` after `delete(ctx, rules)` restores
-        their places, unless another program has changed the chain. After a refusal the rules that were
-        inserted by then stay.
+        In a shorter chain a rule comes last. So `insert(ctx, rules)` after `delete(ctx, rules)`
+        restores their places, unless another program has changed the chain. After a refusal the
+        rules that were inserted by then stay.
         """

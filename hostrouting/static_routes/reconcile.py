@@ -217,7 +217,7 @@ def reconcile(desired: Sequence[Route], observed: Routes, *, undecided: Containe
     surplus: list[ObservedRoute] = []
     for key, route in wanted.items():
         present = by_place.pop(key, [])
-        if key[:4] in for_a_source:
+        if for_a_source and key[:4] in for_a_source:
             made.refuse(route, for_a_source[key[:4]])
         else:
             surplus += made.settle(route, present)
