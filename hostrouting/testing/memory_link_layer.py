@@ -136,10 +136,10 @@ class MemoryLinkLayer(Faulty):
         self.operations.record("stations", bridge)
         return sorted(station for (name, _), station in self._stations.items() if name == bridge)
 
-    def answering(self, ctx: Context, asked: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
+    def answering(self, ctx: Context, addresses: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
         """See `LinkLayer.answering`; it never waits."""
-        self._begin(ctx, "answering", *(f"{address} dev {dev}" for dev, address in asked))
-        places = {(dev, address): (dev, pack_address(address)) for dev, address in asked}
+        self._begin(ctx, "answering", *(f"{address} dev {dev}" for dev, address in addresses))
+        places = {(dev, address): (dev, pack_address(address)) for dev, address in addresses}
         if places and not self.may_probe:
             raise PermissionDeniedError(
                 "asking for addresses on the link needs root or CAP_NET_RAW; nothing was asked", errno=errno.EPERM
@@ -148,11 +148,11 @@ class MemoryLinkLayer(Faulty):
         alive = {(dev, pack_address(address)) for dev, address in self.alive if dev in wired}
         return frozenset(pair for pair, place in places.items() if place in alive)
 
-    def silent(self, ctx: Context, asked: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
+    def silent(self, ctx: Context, addresses: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
         """See `LinkLayer.silent`; it never waits."""
-        self._begin(ctx, "silent", *(f"{address} dev {dev}" for dev, address in asked))
+        self._begin(ctx, "silent", *(f"{address} dev {dev}" for dev, address in addresses))
         known = {(neighbour.dev, neighbour.address) for neighbour in self._table}
-        return frozenset(pair for pair in asked if pair in self.mute - known and pair[0] in self._wired())
+        return frozenset(pair for pair in addresses if pair in self.mute - known and pair[0] in self._wired())
 
     def _wired(self) -> set[str]:
         return {name for name, device in self.node.fib.devices.items() if device.carrier}

@@ -109,7 +109,7 @@ def test_without_privilege_no_silent_pod_is_stale(world: World) -> None:
     world.node.run("bridge", "fdb", "delete", LIVE_MAC, "dev", "azv1", "master")
 
     class Denied(NetlinkLinkLayer):
-        def answering(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+        def answering(self, ctx: Context, addresses: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
             raise PermissionDeniedError("asking needs CAP_NET_RAW")
 
     host = attrs.evolve(world.host(), link_layer=Denied(netns=world.node.name))

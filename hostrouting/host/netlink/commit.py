@@ -1,13 +1,14 @@
 """One all-or-nothing commit for every batch of changes of routes.
 
-The kernel has no transaction. So a batch is a list of steps, and each step has an inverse: a route that was added is
-removed by its full description, a route that was removed is appended, or prepended if it came first. (The kernel knows
-no other position: a route from the middle comes last, and the error says so. An IPv6 route by a gateway is added to an
-empty place only, since the kernel would make one multipath route of it and of another.) No step overwrites a route, so
-no step destroys a route that another program has added meanwhile. If the kernel refuses a step,
-the steps that succeeded are rolled back, the newest first, and the routes are read again. A step of the rollback that
-was refused or not answered, and that is not in force on reading back, is reported in the error. (If it was answered
-and is not in force, another program has changed the route since.)
+The kernel lacks transactions. So a batch is a list of steps, and each step has an inverse: a route
+that was added is removed by its full description, a route that was removed is appended, or
+prepended if it came first. (The kernel has only these two positions: a route from the middle comes
+last, and the error reports it. An IPv6 route by a gateway is added to an empty place only, since
+the kernel would make one multipath route of it and of another.) No step overwrites a route, so no
+step destroys a route that another program has added meanwhile. If the kernel refuses a step, the
+steps that succeeded are rolled back, the newest first, and the routes are read again. A step of the
+rollback that was refused or not answered, and that is not in force on reading back, is reported in
+the error. (If it was answered and is not in force, another program has changed the route since.)
 
 The kernel does not always make the change of a step. A deletion cannot express every field and takes the first route
 that fits, so the routes are read first, and a removal that would take another one is refused before anything is sent.
@@ -43,7 +44,7 @@ class Failure(NamedTuple):
 
 
 #: One message: a verb, the route, and the position of the change that it belongs to. The verbs are `add` (to an empty
-#: place), `prepend` (before the others of a place), `append` (after them) and `remove`.
+#: place), `prepend` (before the routes of a place), `append` (after them) and `remove`.
 Step: TypeAlias = tuple[str, AnyRoute, int]
 Steps: TypeAlias = Sequence[Step]
 #: Refusals by the step's number, or by the change's position.
@@ -87,7 +88,7 @@ class Batch:
     before: Iterable[AnyRoute] = ()
 
     def commit(self, parts: Iterable[Steps], *, verify: bool) -> None:
-        """Send the parts one after the other, and roll all of them back as soon as one is refused."""
+        """Send the parts in their order, and roll all of them back as soon as one is refused."""
         done: list[Step] = []
         for part in parts:
             accepted, failures = self._send(part, done)

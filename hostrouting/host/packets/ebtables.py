@@ -153,5 +153,5 @@ def _from_the_back(layout: list[EbtablesRule | None]) -> Iterator[Command]:
 
 
 def _titles(commands: Sequence[Command]) -> str:
-    """Return the first rule and the number of the others."""
+    """Return the first rule and the number of the rest."""
     return titles([command.rule for command in commands])
