@@ -27,13 +27,6 @@ def test_the_readmes_code_runs(code: str) -> None:
     run("-c", f"import sys; sys.modules.update(pytest=None, hypothesis=None)\n{code}")
 
 
-def test_the_distribution_says_where_it_comes_from() -> None:
-    """A package index shows these links next to the README."""
-    links = metadata("hostrouting").get_all("Project-URL") or []
-    assert "Upstream, https://github.com/Azure/AKSFlexNode" in links
-    assert all(re.fullmatch(r"[^,]+, https://\S+", link) for link in links)
-
-
 def test_the_readmes_config_is_one() -> None:
     """The config in the README is accepted, and has every section that this release can apply."""
     (document,) = blocks("README.md", language="json")
@@ -41,43 +34,6 @@ def test_the_readmes_config_is_one() -> None:
     assert config.probe_snat.enabled
     assert config.stale_cni.enabled
     Configure(config, host=FakeHost())
-
-
-def test_the_readme_begins_with_pitch_commands_and_code() -> None:
-    """All three are on the first screen."""
-    first_screen = "\n".join((ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:38])
-    assert first_screen.count("```") == 4
-    assert "make demo" in first_screen
-    assert "make test" in first_screen
-    assert "## Install" in first_screen
-
-
-#: The pages for users, which are read as a whole, and the words that each may have.
-PAGES = {
-    "README.md": 900,
-    "docs/agents.md": 1_150,
-    "docs/operators.md": 1_850,
-    "docs/performance.md": 200,
-    "docs/supported-versions.md": 600,
-    "docs/upstream.md": 900,
-    "docs/limits.md": 600,
-}
-
-
-def words(document: str, *, fenced: bool = False) -> int:
-    """Count the words of a document; code and outputs between fences are others' words."""
-    text = (ROOT / document).read_text(encoding="utf-8")
-    if not fenced:
-        text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
-    return len(re.findall(r"\S*\w\S*", text))
-
-
-def test_pages_are_short() -> None:
-    """A reader has minutes: all pages have at most 6,000 words, and README 1,200 with its code."""
-    found = {page: words(page) for page in PAGES}
-    assert {page: count for page, count in found.items() if count > PAGES[page]} == {}
-    assert sum(found.values()) <= 6_000
-    assert words("README.md", fenced=True) <= 1_200
 
 
 STORY = [
@@ -154,13 +110,6 @@ def test_an_image_is_prepared_once(tmp_path: Path) -> None:
     assert "/etc/systemd/system/check-route-overlap.service" in told
     assert told.endswith("left to do: nothing\n")
     assert (tmp_path / "etc/systemd/system/kubelet.service.d/10-hostrouting.conf").exists()
-
-
-def test_the_example_of_an_image_says_how_it_is_called() -> None:
-    """Without a folder a reader gets one line, not a traceback."""
-    command = [sys.executable, "examples/image.py"]
-    ended = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
-    assert (ended.returncode, ended.stderr) == (1, "usage: python examples/image.py DIRECTORY\n")
 
 
 @pytest.mark.slow
