@@ -1,8 +1,6 @@
 """The meaning of a config: defaults, normalisation, upstream's cases, the way to JSON and back."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -155,19 +153,6 @@ def test_an_empty_dev_or_gateway_is_absent(absent: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "wire",
-    [
-        {"destination": "172.16.1.0/24", "gateway": "172.18.1.1", "dev": "eth0"},
-        {"destination": "172.16.2.0/24"},
-        {"destination": "10.0.0.0/8", "gateway": "10.1.0.1", "metric": 100},
-    ],
-)
-def test_routes_that_upstream_accepts_are_accepted(wire: dict[str, Any]) -> None:
-    """Upstream's good routes come back as they were written."""
-    assert StaticRoute.from_mapping(wire).to_mapping() == wire
-
-
-@pytest.mark.parametrize(
     "destination",
     [
         "0.0.0.0/1",
@@ -193,45 +178,12 @@ def test_routes_are_told_apart_by_destination_and_metric() -> None:
     assert StaticRoutesConfig(enabled=True, routes=routes).routes == routes
 
 
-@pytest.mark.parametrize("enabled", [True, False])
-def test_no_routes_are_fine_either_way(enabled: bool) -> None:
-    """Without routes there is nothing to opt in to."""
-    assert StaticRoutesConfig(enabled=enabled).routes == ()
-
-
-@pytest.mark.parametrize(
-    ("text", "mode"),
-    [
-        ("", OverlapMode.WARN),
-        ("WARN", OverlapMode.WARN),
-        ("warn", OverlapMode.WARN),
-        ("STRICT", OverlapMode.STRICT),
-        ("strict", OverlapMode.STRICT),
-        ("Strict", OverlapMode.STRICT),
-    ],
-)
-def test_modes_are_read_in_any_case(text: str, mode: OverlapMode) -> None:
-    """Upstream's modes, in any case; empty means WARN."""
-    assert RouteOverlapConfig.from_mapping({"mode": text}).mode is mode
-
-
-def test_expected_cidrs_are_masked_and_kept_once() -> None:
-    """Host bits are accepted as upstream does, and CIDRs that are equal after masking count once, in order."""
-    wire = {"expectedCidrs": ["172.16.5.5/16", "10.0.0.255/24", "172.16.0.0/16", "0.0.0.0/0", "169.254.169.254/32"]}
-    section = RouteOverlapConfig.from_mapping(wire)
-    assert section.expected_cidrs == ("172.16.0.0/16", "10.0.0.0/24", "0.0.0.0/0", "169.254.169.254/32")
-
-
 def test_pod_cidrs_of_both_families_are_masked_and_canonical() -> None:
-    """IPv6 text is normalised, so that equal networks are equal strings."""
+    """Text is normalised, so that equal networks and addresses are equal strings."""
     section = StaleCNIConfig(pod_cidrs=("10.240.1.2/16", "FD00:0:0::5/64", "fd00::/64", "fd00::1/128"))
     assert section.pod_cidrs == ("10.240.0.0/16", "fd00::/64", "fd00::1/128")
-
-
-def test_probe_addresses_are_canonical_text() -> None:
-    """Upper case and spelled-out zeros are the same address."""
-    section = ProbeSNATConfig(source="FE80:0:0:0:0:0:0:1", address="2001:0DB8::0001")
-    assert (section.source, section.address) == ("fe80::1", "2001:db8::1")
+    probes = ProbeSNATConfig(source="FE80:0:0:0:0:0:0:1", address="2001:0DB8::0001")
+    assert (probes.source, probes.address) == ("fe80::1", "2001:db8::1")
 
 
 @pytest.mark.parametrize("name", ["probeSnat", "staleCni", "watch"])
@@ -324,19 +276,9 @@ def test_a_route_reads_like_ip_route() -> None:
     assert str(second) == "172.16.2.0/24"
 
 
-def test_importing_the_config_loads_nothing_that_only_some_need() -> None:
-    """json, difflib, ipaddress and logging cost start-up time, so they are imported on first use."""
-    program = (
-        "import sys; before = set(sys.modules); import hostrouting.config; "
-        "print(sorted({'json', 'difflib', 'ipaddress', 'logging', 'pathlib'} & (set(sys.modules) - before)))"
-    )
-    result = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
-    assert result.stdout == "[]\n"
-
-
 @pytest.mark.parametrize("change", [str.upper, str.lower, str.title])
 def test_words_are_read_in_any_case(change: Callable[[str], str]) -> None:
-    """Modes, presets and settings; the canonical form has the word itself, and a wrong letter is refused."""
+    """Modes, presets and settings; the canonical form has the word itself, and an empty mode is WARN."""
     config = HostRoutingConfig.from_mapping(
         {
             "routeOverlap": {"mode": change("strict"), "expected": [change("azure")], "fabric": change("off")},
@@ -351,15 +293,14 @@ def test_words_are_read_in_any_case(change: Callable[[str], str]) -> None:
         "staleCni": {"sweep": "clean"},
         "watch": {"mode": "service"},
     }
-    with pytest.raises(InvalidConfigError, match="found the string '\u017ftrict'"):
-        HostRoutingConfig.from_mapping({"routeOverlap": {"mode": "\u017ftrict"}})
+    assert RouteOverlapConfig.from_mapping({"mode": ""}).mode is OverlapMode.WARN
 
 
 def test_host_bits_are_masked_and_remembered() -> None:
     """Those of expected CIDRs; another spelling of a network has none, and the canonical form has none."""
-    given = ["172.16.0.9/16", "172.16.0.0/16", "FD00:0::/64", "fd00::1/64", "10.0.0.0/8"]
+    given = ["172.16.0.9/16", "172.16.0.0/16", "FD00:0::/64", "fd00::1/64", "0.0.0.0/0"]
     section = RouteOverlapConfig.from_mapping({"expectedCidrs": given})
-    assert section.expected_cidrs == ("172.16.0.0/16", "fd00::/64", "10.0.0.0/8")
+    assert section.expected_cidrs == ("172.16.0.0/16", "fd00::/64", "0.0.0.0/0")
     assert section.masked == ("172.16.0.9/16", "fd00::1/64")
     again = RouteOverlapConfig.from_mapping(section.to_mapping())
     assert (again, again.masked) == (section, ())

@@ -3,7 +3,7 @@
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -31,39 +31,59 @@ def test_escapes_are_part_of_json() -> None:
     assert HostRoutingConfig.from_json(r'{"\u0077atch": {"enabled": true, "interval": "6\u0030s"}}') == CONFIG
 
 
-@pytest.mark.parametrize(
-    ("document", "message"),
-    [
-        ("", "it is empty; write an object with the key 'hostRouting' into it"),
-        (b" \n", "it is empty; write an object with the key 'hostRouting' into it"),
-        ("{", "line 1, column 2: the text ends before it is complete; close each object, list and string"),
-        ("{'watch': 1}", 'line 1, column 2: JSON has no single quotes; write "'),
-        (TEXT + "}", "line 1, column 46: Extra data; correct it there"),
-        (TEXT + "\x00", "line 1, column 46: a zero byte stands here, as in UTF-16; save the config as UTF-8"),
-        ("// comment\n{}", "line 1, column 1: JSON has no comments; remove this one"),
-        ('{\n "gates": []\n "x": 1}', "line 3, column 2: Expecting ',' delimiter; correct it there"),
-        ('{\n "é": "'.encode() + b'\xff"}', "line 2, column 8: the byte 0xff is not UTF-8; save the config as UTF-8"),
-        ('{"gates": ["a\nb"]}', "line 1, column 14: Invalid control character at; correct it there"),
-        ('{"x": NaN}', "NaN is not a JSON number; write a number, or remove the key"),
-        ('{"x": [Infinity]}', "Infinity is not a JSON number; write a number, or remove the key"),
-        ('{"x": -Infinity}', "-Infinity is not a JSON number; write a number, or remove the key"),
-        ('{"x": 01}', "line 1, column 8: Expecting ',' delimiter; correct it there"),
-        ('{"x": ' + "9" * 5000 + "}", "a number in it has thousands of digits; no field takes more than ten"),
-        ("[" * 100_000, "it is nested too deeply; a config is an object of a few levels"),
-        ('{"x":' * 100_000, "it is nested too deeply; a config is an object of a few levels"),
-        ("[" * 100_000 + "]" * 100_000, "it is nested too deeply; a config is an object of a few levels"),
-        ("\ufeff{}", "it begins with a byte order mark; save the config as UTF-8 without one"),
-        (b"\xef\xbb\xbf{}", "it begins with a byte order mark; save the config as UTF-8 without one"),
-        (b'{"x": "\xff"}', "line 1, column 8: the byte 0xff is not UTF-8; save the config as UTF-8"),
-        (b'{"x": "\xed\xa0\x80"}', "line 1, column 8: the byte 0xed is not UTF-8; save the config as UTF-8"),
-        (TEXT.encode("utf-16"), "line 1, column 1: the byte 0xff is not UTF-8; save the config as UTF-8"),
-        (TEXT.encode("utf-16-le"), "line 1, column 2: a zero byte stands here, as in UTF-16; save the config as UTF-8"),
-    ],
-    ids=lambda value: repr(value)[:40],
-)
-def test_a_document_that_is_not_json_is_refused(document: str | bytes, message: str) -> None:
-    """Whatever is not JSON, however long or deep, is one InvalidConfigError that says why."""
-    assert _refusal(document) == f"the config is not JSON: {message}"
+#: Text that is not JSON, and the words of its message.
+NOT_JSON: Final[list[tuple[str | bytes, str]]] = [
+    ("", "it is empty; write an object"),
+    ("# routes of this node\n{}", "line 1, column 1: JSON has no comments; remove"),
+    ("/* routes */ {}", "line 1, column 1: JSON has no comments; remove"),
+    ('{"gates": [] // all\n}', "line 1, column 14: JSON has no comments; remove"),
+    ('{"gates":\n  /* all */ []}', "line 2, column 3: JSON has no comments; remove"),
+    ('{"gates": [],}', "line 1, column 13: a comma stands before the end; remove"),
+    ('{"gates": ["a.service",]}', "line 1, column 23: a comma stands before the end; remove"),
+    ('{"gates": []},', "line 1, column 14: a comma stands before the end; remove"),
+    ("hostRouting:\n  gates: []\n", "line 1, column 1: this is YAML, and a config is JSON; write keys"),
+    ("---\nhostRouting: {}\n", "line 1, column 1: this is YAML, and a config is JSON; write keys"),
+    ("- gates\n- watch\n", "line 1, column 1: this is YAML, and a config is JSON; write keys"),
+    ("{'gates': []}", "line 1, column 2: JSON has no single quotes; write"),
+    ("{\u201cgates\u201d: []}", "line 1, column 2: this quotation mark is not a plain one; write"),
+    ("{gates: []}", "line 1, column 2: a key has no quotes; write them"),
+    ('"gates": []', "line 1, column 8: no colon stands here; if its key belongs to the config, put {"),
+    ('{"watch": {"enabled": True}}', "line 1, column 23: JSON has only small letters here; write"),
+    ('{"watch": None}', "line 1, column 11: JSON has no such word; write null"),
+    ('{"watch": undefined}', "line 1, column 11: JSON has no such word; write null"),
+    ('{"gates": []', "line 1, column 13: the text ends before it is complete; close"),
+    ('{"gates": ["a.service', "line 1, column 12: Unterminated string"),
+    ('{"gates": []}{}', "line 1, column 14: Extra data; correct"),
+    ('{"gates" []}', "line 1, column 10: Expecting ':' delimiter; correct"),
+    ('{"gates": []\n "watch": {}}', "line 2, column 2: Expecting ',' delimiter; correct"),
+    ('{"watch": {"readings": 01}}', "line 1, column 25: Expecting ',' delimiter; correct"),
+    ('{"watch": {"readings": +1}}', "line 1, column 24: Expecting value; correct"),
+    ('{"watch": {"readings": NaN}}', "NaN is not a JSON number; write a number"),
+    ('{"gates": ["a\nb"]}', "line 1, column 14: Invalid control character"),
+    (r'{"gates": ["\d"]}', "line 1, column 13: Invalid \\escape"),
+    ("[" * 100_000, "it is nested too deeply; a config is an object of a few levels"),
+    ('{"x": ' + "9" * 5000 + "}", "a number in it has thousands of digits; no field takes more than ten"),
+    (b"\xef\xbb\xbf{}", "it begins with a byte order mark; save the config as UTF-8 without one"),
+    ("{}".encode("utf-16"), "line 1, column 1: the byte 0xff is not UTF-8; save the config as UTF-8"),
+    ("{}".encode("utf-16-le"), "line 1, column 2: a zero byte stands here, as in UTF-16; save the config as UTF-8"),
+    ("{}".encode("utf-16-be"), "line 1, column 1: a zero byte stands here, as in UTF-16; save the config as UTF-8"),
+    (
+        '{"gates": ["\u00fc"]}'.encode("latin-1"),
+        "line 1, column 13: the byte 0xfc is not UTF-8; save the config as UTF-8",
+    ),
+    (TEXT + "}", "line 1, column 46: Extra data; correct it there"),
+    ('{"x": -Infinity}', "-Infinity is not a JSON number; write a number, or remove the key"),
+    ('{"x":' * 100_000, "it is nested too deeply"),
+    ("\ufeff{}", "it begins with a byte order mark"),
+    ('{\n "é": "'.encode() + b'\xff"}', "line 2, column 8: the byte 0xff is not UTF-8"),
+    (b'{"x": "\xed\xa0\x80"}', "line 1, column 8: the byte 0xed is not UTF-8"),
+]
+
+
+@pytest.mark.parametrize(("document", "words"), NOT_JSON, ids=lambda value: repr(value)[:40])
+def test_a_document_that_is_not_json_is_refused(document: str | bytes, words: str) -> None:
+    """The message has the place, the reason and the step."""
+    assert _refusal(document).startswith(f"the config is not JSON: {words}")
 
 
 @pytest.mark.parametrize(

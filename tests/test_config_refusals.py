@@ -249,6 +249,13 @@ def test_device_patterns_that_bash_and_python_would_read_differently(pattern: st
             "hostRouting.routeOverlap.expectedCIDRs",
             "did you mean 'expectedCidrs'?",
         ),
+        ({"wach": {}}, "hostRouting.wach", "did you mean 'watch'?"),
+        (
+            {"routeOverlap": {"allowedDevices": []}},
+            "hostRouting.routeOverlap.allowedDevices",
+            "did you mean 'allowedDevs'?",
+        ),
+        ({"probeSnat": {"device": ""}}, "hostRouting.probeSnat.device", "did you mean 'dev'?"),
         ({"probeSnat": {"adress": ""}}, "hostRouting.probeSnat.adress", "did you mean 'address'?"),
         ({"staleCni": {"pod_cidrs": []}}, "hostRouting.staleCni.pod_cidrs", "did you mean 'podCidrs'?"),
         ({"watch": {"intervall": "60s"}}, "hostRouting.watch.intervall", "did you mean 'interval'?"),

@@ -87,7 +87,18 @@ def loaded_by(statement: str) -> set[str]:
 
 def test_importing_loads_no_netlink_and_no_test_tools() -> None:
     """`import hostrouting` and its config load neither pyroute2 nor any other module that costs start-up time."""
-    heavy = {"pyroute2", "asyncio", "pytest", "hypothesis", "subprocess", "ipaddress", "json", "logging", "ctypes"}
+    heavy = {
+        "pyroute2",
+        "asyncio",
+        "pytest",
+        "hypothesis",
+        "subprocess",
+        "ipaddress",
+        "json",
+        "logging",
+        "ctypes",
+        "difflib",
+    }
     assert loaded_by("import hostrouting") & {"attr", *heavy} == set()
     if sys.version_info < (3, 11):
         heavy.remove("subprocess")  # attrs imports platform, which imports it there

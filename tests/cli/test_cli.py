@@ -10,6 +10,7 @@ import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
 import pytest
 from support.command_line import COMMAND, enter, run
@@ -97,19 +98,6 @@ def test_rendering_into_a_folder_makes_it_and_lists_its_files(config: Path, tmp_
     assert run_here("render", config, "--out", "").returncode == 2
 
 
-@pytest.mark.slow
-def test_a_config_without_anything_for_us_is_taken_for_a_mistake_unless_allowed(tmp_path: Path) -> None:
-    """The whole config of an agent need have no `hostRouting`; the command wants to hear that this is meant."""
-    config = tmp_path / "agent.json"
-    config.write_text(json.dumps({"kubelet": {}}))
-    refused = run_here("plan", "--root", tmp_path, config)
-    assert refused.returncode == 2
-    assert "hostRouting: is missing or null" in refused.stderr
-    assert "--allow-empty" in refused.stderr
-    allowed = run_here("plan", "--root", tmp_path, config, "--allow-empty")
-    assert (allowed.returncode, allowed.stdout) == (0, "")
-
-
 @pytest.mark.parametrize("document", [{"kubelet": {}}, {"routeOverlap": {"mode": "STRICT"}}, {"gates": []}])
 def test_only_a_permission_lets_a_config_without_effect_remove_another_one(
     config: Path, tmp_path: Path, document: dict[str, object]
@@ -178,31 +166,46 @@ def test_an_invalid_config_shows_every_error(tmp_path: Path) -> None:
     assert "Traceback" not in refused.stderr
 
 
-@pytest.mark.parametrize(
-    ("content", "status", "message"),
-    [
-        (
-            b'{"hostRouting":\n  {"gates": }}',
-            2,
-            "{name} is not JSON: line 2, column 13: Expecting value; correct it there",
-        ),
-        (None, 3, "cannot read {name}: No such file or directory; check the path"),
-        ("loop", 3, "cannot read {name}: Too many levels of symbolic links; give the path of another file"),
-    ],
-)
-def test_a_file_that_is_no_config_is_named_with_place_reason_and_step(
-    content: bytes | str | None, status: int, message: str, tmp_path: Path
-) -> None:
-    """The user has the name of the file, the line and column where there is one, and the next step."""
+#: What is at the path of a config, the exit status, and the message after that path.
+PATHS: Final = [
+    ("JSON", 2, " is not JSON: line 2, column 13: Expecting value; correct it there"),
+    ("absent", 3, ": No such file or directory; check the path"),
+    ("folder", 3, ": Is a directory; give the path of the JSON file in it"),
+    ("below a file", 3, ": Not a directory; give the path of another file"),
+    ("loop", 3, ": Too many levels of symbolic links; give the path of another file"),
+    ("device", 3, ": it is a device, and a config is a file or a pipe; give the path of another file"),
+    ("large", 3, ": it has more than 1 MiB, and a config has less; give the path of another file"),
+    (
+        "pipe",
+        3,
+        ": its writer has not closed it within 0.01 s; write the config into it and close it, or allow more time",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "status", "words"), PATHS)
+def test_a_path_that_leads_to_no_config(kind: str, status: int, words: str, tmp_path: Path) -> None:
+    """One line with the path, the reason and the step, to a program as well; nothing waits longer than the limit."""
     path = tmp_path / "config.json"
-    if isinstance(content, bytes):
-        path.write_bytes(content)
-    elif content == "loop":
+    if kind == "JSON":
+        path.write_text('{"hostRouting":\n  {"gates": }}')
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "below a file":
+        path.touch()
+        path /= "config.json"
+    elif kind == "loop":
         path.symlink_to(path)
-    refused = run_here("check", path, "--json")
-    expected = message.format(name=f"the config {str(path)!r}")
-    assert (refused.returncode, refused.stderr) == (status, f"hostrouting: {expected}\n")
-    assert json.loads(refused.stdout)["error"] == expected
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "large":
+        path.write_bytes(b" " * ((1 << 20) + 1))
+    elif kind == "pipe":
+        os.mkfifo(path)
+    refused = run_here("check", "--json", "--timeout", "0.01", path)
+    message = f"{'' if status == 2 else 'cannot read '}the config {str(path)!r}{words}"
+    assert (refused.returncode, refused.stderr) == (status, f"hostrouting: {message}\n")
+    assert json.loads(refused.stdout)["error"] == message
 
 
 def test_a_config_that_only_root_may_read_says_so() -> None:
@@ -359,25 +362,6 @@ def test_an_answer_that_cannot_be_written_is_a_failure(config: Path) -> None:
             3,
             "hostrouting: cannot write the answer to stdout: No space left on device\n",
         )
-
-
-def test_an_empty_config_is_no_wish(tmp_path: Path) -> None:
-    """A file with neither hostRouting nor one of its sections would remove everything: refused."""
-    path = tmp_path / "config.json"
-    path.write_text('{"kubelet": {}}')
-    refused = run_here("apply", "--root", tmp_path, path)
-    assert refused.returncode == 2
-
-
-def test_a_closed_pipe_is_no_error(config: Path) -> None:
-    """`hostrouting render | head -1` ends quietly."""
-    piped = subprocess.run(
-        ["bash", "-c", 'set -o pipefail; "$@" | head -n 1', "bash", *COMMAND, "render", str(config)],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert piped.stderr == ""
 
 
 @needs_kernel

@@ -254,18 +254,6 @@ def test_unreadable_packet_rules_are_reported_and_are_no_error(node: KernelNode,
     assert "CAP_NET_ADMIN" in told["not_asked"][0]
 
 
-@needs("kernel", "nft")
-def test_the_time_is_for_the_default_route(tmp_path: Path) -> None:
-    """`--timeout` that runs out is an answer, also where there is more to look at than routes."""
-    with KernelNode.made() as bare:
-        path = config_of(tmp_path, **CHECKED, **PROBES)
-        answered = run("check", "--json", "--timeout", "0.2", path, inside=bare)
-    assert answered.returncode == 1
-    told = json.loads(answered.stdout)
-    assert told["expected_devs"] == []
-    assert [finding["kind"] for finding in told["findings"]] == ["not-applied", "probe-snat"]
-
-
 @needs("kernel", "ebtables-nft")
 def test_a_plan_has_a_line_for_each_of_several_that_are_alike(node: KernelNode, tmp_path: Path) -> None:
     """Three equal rules are three that go; and where all is well, `check` says so in words."""

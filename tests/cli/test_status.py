@@ -9,8 +9,9 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 from support.command_line import CHECKED, MENDED, OTHER_COMMAND, run
@@ -47,19 +48,13 @@ def host(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
     return host
 
 
-@pytest.fixture
-def on_stdin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Result]:
+def on_stdin(config: object, *words: str) -> Result:
     """Run the command with a config on stdin."""
-
-    def with_config(config: object, *words: str) -> Result:
-        text = config if isinstance(config, str) else json.dumps({"hostRouting": config})
-        path = tmp_path / "stdin.json"
-        path.write_text(text)
-        with path.open() as stdin, monkeypatch.context() as patch:
-            patch.setattr(sys, "stdin", stdin)
-            return run_here(*words, "-")
-
-    return with_config
+    text = config if isinstance(config, str) else json.dumps({"hostRouting": config})
+    with TemporaryFile("w+") as stdin, patch.object(sys, "stdin", stdin):
+        stdin.write(text)
+        stdin.seek(0)
+        return run_here(*words, "-")
 
 
 @pytest.fixture
@@ -79,7 +74,7 @@ def lose_our_routes(host: FakeHost) -> None:
     host.routes.apply([RouteChange.remove(route) for route in host.routes.routes_of(OUR_PROTOCOL)])
 
 
-def test_a_node_that_is_right(on_stdin: Callable[..., Result]) -> None:
+def test_a_node_that_is_right() -> None:
     """The sentence is the first line of `status`, the end of `apply`, and both are exit 0; nothing is left to do."""
     sentence = f"right: {RIGHT}, no gate is held"
     applied = on_stdin(gated(MENDED, watch={"enabled": True}), "apply")
@@ -129,9 +124,7 @@ def test_routes_of_both_families_are_left(host: FakeHost) -> None:
         ),
     ],
 )
-def test_a_node_in_trouble(
-    host: FakeHost, on_stdin: Callable[..., Result], trouble: Callable[..., object], status: int, sentence: str
-) -> None:
+def test_a_node_in_trouble(host: FakeHost, trouble: Callable[..., object], status: int, sentence: str) -> None:
     """The sentence has the first cause, the held unit and the next step; the exit status is that of `check`."""
     on_stdin(gated(MENDED), "apply")
     trouble(host)
@@ -142,23 +135,21 @@ def test_a_node_in_trouble(
     assert run_here("check").returncode == status
 
 
-def test_an_apply_is_no_step_while_the_default_route_is_missing(
-    host: FakeHost, on_stdin: Callable[..., Result]
-) -> None:
+def test_an_apply_is_no_step_while_the_default_route_is_missing(host: FakeHost) -> None:
     """It would wait, and fail: `check` says what is to be done first."""
     on_stdin(gated(MENDED), "apply")
     host.routes.apply([RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length])
     assert run_here("status").stdout.splitlines()[-1] == "next: hostrouting check"
 
 
-def test_a_route_in_force_counts_without_a_default_route(host: FakeHost, on_stdin: Callable[..., Result]) -> None:
+def test_a_route_in_force_counts_without_a_default_route(host: FakeHost) -> None:
     """It is the one that the config asks for, though nothing says by which gateway it would be added now."""
     on_stdin(gated({"staticRoutes": MENDED["staticRoutes"]}), "apply")
     host.routes.apply([RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length])
     assert "routes: 1 of 1 routes are in force" in run_here("status").stdout
 
 
-def test_a_silent_cloud_is_not_asked_by_status(host: FakeHost, on_stdin: Callable[..., Result]) -> None:
+def test_a_silent_cloud_is_not_asked_by_status(host: FakeHost) -> None:
     """The rules are installed, so it has answered, or was silent then, too."""
     host.metadata.error = BackendError("no answer")
     assert on_stdin({"probeSnat": {"enabled": True, "dev": "eth0"}}, "apply").returncode == 0
@@ -167,7 +158,7 @@ def test_a_silent_cloud_is_not_asked_by_status(host: FakeHost, on_stdin: Callabl
     assert host.metadata.operations.calls == asked
 
 
-def test_an_overlap_that_is_only_warned_of_is_wrong(on_stdin: Callable[..., Result]) -> None:
+def test_an_overlap_that_is_only_warned_of_is_wrong() -> None:
     """Under WARN nothing is held and the exit status is 0, and still no sentence calls the node right."""
     warned = on_stdin(gated({"routeOverlap": {**CHECKED["routeOverlap"], "mode": "WARN"}}), "apply")
     sentence = f"wrong: {OVERLAP}, no gate is held; run: {FIX}"
@@ -188,7 +179,7 @@ def test_where_nothing_is_installed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lost", ["static-routes", "hostrouting-ready", None])
-def test_what_an_earlier_config_has_left(host: FakeHost, on_stdin: Callable[..., Result], lost: str | None) -> None:
+def test_what_an_earlier_config_has_left(host: FakeHost, lost: str | None) -> None:
     """Units without a config, not all of them perhaps: exit 2, they are named, and the next step removes them."""
     on_stdin(gated(MENDED), "apply")
     host.files.remove(INTENT_PATH)
@@ -205,7 +196,7 @@ def test_what_an_earlier_config_has_left(host: FakeHost, on_stdin: Callable[...,
     assert run_here("status").stderr == f"hostrouting: {NOT_INSTALLED}\n"
 
 
-def test_a_route_that_an_interrupted_reset_has_left(host: FakeHost, on_stdin: Callable[..., Result]) -> None:
+def test_a_route_that_an_interrupted_reset_has_left(host: FakeHost) -> None:
     """The files are gone and the route is in force: it is named, and the next step removes it."""
     on_stdin(gated(MENDED), "apply")
     [route] = host.routes.routes_of(OUR_PROTOCOL)
@@ -215,9 +206,7 @@ def test_a_route_that_an_interrupted_reset_has_left(host: FakeHost, on_stdin: Ca
     assert run_here("status").stderr.endswith(f"but an earlier one has left {route}; {steps}\n")
 
 
-def test_an_apply_whose_routes_another_program_removes(
-    host: FakeHost, on_stdin: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_apply_whose_routes_another_program_removes(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """They go after the proof: the last line tells what is, and not what the run has done."""
     host.routes.remove_address("ib0", "172.16.1.4/16")
     held = Boot.held
@@ -232,16 +221,14 @@ def test_an_apply_whose_routes_another_program_removes(
     assert lost.startswith("wrong: 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142: is not in force")
 
 
-def test_a_clock_that_was_set_back(host: FakeHost, on_stdin: Callable[..., Result]) -> None:
+def test_a_clock_that_was_set_back(host: FakeHost) -> None:
     """No age is told for a change of the future."""
     on_stdin(gated(MENDED), "apply")
     host.files.modified = lambda _: 1e11  # type: ignore[method-assign, assignment]
     assert "\nlast change: unknown, since its time is later" in run_here("status").stdout
 
 
-def test_without_config_the_installed_one_is_meant(
-    host: FakeHost, on_stdin: Callable[..., Result], config: Path, tmp_path: Path
-) -> None:
+def test_without_config_the_installed_one_is_meant(host: FakeHost, config: Path, tmp_path: Path) -> None:
     """A check and a plan answer as with the path of the config in force; for an image, that below DIR counts."""
     on_stdin(gated(MENDED), "apply")
     lose_our_routes(host)
@@ -255,7 +242,7 @@ def test_without_config_the_installed_one_is_meant(
     assert run_here("check", "--root", image).stdout == run_here("check", "--root", image, config).stdout
 
 
-def test_a_config_on_stdin_is_named(on_stdin: Callable[..., Result]) -> None:
+def test_a_config_on_stdin_is_named() -> None:
     """An error in it says that it came from there."""
     refused = on_stdin("{", "check")
     assert refused.returncode == 2
@@ -263,7 +250,7 @@ def test_a_config_on_stdin_is_named(on_stdin: Callable[..., Result]) -> None:
 
 
 def test_an_answer_that_cannot_be_written_changes_no_verdict(
-    on_stdin: Callable[..., Result], verdict: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+    verdict: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The journal has what the apply has done, and stderr what went wrong then."""
     with monkeypatch.context() as patched:
@@ -275,9 +262,7 @@ def test_an_answer_that_cannot_be_written_changes_no_verdict(
     assert verdict().startswith("the config on stdin is not JSON")
 
 
-def test_a_second_signal_is_named_in_the_journal(
-    host: FakeHost, on_stdin: Callable[..., Result], verdict: Callable[[], str]
-) -> None:
+def test_a_second_signal_is_named_in_the_journal(host: FakeHost, verdict: Callable[[], str]) -> None:
     """SIGINT begins the undo of an apply, SIGTERM ends it: exit 130, and a line on what is left."""
     on_stdin(gated(MENDED), "apply")
     verdict()
@@ -294,14 +279,14 @@ def test_a_second_signal_is_named_in_the_journal(
     assert verdict() == "a second signal ended the run, or its undo"
 
 
-def test_every_answer_has_a_version(on_stdin: Callable[..., Result]) -> None:
+def test_every_answer_has_a_version() -> None:
     """The JSON of all commands is an object that begins with it, also after a refusal."""
     answers = [on_stdin(gated(MENDED), command, "--json") for command in ("plan", "apply", "check", "render", "sweep")]
     answers += [run_here(*words, "--json") for words in (["status"], ["explain", "172.16.8.1"], ["reset"], ["check"])]
     assert [next(iter(json.loads(answer.stdout).items())) for answer in answers] == [("version", 1)] * len(answers)
 
 
-def test_an_apply_says_little(on_stdin: Callable[..., Result]) -> None:
+def test_an_apply_says_little() -> None:
     """One that changes nothing is one line; with -v the log of tasks comes, and no change is told twice."""
     first = on_stdin(gated(MENDED), "apply", "-v")
     assert "completed task=configure/install-boot-files" in first.stderr
@@ -309,7 +294,7 @@ def test_an_apply_says_little(on_stdin: Callable[..., Result]) -> None:
     assert [len(told.splitlines()) for told in on_stdin(gated(MENDED), "apply")[1:]] == [1, 0]
 
 
-def test_a_failed_apply_says_at_most_twelve_lines(on_stdin: Callable[..., Result]) -> None:
+def test_a_failed_apply_says_at_most_twelve_lines() -> None:
     """Its errors come first, and the last line counts the rest; with -v all of them are there."""
     cidrs = [f"172.16.{number}.0/24" for number in range(0, 60, 2)]
     strict = gated({"routeOverlap": {"expectedCidrs": cidrs, "mode": "STRICT"}})
@@ -321,9 +306,7 @@ def test_a_failed_apply_says_at_most_twelve_lines(on_stdin: Callable[..., Result
     assert len(on_stdin(strict, "apply", "-v").stderr.splitlines()) > 70
 
 
-def test_a_status_without_an_answer_of_systemd(
-    host: FakeHost, on_stdin: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_status_without_an_answer_of_systemd(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """The routes are proven all the same; what only systemd knows is called unknown, and the sentence says why."""
     on_stdin(gated(MENDED), "apply")
     monkeypatch.setattr(host.services, "state", Mock(side_effect=UnitError("no answer")))
@@ -348,7 +331,7 @@ def test_plan_and_render_need_no_systemd(node: KernelNode, config: Path, tmp_pat
     assert any("systemd does not run here" in notice for notice in json.loads(told.stdout)["notices"])
 
 
-def test_a_plan_says_what_its_apply_does(host: FakeHost, on_stdin: Callable[..., Result]) -> None:
+def test_a_plan_says_what_its_apply_does(host: FakeHost) -> None:
     """Gates that STRICT would hold are exit 1; so is a config that makes the node worse, whose apply needs --force."""
     held = on_stdin(gated(CHECKED), "plan")
     assert (held.returncode, held.stdout.splitlines()[-1]) == (1, f"gates that STRICT holds then: {NSPAWN}")
@@ -366,7 +349,7 @@ def test_a_plan_says_what_its_apply_does(host: FakeHost, on_stdin: Callable[...,
     assert host.routes.routes_of(OUR_PROTOCOL) == []
 
 
-def test_break_glass_keeps_the_gates_of_a_plan_open(host: FakeHost, on_stdin: Callable[..., Result]) -> None:
+def test_break_glass_keeps_the_gates_of_a_plan_open(host: FakeHost) -> None:
     """STRICT would hold them, and will not; the proof is as bad as without."""
     assert json.loads(on_stdin(gated(CHECKED), "plan", "--json").stdout)["holds"] == [NSPAWN]
     host.files.write("/run/hostrouting.disabled", b"", mode=0o644)
@@ -376,7 +359,7 @@ def test_break_glass_keeps_the_gates_of_a_plan_open(host: FakeHost, on_stdin: Ca
     assert "holds" not in json.loads(on_stdin(gated(CHECKED), "plan", "--json").stdout)
 
 
-def test_a_check_advises_no_apply_that_would_be_refused(on_stdin: Callable[..., Result], tmp_path: Path) -> None:
+def test_a_check_advises_no_apply_that_would_be_refused(tmp_path: Path) -> None:
     """It names the plan, which says why; of a config that an apply takes, that apply."""
     on_stdin(gated(MENDED), "apply")
     path = tmp_path / "config.json"
@@ -387,7 +370,7 @@ def test_a_check_advises_no_apply_that_would_be_refused(on_stdin: Callable[..., 
         assert run_here("apply", path).returncode == status
 
 
-def test_a_plan_shows_the_files_that_differ(on_stdin: Callable[..., Result]) -> None:
+def test_a_plan_shows_the_files_that_differ() -> None:
     """`--diff`: the lines of a new file, of a changed one and of one that goes; of an unchanged one nothing."""
     new = on_stdin(gated(MENDED), "plan", "--diff").stdout
     assert f"--- {INTENT_PATH}\n+++ {INTENT_PATH}\n@@ -0,0 +1,4 @@\n" in new

@@ -85,18 +85,7 @@ def test_the_help_names_each_key() -> None:
     """So does the manual page, which is made of it."""
     [commands] = [action.choices for action in parser()._actions if isinstance(action.choices, dict)]
     described = commands["watch"].description
-    for word in [
-        *KEYS,
-        "lost",
-        "ok",
-        "error",
-        "keeps",
-        "repair",
-        "alarm",
-        "stale",
-        "trouble",
-        "over",
-    ]:
+    for word in [*KEYS, *["lost", "ok", "error", "keeps", "repair", "alarm", "stale", "trouble", "over"]]:
         assert word in described
 
 
