@@ -92,38 +92,67 @@ def node(*defaults: str) -> FakeHost:
 
 
 class TestAssess:
-    def test_by_the_default_route(self) -> None:
-        """The device is that of the IPv6 default route; source and address are the config's."""
-        assert assess(ALWAYS, node("eth0")) == RULES
+    @pytest.mark.parametrize(
+        ("settings", "defaults", "outcome"),
+        [
+            ({}, ["eth0"], RULES),
+            ({"source": "fe80::1"}, ["eth0"], ProbeRules(dev="eth0", source="fe80::1", address=ADDRESS)),
+            (
+                {},
+                [],
+                Obstacle(
+                    reason="there is no IPv6 default route",
+                    step="see why no router advertises itself, or give hostRouting.probeSnat.dev",
+                    may_change=True,
+                ),
+            ),
+            (
+                {},
+                ["eth0", "eth1"],
+                Obstacle(
+                    reason="IPv6 default routes leave by eth0, eth1",
+                    step="choose the device that probes come in by with hostRouting.probeSnat.dev",
+                ),
+            ),
+            (
+                {},
+                ["eth*"],
+                Obstacle(
+                    reason="of the device of the IPv6 default route "
+                    "'eth*' is not a device name: '*' is not allowed in it",
+                    step="rename the device",
+                ),
+            ),
+            (
+                {"dev": "eth0"},
+                [],
+                Obstacle(
+                    reason=f"no route leads to {ADDRESS}", step=f"add a route to {ADDRESS} by eth0", may_change=True
+                ),
+            ),
+            *(
+                (
+                    {"dev": "eth7", "detect": detect},
+                    ["eth0"],
+                    Obstacle(
+                        reason="there is no device eth7", step="correct hostRouting.probeSnat.dev", may_change=True
+                    ),
+                )
+                for detect in ("address", "always")
+            ),
+        ],
+    )
+    def test_the_device(self, settings: dict[str, Any], defaults: list[str], outcome: object) -> None:
+        """It is that of the config, or of the one IPv6 default route; the address leaves by it."""
+        section = ProbeSNATConfig(enabled=True, **{"detect": "always", **settings})
+        assert assess(section, node(*defaults)) == outcome
 
-    def test_by_the_config(self) -> None:
+    def test_another_default_route(self) -> None:
         """A device that is named is taken, however many default routes there are, if the address leaves by it."""
         host = node("eth0", "eth1")
         host.routes.add_route("2603:1062::/32", dev="eth1")
-        section = ProbeSNATConfig(enabled=True, detect="always", dev="eth1", source="fe80::1", address="2603:1062::1")
-        assert assess(section, host) == ProbeRules(dev="eth1", source="fe80::1", address="2603:1062::1")
-
-    def test_no_default_route(self) -> None:
-        """It may come."""
-        assert assess(ALWAYS, node()) == Obstacle(
-            reason="there is no IPv6 default route",
-            step="see why no router advertises itself, or give hostRouting.probeSnat.dev",
-            may_change=True,
-        )
-
-    def test_several_default_routes(self) -> None:
-        """The operator has to choose."""
-        assert assess(ALWAYS, node("eth0", "eth1")) == Obstacle(
-            reason="IPv6 default routes leave by eth0, eth1",
-            step="choose the device that probes come in by with hostRouting.probeSnat.dev",
-        )
-
-    def test_a_device_that_nft_could_misread(self) -> None:
-        """The kernel allows it, we do not."""
-        assert assess(ALWAYS, node("eth*")) == Obstacle(
-            reason="of the device of the IPv6 default route 'eth*' is not a device name: '*' is not allowed in it",
-            step="rename the device",
-        )
+        section = ProbeSNATConfig(enabled=True, detect="always", dev="eth1")
+        assert assess(section, host) == ProbeRules(dev="eth1", source=RULES.source, address=RULES.address)
 
     @pytest.mark.parametrize(
         ("devs", "reason"),
@@ -145,14 +174,6 @@ class TestAssess:
         assert reason in outcome.reason
         assert outcome.step == f"add a route to {ADDRESS} by eth0, or correct hostRouting.probeSnat.dev"
         assert not outcome.may_change
-
-    def test_no_route(self) -> None:
-        """It may come."""
-        host = node()
-        outcome = assess(ProbeSNATConfig(enabled=True, detect="always", dev="eth0"), host)
-        assert outcome == Obstacle(
-            reason=f"no route leads to {ADDRESS}", step=f"add a route to {ADDRESS} by eth0", may_change=True
-        )
 
     @pytest.mark.parametrize("defaults", [[], ["eth1"]])
     def test_a_device_without_ipv6(self, defaults: list[str]) -> None:
@@ -177,14 +198,6 @@ class TestAssess:
         host.link_layer.add_device("eth0", up=False)
         outcome = assess(ProbeSNATConfig(enabled=True, detect=detect, dev="eth0"), host)
         assert outcome == Obstacle(reason="the device eth0 is down", step="run: ip link set eth0 up", may_change=True)
-
-    @pytest.mark.parametrize("detect", ["address", "always"])
-    def test_no_such_device(self, detect: Any) -> None:
-        """The error says so, and does not mention routes, or a node without IPv6."""
-        outcome = assess(ProbeSNATConfig(enabled=True, detect=detect, dev="eth7"), node("eth0"))
-        assert outcome == Obstacle(
-            reason="there is no device eth7", step="correct hostRouting.probeSnat.dev", may_change=True
-        )
 
     def test_by_address(self) -> None:
         """With `detect` address, a device without a global address has no IPv6; nor has a node without any device."""

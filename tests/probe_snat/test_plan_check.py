@@ -10,7 +10,6 @@ from support.probe_nodes import (
     FOREIGN,
     OFF,
     OURS,
-    REASONS,
     TABLE,
     THEIRS,
     check,
@@ -18,7 +17,6 @@ from support.probe_nodes import (
     lead,
     says,
     state,
-    takes_no_part,
 )
 from support.probe_worlds import RULES
 
@@ -177,12 +175,6 @@ class TestCheck:
         [found] = check(host, ctx)
         assert found.startswith(f"warning: probe-snat: eth0: {words}")
         assert all(text.endswith("use ipv6-hp-bpf there, which does the same job") for text in (*said, found))
-
-    @pytest.mark.parametrize("why", REASONS[1:])
-    def test_not_wanted(self, host: FakeHost, ctx: Context, why: str) -> None:
-        """A node that needs no rules misses none."""
-        assert check(host, ctx, takes_no_part(host, why)) == []
-        assert host.nftables.operations.calls == []
 
     def test_a_node_that_went_wrong(self, host: FakeHost, ctx: Context) -> None:
         """Rules that cannot work any more are found, too, without waiting."""
