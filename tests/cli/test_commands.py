@@ -1,19 +1,16 @@
 """The command lines in outputs: each can be pasted as it is, and one function renders those with a path."""
 
-import ast
 import re
 import shlex
 from argparse import Namespace
 from functools import cache
-from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.documents import ROOT
 from support.examples import FEW
 from support.static_route_nodes import made_host
 
-from hostrouting.boot import INTENT_PATH, read_asset
+from hostrouting.boot import INTENT_PATH
 from hostrouting.boot_files import boot_files
 from hostrouting.check import check_node
 from hostrouting.cli.parser import parser
@@ -70,19 +67,3 @@ def test_every_command_line_in_an_output_can_be_run(config: HostRoutingConfig, l
     ask(Configure(config, host=host), Reset(config, host=host))
     lines = [understood(line) for text in told for line in LINE.findall(str(text))]
     assert {getattr(line, "config", None) for line in lines} <= {None, "my config.json", INTENT_PATH}
-
-
-def test_no_literal_is_a_command_line_with_a_path() -> None:
-    """None says CONFIG, DIR or NAME, but for the help; what literals have of command lines is right without a path."""
-    texts: list[str] = []
-    for path in (ROOT / "hostrouting").rglob("*.py"):
-        tree = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
-        documents = {id(node.value) for node in tree if isinstance(node, ast.Expr)}
-        literals = [node for node in tree if isinstance(node, ast.Constant) and id(node) not in documents]
-        found = [node.value for node in literals if isinstance(node.value, str)]
-        assert path.parent.name == "cli" or not re.search(r"\b(CONFIG|DIR|NAME)\b", "\n".join(found)), path
-        texts += found
-    for path in (ROOT / "hostrouting").glob("*/assets/*"):
-        texts.append(read_asset(str(Path(path.parents[1], "__init__.py")), path.name).decode())
-        assert not re.search(r"hostrouting [a-z]+ .*\b(CONFIG|DIR|NAME)\b", texts[-1]), path
-    assert [understood(line) for text in texts for line in LINE.findall(text)]

@@ -151,7 +151,7 @@ class TestDo:
                 lead,
                 CONFIG,
                 BackendError,
-                "IPv6 probes cannot reach pods: there is no IPv6 default route, not even after 30 s. No rule was changed; see",
+                "IPv6 probes cannot reach pods: there is no IPv6 default route, not even after 30 s. No rule was",
                 30,
             ),
             (

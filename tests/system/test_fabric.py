@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final
@@ -162,17 +161,6 @@ def test_an_announced_fabric_holds_at_boot(tmp_path: Path) -> None:
         assert machine.markers() == {OK: FINE}
 
 
-@pytest.mark.parametrize("seconds", SECONDS)
-def test_it_holds_until_the_agent_acts(tmp_path: Path, seconds: str) -> None:
-    """The fabric is found before it is there and while it comes, and no machine starts in between."""
-    with CloudMachine(tmp_path, delay=seconds) as machine:
-        assert machine.payloads() == []
-        machine.let_the_agent_act()
-        assert machine.systemctl("start", CHECK) == 1
-        assert machine.findings() == found("overlap")
-        assert machine.payloads() == []
-
-
 @pytest.mark.parametrize("delay", ["asked", *SECONDS])
 def test_the_mending_routes_let_a_machine_start(tmp_path: Path, delay: str) -> None:
     """At boot and after the agent has acted the check passes, and only the expected CIDRs avoid the fabric."""
@@ -200,13 +188,6 @@ def test_a_device_that_comes_later(tmp_path: Path) -> None:
         machine.let_the_agent_act()
         assert machine.systemctl("start", CHECK) == 1
         assert machine.findings() == found("overlap")
-
-
-def test_warn_lets_machines_start(tmp_path: Path) -> None:
-    """Under WARN every unit runs, and the marker has the announced fabric."""
-    with CloudMachine(tmp_path, mode="WARN") as machine:
-        assert sorted(machine.payloads()) == ["kube1", "kubelet"]
-        assert machine.findings() == found("announced")
 
 
 class TestNothingChanges:
@@ -252,22 +233,6 @@ class TestNothingChanges:
             assert sorted(machine.payloads()) == ["kube1", "kubelet"]
             assert machine.markers() == {OK: FINE}
             assert machine.said().startswith(f"{FINE}no fabric is announced: {note}")
-
-
-def test_boots_are_always_the_same(tmp_path: Path) -> None:
-    """The check never loses a race: with an agent that acts as soon as it can, three of three boots start no machine.
-
-    And three of three machines whose agent has RDMA off start.
-    """
-
-    def boot(number: int) -> list[str]:
-        (tmp_path / str(number)).mkdir()
-        files = ANNOUNCED if number % 2 else OFF
-        with CloudMachine(tmp_path / str(number), files=files, delay="0") as machine:
-            return sorted(machine.payloads())
-
-    with ThreadPoolExecutor(3) as pool:
-        assert list(pool.map(boot, range(6))) == [["kube1", "kubelet"], []] * 3
 
 
 class TestAPoolThatComesLater:

@@ -10,7 +10,7 @@ import pytest
 from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, stand_in
 from support.gated_machine import GATES, KUBE, KUBELET, STAND_INS, GatedMachine, more_machines, refusal, require_nspawn
 
-from hostrouting.boot import INTENT_PATH, UNIT_DIRECTORY, Boot, Departure, Intent
+from hostrouting.boot import INTENT_PATH, UNIT_DIRECTORY, Boot, Intent
 from hostrouting.boot.gates import held_gates
 from hostrouting.check import check_node
 from hostrouting.config import HostRoutingConfig
@@ -82,19 +82,6 @@ def test_no_verb_disturbs_running_units(machine: GatedMachine) -> None:
         machine.services.start(machine.ctx, CHECK_UNIT)
     for verb in ("start", "restart", "stop"):
         machine.systemctl(verb, "hostrouting-ready.service")
-    assert machine.pids() == pids
-
-
-def test_a_changed_install_leaves_running_machines_alone(machine: GatedMachine) -> None:
-    """A changed install runs the new scripts and unit file, and the same processes go on."""
-    pids = machine.pids()
-    assert not machine.boot.install(machine.ctx, STAND_INS[0])
-    changed = stand_in(STATIC, "echo changed >> /run/aks-flex-node/static-routes.ran\n", service="Nice=5")
-    assert machine.boot.install(machine.ctx, changed)
-    machine.services.start(machine.ctx, changed.name)
-    assert (machine.files.read("/run/aks-flex-node/static-routes.ran") or b"").endswith(b"changed\n")
-    assert not machine.state(changed.name).needs_reload
-    assert not machine.boot.install(machine.ctx, changed)
     assert machine.pids() == pids
 
 
@@ -312,22 +299,6 @@ def test_the_next_run_completes_a_killed_one(tmp_path: Path) -> None:
         assert Boot(machine.host, gates=[]).install(machine.ctx, departure_of(STAND_INS[0]))
         assert drop_in not in machine.state(KUBE).drop_ins
         assert machine.pids() == pids
-
-
-def test_removing_while_machines_run(machine: GatedMachine) -> None:
-    """Reset restores the disk and systemd, and opens every gate, while the same processes go on."""
-    pids = machine.pids()
-    machine.break_routing()
-    with pytest.raises(UnitError):
-        machine.services.start(machine.ctx, CHECK_UNIT)
-    for unit in STAND_INS:
-        runtime = [f"/run/aks-flex-node/{unit.name.removesuffix('.service')}.ran"]
-        assert machine.boot.install(machine.ctx, Departure(unit.name, (*departure_of(unit).paths, *runtime)))
-        assert machine.pids() == pids
-    assert traces(machine) == []
-    cursor = machine.cursor()
-    machine.reboot()
-    machine.wait_until_up(after=cursor)
 
 
 def test_removing_by_hand(machine: GatedMachine) -> None:

@@ -120,22 +120,6 @@ def test_wherever_nft_is(tmp_path: Path) -> None:
         assert are_in_force(machine)
 
 
-def test_afresh_at_each_start(tmp_path: Path) -> None:
-    """At any number of starts the unit loads its rules in its sandbox; foreign rules and running machines stay."""
-    with GatedMachine(tmp_path, units=(), arrange=install, prepare=LINKS) as machine:
-        pids = machine.pids()
-        machine.run("nft", "add table ip6 theirs; add chain ip6 theirs mine")
-        machine.run("nft", "delete table ip6 azureSLBProbe; add table ip6 azureSLBProbe; add chain ip6 azureSLBProbe x")
-        for _ in range(7):
-            machine.run("systemctl", "start", UNIT)
-            assert are_in_force(machine)
-        assert (
-            machine.run("nft", "list", "table", "ip6", "theirs").stdout
-            == "table ip6 theirs {\n\tchain mine {\n\t}\n}\n"
-        )
-        assert machine.pids() == pids
-
-
 def test_a_broken_ruleset_holds_and_heals(tmp_path: Path) -> None:
     """No machine starts, the journal quotes nft, and the gate names the unit; after the repair all start."""
 

@@ -229,18 +229,6 @@ class TestItComesUp:
             for name in machines:
                 machine.wait_until_up(unit_of(name))
 
-    @pytest.mark.parametrize("path", ["/etc/aks-flex-node/hostrouting.disabled", "/run/hostrouting.disabled"])
-    def test_the_break_glass_starts_held_units(self, tmp_path: Path, path: str) -> None:
-        """The break glass starts held units, also without Restart=; their journal says why they passed."""
-        with GatedMachine(tmp_path, overlap=True) as machine:
-            machine.files.write(path, b"", mode=0o644)
-            machine.wait_until_up()
-            said = f"hostrouting: routing is not checked: {path} exists"
-            assert said in machine.journal(f"--unit={KUBE}")
-            machine.wait_for_retry()
-            machine.files.remove(path)
-            assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
-
     def test_the_break_glass_of_the_kernel(self, tmp_path: Path) -> None:
         """One word on the kernel's command line opens the gate, for a machine whose /etc is read-only."""
         prepare = "echo quiet hostrouting.disabled > /run/cmdline; mount --bind /run/cmdline /proc/cmdline\n"
@@ -343,18 +331,6 @@ class TestItStaysDown:
                 machine.wait_until_up(KUBE)
                 machine.wait_for_retry()
                 assert machine.state("needs.service").active_state == "inactive"
-
-    def test_a_gate_that_left_the_config_while_it_asked(self, tmp_path: Path) -> None:
-        """A unit that is refused just now passes instead, if it is no gate any more."""
-        with GatedMachine(tmp_path, overlap=True) as machine:
-            cursor = machine.cursor()
-            machine.run("systemctl", "start", "--no-block", KUBE)
-            machine.wait_for_refusal(after=cursor)
-            boot = Boot(machine.host, gates=[KUBELET])
-            assert boot.install(machine.ctx, STAND_INS[0])
-            machine.wait_for(f"hostrouting: {KUBE} is no gate any more", unit=KUBE)
-            machine.wait_until_up(KUBE)
-            assert held(machine) == [KUBELET]
 
     def test_shutdown_waits_for_nothing(self, tmp_path: Path) -> None:
         """A machine with a held gate powers off at once."""

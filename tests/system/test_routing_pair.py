@@ -1,7 +1,6 @@
 """The real units of the two capabilities at boot: an H200 node in small, with eth0, and an ib0 that shadows a /22."""
 
 import json
-import re
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -205,26 +204,6 @@ def test_apply_and_reset_tell_what_is_held_and_what_starts(tmp_path: Path) -> No
             ["apply", "0", "1000", checksum, checksum, refused],
             ["reset", "0", "", checksum, "", f"no config is installed: there is no {INTENT_PATH}"],
         ]
-
-
-@pytest.mark.soak
-def test_held_units_that_restart_add_few_lines(tmp_path: Path) -> None:
-    """For twenty units that systemd restarts all the time, hostrouting adds at most ten lines in a minute."""
-    arrange = configured(routeOverlap=overlap("STRICT"), watch={"enabled": True, "interval": "60s", "mode": "timer"})
-    machines = more_machines(**{f"m{number}": "[Service]\nRestart=always\nRestartSec=1" for number in range(20)})
-    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE + machines + EARLY) as machine:
-        machine.wait_for(f"{KUBELET}: Scheduled restart job, restart counter is at 2.", unit=KUBELET)
-        cursor = machine.cursor()
-        machine.wait_for(f"{KUBELET}: Scheduled restart job, restart counter is at 8.", unit=KUBELET)
-        shown = machine.run("journalctl", "--output=json", f"--after-cursor={cursor}").stdout.splitlines()
-        entries = [json.loads(line) for line in shown]
-        ours = [
-            entry
-            for entry in entries
-            if entry.get("_COMM") != "systemd" or re.match("hostrouting-|check-route|static-r", entry.get("UNIT", ""))
-        ]
-        first, last = (int(entries[at]["__MONOTONIC_TIMESTAMP"]) for at in (0, -1))
-        assert len(ours) <= 10 * (last - first) / 60e6 + 1, [entry["MESSAGE"] for entry in ours]
 
 
 def test_apply_ends_the_wait_for_a_removed_route(tmp_path: Path) -> None:

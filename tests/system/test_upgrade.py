@@ -5,15 +5,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support.boot_units import CHECK, NSPAWN, STATIC, UPSTREAM_LINKS, departure_of, install_upstream
+from support.boot_units import CHECK, STATIC, UPSTREAM_LINKS, departure_of, install_upstream
 from support.gated_machine import KUBE, STAND_INS, GatedMachine, require_nspawn
 from support.hurried import hurried
 from support.program import require_program
-from system.matrix import Node, parsed
+from system.matrix import parsed
 from system.troubles import EARLIER, LINKS
 
 from hostrouting.boot import UNIT_DIRECTORY
-from hostrouting.boot.layout import drop_in_of
 from hostrouting.configure import Configure
 from hostrouting.host import Host
 from phases import Context, TaskFailedError, plan
@@ -71,26 +70,6 @@ def test_a_plan_right_after_has_nothing_to_change(machine: GatedMachine) -> None
     task = Configure(parsed(EARLIER, "STRICT"), host=machine.host)
     task.do(machine.ctx)
     assert plan(task, machine.ctx).changes == ()
-
-
-def test_a_loss_of_power_leaves_a_gate(tmp_path: Path) -> None:
-    """Wherever it is cut, upstream's links are whole, and the node boots as before; or our gate holds what is wrong."""
-    require_nspawn()
-    require_program()
-    wrong = {"routeOverlap": EARLIER["routeOverlap"]}
-    steps, outcomes = 0, []
-    for part in range(6):
-        with Node(tmp_path / str(part), mode="STRICT") as node:
-            node.prepare_configs(new=wrong)
-            install_upstream(node.files, program="exit 0")
-            # The first one is not cut.
-            ended = node.apply("new", step=steps * part // 6)
-            steps = steps or int(ended.stderr.rpartition("steps: ")[2])
-            with Node(tmp_path / str(part), mode="STRICT", before=node) as rebooted:
-                bound = [rebooted.files.exists(link) for link in UPSTREAM_LINKS]
-                outcomes.append((rebooted.files.exists(drop_in_of(NSPAWN)), rebooted.state(KUBE).is_running))
-                assert outcomes[-1][0] or bound == [True] * 3
-    assert set(outcomes) == {(True, False), (False, True)}
 
 
 def test_a_machine_that_a_cut_upgrade_left_down(tmp_path: Path) -> None:
