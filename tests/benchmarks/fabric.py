@@ -19,7 +19,7 @@ from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, agent_mac, read_fabric
 
-BOOT, CHECK = "boot check, announced fabric", "hostrouting check, announced fabric"
+BOOT, CHECK = NAMES = "boot check, announced fabric", "hostrouting check, announced fabric"
 ANNOUNCED, WITHOUT = "announced", "without"
 
 LEGEND: Final = """\

@@ -15,6 +15,7 @@ from hostrouting import route_overlap
 from hostrouting.config import HostRoutingConfig
 
 BOOT: Final = "boot check, by family"
+NAMES: Final = (BOOT,)
 IPV4, IPV6, MIXED = "ipv4", "ipv6", "mixed"
 
 LEGEND: Final = """\

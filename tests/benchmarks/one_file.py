@@ -13,7 +13,7 @@ from benchmarks import world
 from benchmarks.cases import Result, Setting
 from benchmarks.measure import Contender, contest, environment, process
 
-START, CHECK = "command, start", "command, check"
+START, CHECK = NAMES = "command, start", "command, check"
 FILE, INSTALLED = "file", "installed"
 
 LEGEND: Final = """\

@@ -65,32 +65,14 @@ def as_text(findings: Findings) -> Iterator[str]:
     yield from _machine(findings.machine)
     if findings.machine["cc"] is None:
         yield "No cc here: the C column is left out."
-    with_own_legend = {
-        sweep.SWEEP,
-        one_file.START,
-        one_file.CHECK,
-        fabric.BOOT,
-        fabric.CHECK,
-        families.BOOT,
-        *watch.NAMES,
-        *storm.NAMES,
-        *fleet.NAMES,
-    }
-    kinds = {result.whole for name, result in findings.results.items() if name not in with_own_legend}
+    rooms = (one_file, fabric, families, sweep, watch, storm, fleet)
+    own = {name for room in rooms for name in room.NAMES}
+    kinds = {result.whole for name, result in findings.results.items() if name not in own}
     if False in kinds:
         yield _LEGEND
     if True in kinds:
         yield pair.LEGEND
-    rooms = {
-        one_file.START: one_file,
-        fabric.BOOT: fabric,
-        families.BOOT: families,
-        sweep.SWEEP: sweep,
-        watch.DELETION: watch,
-        storm.ELSEWHERE: storm,
-        fleet.ROUTES: fleet,
-    }
-    yield from (room.LEGEND for name, room in rooms.items() if name in findings.results)
+    yield from (room.LEGEND for room in rooms if findings.results.keys() & {*room.NAMES})
     for result in findings.results.values():
         yield ""
         yield f"{result.name}{f' ({result.remark})' if result.remark else ''}"

@@ -12,6 +12,7 @@ from hostrouting.host.packets.ebtables_rules import parse_save
 from phases import Context
 
 SWEEP: Final = "ebtables rules"
+NAMES: Final = (SWEEP,)
 TOOL, EACH = "tool", "each"
 
 LEGEND: Final = """\

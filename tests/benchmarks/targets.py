@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias
 
 from benchmarks import fabric, families, fleet, one_file, pair, storm, sweep, watch
 from benchmarks.cases import IP, OURS, VERIFIED, C, Result
@@ -13,6 +14,7 @@ from benchmarks.measure import Contest
 #: Below this, opening a socket and starting a process dominate.
 _SMALLEST: Final = 1000
 _BIG, _BIGGEST = 10_000, 100_000
+Figure: TypeAlias = "Callable[[Contest], float | None]"
 
 
 class Target(NamedTuple):
@@ -37,9 +39,32 @@ class Target(NamedTuple):
 def targets(results: Mapping[str, Result], memory: Memory | None, imports: Imports | None) -> list[Target]:
     """All promises."""
 
+    def at(
+        promise: str,
+        case: str,
+        figure: Figure,
+        limit: float,
+        unit: str = "x",
+        *,
+        items: int = 0,
+        at_least: bool = False,
+    ) -> Target:
+        """Judge a figure of the one contest of a case, or of that with so many items."""
+        contests = results[case].contests if case in results else ()
+        measured = next((figure(one) for one in contests if items in {0, one.items}), None)
+        return Target(promise, measured, limit, unit, at_least=at_least)
+
     def worst(promise: str, case: str, one: str, other: str, limit: float, *, at_least: bool = False) -> Target:
         return _worst(promise, results.get(case), one, other, limit, at_least=at_least)
 
+    peak = memory.megabytes if memory is not None and memory.items == _BIGGEST else None
+    milliseconds = {
+        module: imports.over_bare(f"import {module}") if imports is not None else None
+        for module in ("hostrouting", "phases")
+    }
+    faster = _ratio(pair.UPSTREAM, OURS)
+    announced = _ratio(fabric.ANNOUNCED, fabric.WITHOUT)
+    one_to_wheel = _ratio(one_file.FILE, one_file.INSTALLED)
     found = [
         worst("apply without reading back, to C", "install", OURS, C, 1.3),
         worst("apply with verification, to C", "install", VERIFIED, C, 1.7),
@@ -51,126 +76,89 @@ def targets(results: Mapping[str, Result], memory: Memory | None, imports: Impor
         _growth("apply without reading back", results.get("install"), OURS),
         _growth("apply with verification", results.get("install"), VERIFIED),
         worst("deleting ebtables rules, to one ebtables-restore", sweep.SWEEP, OURS, sweep.TOOL, 2.5),
+        Target("peak memory of 100,000 routes", peak, 80, unit=" MB"),
+        Target("import hostrouting, over bare Python", milliseconds["hostrouting"], 60, unit=" ms"),
+        Target("import phases, over bare Python", milliseconds["phases"], 20, unit=" ms"),
+        at(
+            "boot scripts of 8 routes and 4 CIDRs, to upstream-style ones",
+            pair.BOOT,
+            _ratio(OURS, pair.UPSTREAM),
+            0.5,
+            items=pair.AT_BOOT,
+        ),
+        *(
+            at(promise, case, faster, limit, items=pair.MANY, at_least=True)
+            for promise, case, limit in (
+                ("upstream-style boot script of 1,000 routes, to ours", pair.MANY_AT_BOOT, 40),
+                ("the same where they are in force already", pair.MANY_AGAIN, 120),
+                ("upstream-style check of 1,000 CIDRs, 1,000 routes, to ours", pair.MANY_CIDRS, 15),
+            )
+        ),
+        at(
+            "hostrouting check of 4 CIDRs among 50 routes, whole process",
+            pair.CHECK,
+            _median(OURS),
+            120,
+            " ms",
+            items=pair.CHECKED,
+        ),
+        at(
+            "proof of a /8 with 900,000 routes, without dump and lookups",
+            pair.PROOF,
+            lambda contest: contest.seconds(pair.ANALYSIS),
+            0.15,
+            " s",
+            items=pair.PROVEN,
+        ),
+        at(
+            "hostrouting apply of 10,000 routes, whole process, to ip -batch",
+            pair.APPLY,
+            _ratio(OURS, IP),
+            3,
+            items=pair.APPLIED,
+        ),
+        at("hostrouting.pyz --version, to that of the wheel", one_file.START, one_to_wheel, 1.3),
+        at("hostrouting.pyz check, to that of the wheel", one_file.CHECK, one_to_wheel, 1.3),
+        at("boot check with 8 announced networks, to without", fabric.BOOT, announced, 1.25),
+        at("hostrouting check with 8 announced networks, to without", fabric.CHECK, announced, 1.15),
+        *(
+            at(
+                f"boot check of 8 routes and 4 CIDRs of {words}, to IPv4",
+                families.BOOT,
+                _ratio(name, families.IPV4),
+                limit,
+            )
+            for words, name, limit in (("IPv6", families.IPV6, 1.3), ("both families", families.MIXED, 1.7))
+        ),
     ]
-    whole = memory is not None and memory.items == _BIGGEST
-    peak = memory.megabytes if memory is not None and whole else None
-    found.append(Target("peak memory of 100,000 routes", peak, 80, unit=" MB"))
-    for module, limit in ("hostrouting", 60), ("phases", 20):
-        extra = imports.over_bare(f"import {module}") if imports is not None else None
-        found.append(Target(f"import {module}, over bare Python", extra, limit, unit=" ms"))
-    return (
-        found
-        + _pair(results)
-        + _one_file(results)
-        + _fabric(results)
-        + _families(results)
-        + _watch(results)
-        + _storm(results)
-        + _fleet(results)
-    )
-
-
-def _pair(results: Mapping[str, Result]) -> list[Target]:
-    def at(case: str, items: int, measured: Callable[[Contest], float | None]) -> float | None:
-        contests = results[case].contests if case in results else ()
-        return next((measured(contest) for contest in contests if contest.items == items), None)
-
-    boot = at(pair.BOOT, pair.AT_BOOT, lambda one: one.ratio(OURS, pair.UPSTREAM))
-    many = at(pair.MANY_AT_BOOT, pair.MANY, lambda one: one.ratio(pair.UPSTREAM, OURS))
-    again = at(pair.MANY_AGAIN, pair.MANY, lambda one: one.ratio(pair.UPSTREAM, OURS))
-    cidrs = at(pair.MANY_CIDRS, pair.MANY, lambda one: one.ratio(pair.UPSTREAM, OURS))
-    check = at(pair.CHECK, pair.CHECKED, lambda one: one.milliseconds(OURS))
-    analysis = at(pair.PROOF, pair.PROVEN, lambda one: one.seconds(pair.ANALYSIS))
-    apply = at(pair.APPLY, pair.APPLIED, lambda one: one.ratio(OURS, IP))
-    return [
-        Target("boot scripts of 8 routes and 4 CIDRs, to upstream-style ones", boot, 0.5),
-        Target("upstream-style boot script of 1,000 routes, to ours", many, 40, at_least=True),
-        Target("the same where they are in force already", again, 120, at_least=True),
-        Target("upstream-style check of 1,000 CIDRs, 1,000 routes, to ours", cidrs, 15, at_least=True),
-        Target("hostrouting check of 4 CIDRs among 50 routes, whole process", check, 120, unit=" ms"),
-        Target("proof of a /8 with 900,000 routes, without dump and lookups", analysis, 0.15, unit=" s"),
-        Target("hostrouting apply of 10,000 routes, whole process, to ip -batch", apply, 3),
-    ]
-
-
-def _one_file(results: Mapping[str, Result]) -> list[Target]:
-    def ratio(case: str) -> float | None:
-        return results[case].contests[0].ratio(one_file.FILE, one_file.INSTALLED) if case in results else None
-
-    return [
-        Target("hostrouting.pyz --version, to that of the wheel", ratio(one_file.START), 1.3),
-        Target("hostrouting.pyz check, to that of the wheel", ratio(one_file.CHECK), 1.3),
-    ]
-
-
-def _fabric(results: Mapping[str, Result]) -> list[Target]:
-    def ratio(case: str) -> float | None:
-        return results[case].contests[0].ratio(fabric.ANNOUNCED, fabric.WITHOUT) if case in results else None
-
-    return [
-        Target("boot check with 8 announced networks, to without", ratio(fabric.BOOT), 1.25),
-        Target("hostrouting check with 8 announced networks, to without", ratio(fabric.CHECK), 1.15),
-    ]
-
-
-def _families(results: Mapping[str, Result]) -> list[Target]:
-    def ratio(name: str) -> float | None:
-        found = results.get(families.BOOT)
-        return found.contests[0].ratio(name, families.IPV4) if found else None
-
-    return [
-        Target("boot check of 8 routes and 4 CIDRs of IPv6, to IPv4", ratio(families.IPV6), 1.3),
-        Target("boot check of 8 routes and 4 CIDRs of both families, to IPv4", ratio(families.MIXED), 1.7),
-    ]
-
-
-def _watch(results: Mapping[str, Result]) -> list[Target]:
-    def one(case: str, figure: Callable[[Contest], float], number: int = 0) -> float | None:
-        return figure(results[case].contests[number]) if case in results else None
-
-    def p50(name: str) -> Callable[[Contest], float]:
-        return lambda measured: measured.milliseconds(name)
-
-    def p99(measured: Contest) -> float:
-        return watch.slowest(measured, OURS)
-
     changed = [(watch.CHANGES, kind, f"of another {kind}") for kind in watch.KINDS]
-    found: list[Target] = []
     for case, name, words in [(watch.DELETION, OURS, "deleted"), *changed]:
-        found.append(Target(f"a route {words} restored, median", one(case, p50(name)), 13, unit=" ms"))
-    return [
-        *found,
-        Target("a route deleted restored, 99 of 100", one(watch.DELETION, p99), 50, unit=" ms"),
-        Target("a route deleted restored, of 10,000, median", one(watch.DELETION, p50(OURS), 1), 55, unit=" ms"),
-        Target("1,000 routes deleted and restored", one(watch.AT_ONCE, p50(OURS)), 200, unit=" ms"),
-        Target("watch beside a deletion every 10 ms", one(watch.LOOP, watch.share), 5, unit=" %"),
-        Target("watch idle", one(watch.IDLE, watch.share), 0.05, unit=" %"),
+        found.append(at(f"a route {words} restored, median", case, _median(name), 13, " ms"))
+    found += [
+        at("a route deleted restored, 99 of 100", watch.DELETION, partial(watch.slowest, name=OURS), 50, " ms"),
+        at("a route deleted restored, of 10,000, median", watch.DELETION, _median(OURS), 55, " ms", items=10_000),
+        at("1,000 routes deleted and restored", watch.AT_ONCE, _median(OURS), 200, " ms"),
+        at("watch beside a deletion every 10 ms", watch.LOOP, watch.share, 5, " %"),
+        at("watch idle", watch.IDLE, watch.share, 0.05, " %"),
     ]
-
-
-def _fleet(results: Mapping[str, Result]) -> list[Target]:
-    found = []
+    for number, count in enumerate(storm.SIZES):
+        for kind in storm.KINDS:
+            words, alarm = f"{kind}, {count:,} routes", storm.LONGEST_ALARMS[kind][number]
+            found.append(at(words, kind, watch.share, 15, " %", items=count))
+            name = f"{kind}{storm.ALARM}"
+            found.append(at(f"{words}: alarm", name, lambda contest: contest.seconds(OURS), alarm, " s", items=count))
     for name, limit in fleet.LIMITS.items():
         spent = results[name].contests[-1].microseconds_per_item(OURS) if name in results else None
         found.append(Target(f"a recorded node ({name}), of processor time", spent, limit, unit=" us"))
     return found
 
 
-def _storm(results: Mapping[str, Result]) -> list[Target]:
-    found: list[Target] = []
-    for number, count in enumerate(storm.SIZES):
-        for kind in storm.KINDS:
-            share, alarm = (
-                next((one for one in results[name].contests if one.items == count), None) if name in results else None
-                for name in (kind, f"{kind}{storm.ALARM}")
-            )
-            words = f"{kind}, {count:,} routes"
-            limit = storm.LONGEST_ALARMS[kind][number]
-            found += [
-                Target(words, share and watch.share(share), 15, unit=" %"),
-                Target(f"{words}: alarm", alarm and alarm.seconds(OURS), limit, unit=" s"),
-            ]
-    return found
+def _ratio(one: str, other: str) -> Figure:
+    return lambda contest: contest.ratio(one, other)
+
+
+def _median(name: str) -> Figure:
+    return lambda contest: contest.milliseconds(name)
 
 
 def _worst(promise: str, result: Result | None, one: str, other: str, limit: float, *, at_least: bool) -> Target:

@@ -14,8 +14,7 @@ from hostrouting.host.netlink.frames import HEADER_LENGTH, header
 #: The fixed part after the header, by the kind of message: link, address, route, neighbour, rule, filter; an error's.
 _FIXED: Final = {16: 16, 17: 16, 20: 8, 21: 8, 24: 12, 25: 12, 28: 12, 29: 12, 32: 12, 33: 12, 44: 20, 2: 20}
 _attribute: Final = struct.Struct("=HH")
-#: One in so many changes leaves a length that lies.
-_LIES: Final = 4
+_LIES: Final = (-17, -4, -1, 1, 3, 4, 1000, 1 << 16)
 _NUMBERS: Final = (0, 1, 4, 7, 8, 0x7F, 0xFF, 0x100, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
 
 
@@ -49,25 +48,38 @@ def messages_of(data: bytes) -> list[bytes]:
 def _changed(message: bytes, rng: random.Random, mutate_bytes: Callable[[bytes, int], bytes]) -> bytes:
     _, kind, flags, sequence, port = header.unpack_from(message)
     size = HEADER_LENGTH + _FIXED.get(kind, 12)
-    fixed, attributes = bytearray(message[HEADER_LENGTH:size]), _attributes(message[size:])
+    fixed, attributes = message[HEADER_LENGTH:size], _attributes(message[size:])
     choice = rng.randrange(9)
-    if choice == 0 and fixed:
-        fixed[rng.randrange(len(fixed))] = rng.randrange(256)
+    if choice == 0:
+        kind = rng.choice((*_FIXED, 1, 3, 4, kind ^ 1 << rng.randrange(16)))
     elif choice == 1:
         flags ^= 1 << rng.randrange(16)
-    elif choice == 2:
-        kind = rng.choice((*_FIXED, 1, 3, 4, kind ^ 1 << rng.randrange(16)))
-    elif choice == 3 and attributes:
+    elif choice == 2 or not attributes:
+        fixed = bytes(mutate_bytes(fixed, max(1, len(fixed))))
+    elif choice == 3:
         attributes.insert(rng.randrange(len(attributes)), rng.choice(attributes))
-    elif choice == 4 and attributes:
+    elif choice == 4:
         del attributes[rng.randrange(len(attributes))]
-    elif attributes:
+    else:
         place = rng.randrange(len(attributes))
-        attributes[place] = _changed_attribute(*attributes[place], rng, mutate_bytes)
-    lie = 0 if rng.randrange(_LIES) else rng.choice((-17, -4, -1, 1, 3, 4, 1 << 16, rng.choice(_NUMBERS)))
-    packed = bytes(fixed) + b"".join(_packed(*one, rng) for one in attributes)
-    length = HEADER_LENGTH + len(packed) + lie & 0xFFFFFFFF
+        number, payload = attributes[place]
+        another = rng.choice((number ^ 0x8000, number ^ 0x4000, rng.randrange(64))), payload
+        sized = number, struct.pack("=I", rng.choice(_NUMBERS))
+        mutated = number, bytes(mutate_bytes(payload, max(64, len(payload))))
+        attributes[place] = rng.choice((another, sized, mutated, mutated))
+    packed = fixed + b"".join(_packed(number, payload, rng) for number, payload in attributes)
+    length = HEADER_LENGTH + len(packed) + _lie(rng, 4) & 0xFFFFFFFF
     return header.pack(length, kind & 0xFFFF, flags & 0xFFFF, sequence, port) + packed
+
+
+def _packed(number: int, payload: bytes, rng: random.Random) -> bytes:
+    length = min(max(4 + len(payload) + _lie(rng, 32), 0), 0xFFFF)
+    return _attribute.pack(length, number) + payload[:0xFFF0] + bytes(-len(payload) % 4)
+
+
+def _lie(rng: random.Random, one_in: int) -> int:
+    """Return by how much a length lies, which one in so many does."""
+    return 0 if rng.randrange(one_in) else rng.choice(_LIES)
 
 
 def _attributes(packed: bytes) -> list[tuple[int, bytes]]:
@@ -79,24 +91,3 @@ def _attributes(packed: bytes) -> list[tuple[int, bytes]]:
         found.append((number, packed[offset + 4 : offset + length]))
         offset += length + 3 & ~3
     return found
-
-
-def _changed_attribute(
-    number: int, payload: bytes, rng: random.Random, mutate_bytes: Callable[[bytes, int], bytes]
-) -> tuple[int, bytes]:
-    choice = rng.randrange(6)
-    if choice == 0:
-        return rng.choice((number ^ 0x8000, number ^ 0x4000, rng.randrange(64))), payload
-    if choice == 1:
-        return number, payload[: rng.randrange(len(payload) + 1)]
-    if choice == 2:
-        return number, payload + bytes(rng.randrange(1, 20))
-    if choice == 3:
-        return number, struct.pack("=I", rng.choice(_NUMBERS))
-    return number, bytes(mutate_bytes(payload, max(64, len(payload))))
-
-
-def _packed(number: int, payload: bytes, rng: random.Random) -> bytes:
-    lie = 0 if rng.randrange(8 * _LIES) else rng.choice((-4, -3, -1, 1, 2, 4, 1000, -len(payload)))
-    length = min(max(4 + len(payload) + lie, 0), 0xFFFF)
-    return _attribute.pack(length, number) + payload[:0xFFF0] + bytes(-len(payload) % 4)

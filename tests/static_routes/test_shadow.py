@@ -3,7 +3,6 @@
 The oracle is a second namespace, in which the same program does the same, and hostrouting nothing.
 """
 
-import logging
 from contextlib import ExitStack
 
 import pytest
@@ -16,15 +15,12 @@ pytestmark = needs("kernel")
 def lead(seed: int, cycles: int) -> None:
     with ExitStack() as stack:
         life = Life.of_seed(seed, stack)
-        try:
-            for _ in range(cycles):
+        for number in range(cycles):
+            try:
                 life.cycle()
-        except BaseException as error:
-            error.args = (
-                "\n".join([*map(str, error.args), f"seed {seed}, cycle {life.figures['cycles']}:", *life.history]),
-            )
-            raise
-        logging.getLogger(__name__).warning("%s", dict(life.figures))
+            except BaseException as error:
+                error.args = ("\n".join([*map(str, error.args), f"seed {seed}, cycle {number}:", *life.history]),)
+                raise
 
 
 def test_a_life() -> None:

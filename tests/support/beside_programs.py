@@ -1,26 +1,17 @@
 """Machines in which hostrouting works beside a program of Debian that keeps a route to the destination of ours."""
 
-import os
 import re
-import select
-import subprocess
-import time
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
 import attrs
+from support.patience import wait_until
 from support.program import install_command
 from support.systemd_box import SystemdBox
 
 from hostrouting import Configure, HostRoutingConfig
 from hostrouting.configure import Reset
-from hostrouting.host import Host
-from hostrouting.host.files.lock import FileLock
-from hostrouting.host.files.store import RootedFiles
-from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.host.systemd.systemctl import Systemctl
 from phases import Context, execute
 
 PACKAGES: Final = (
@@ -40,9 +31,6 @@ CONFIG: Final = HostRoutingConfig.from_mapping(
 )
 #: The last numbers of the gateways of a program: the one that it begins with, and the one that it changes to.
 OLDER, NEWER = "9", "8"
-#: Ours is in force so soon after each event.
-_SECONDS: Final = 1.0
-_HANGS_AFTER: Final = 60.0
 _WIRE: Final = """
 ip netns add beyond
 ip link add eth0 type veth peer name wire netns beyond
@@ -228,67 +216,6 @@ PROGRAMS: Final = {
 
 #: Words of a route that depend on the moment.
 _PASSING: Final = re.compile(r" linkdown| nhid \d+")
-#: An event of eth0 or of its own address.
-_OF_DEVICE: Final = re.compile(r"(?P<deleted>Deleted )?\d+: eth0\S*\s+(?:<(?P<flags>\S*)>|inet 10\.224\.0\.4/)")
-
-
-def _is_lost(device: re.Match[str]) -> bool:
-    return bool(device["deleted"]) or "UP" not in (device["flags"] or "UP").split(",")
-
-
-class _Monitor:
-    """Follows the events of a machine's network."""
-
-    def __init__(self, box: SystemdBox) -> None:
-        # Without its process namespace, for which nsenter would stay as the parent.
-        command = (
-            "nsenter",
-            f"--target={box.pid}",
-            "--net",
-            "ip",
-            "-4",
-            "-tshort",
-            "-oneline",
-            "monitor",
-            "link",
-            "address",
-            "route",
-        )
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0)
-        assert self._process.stdout is not None
-        self._pipe, self._rest = self._process.stdout.fileno(), ""
-        self.lines: list[str] = []
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-    def wait_until(self, done: Callable[[], bool]) -> None:
-        """Wait until something holds that an event tells of."""
-        end = time.monotonic() + _HANGS_AFTER
-        while not done():
-            readable = select.select([self._pipe], [], [], max(0, end - time.monotonic()))[0]
-            assert readable, "\n".join(self.lines[-30:])
-            *lines, self._rest = (self._rest + os.read(self._pipe, 65536).decode()).split("\n")
-            self.lines += map(str.strip, lines)
-
-
-def longest_loss(events: Sequence[str]) -> float:
-    """Return the longest time in seconds between an event that keeps ours out of force, or lets it return, and ours."""
-    longest, lost_at, since = 0.0, None, next((at for at, event in enumerate(events) if event.endswith(f"] {OURS}")), 0)
-    for event in events[since:]:
-        stamp, _, told = event.partition("] ")
-        at = datetime.fromisoformat(stamp[1:]).timestamp()
-        if told == OURS:
-            longest, lost_at = max(longest, at - lost_at if lost_at else 0), None
-        elif told.startswith((f"Deleted {OURS}", PLACE)) and " metric " not in told:
-            lost_at = lost_at or at
-        elif (device := _OF_DEVICE.match(told)) and (lost_at or _is_lost(device)):
-            # No event tells of the routes that go with it, and ours cannot return before it does.
-            lost_at = at
-    return longest
-
-
 _Any = TypeVar("_Any", bound="Beside")
 
 
@@ -306,43 +233,23 @@ class Beside(SystemdBox):
     def __enter__(self: _Any) -> _Any:
         """Boot, and wait until the program has its route."""
         super().__enter__()
-        self._monitor = _Monitor(self)
         self.wait_until(lambda: self.program.wants(self.gateway) in self.place())
         return self
-
-    def __exit__(self, *_: object) -> None:
-        if hasattr(self, "_monitor"):
-            self._monitor.close()
-        super().__exit__()
-
-    @property
-    def events(self) -> list[str]:
-        """The events of its network by now."""
-        return self._monitor.lines
 
     def place(self) -> list[str]:
         """Return the routes to the destination of ours."""
         shown = self.run("ip", "-4", "-oneline", "route", "show", "exact", PLACE).stdout.splitlines()
         return [_PASSING.sub("", line).strip() for line in shown]
 
-    @property
-    def _host(self) -> Host:
-        return Host(
-            routes=NetlinkBackend(netns=f"/proc/{self.pid}/ns/net"),
-            services=Systemctl((*self.enter, "systemctl")),
-            files=RootedFiles(self.root),
-            lock=FileLock(root=self.root),
-        )
-
     def apply(self) -> None:
         """Apply the config; Watch runs as a service, and is ready."""
-        execute(Configure(CONFIG, host=self._host), Context(timeout=300))
+        execute(Configure(CONFIG, host=self.host), Context(timeout=300))
         # It waits for a start that goes on.
         self.run("systemctl", "start", "hostrouting-watch.service")
 
     def reset(self) -> None:
         """Take everything of ours away."""
-        execute(Reset(CONFIG, host=self._host), Context(timeout=300))
+        execute(Reset(CONFIG, host=self.host), Context(timeout=300))
 
     def disturb(self, name: str) -> None:
         """Let something happen to the program, and wait until it has put its route in place, if it can."""
@@ -352,13 +259,12 @@ class Beside(SystemdBox):
             self.wait_until(lambda: self.program.wants(self.gateway) in self.place())
 
     def wait_until(self, done: Callable[[], bool]) -> None:
-        """Wait until something holds that an event of the network tells of."""
-        self._monitor.wait_until(done)
+        """Wait until something holds."""
+        wait_until(done, "the route of the program, or ours")
 
     def until_in_force(self) -> None:
-        """Wait until ours is the first of its place; fail if it could have been so a second ago."""
+        """Wait until ours is the first of its place."""
         self.wait_until(lambda: self.place()[:1] == [OURS])
-        assert longest_loss(self.events) < _SECONDS, "\n".join(self.events)
 
     def transitions(self) -> list[str]:
         """Return the states of VRRP that the journal tells of."""

@@ -11,9 +11,7 @@ from support.systemd_box import BOX_ROOT, SystemdBox, require_systemd_box
 
 from hostrouting.boot import UNIT_DIRECTORY, Boot, BootUnit
 from hostrouting.host import Host, UnitState
-from hostrouting.host.files.lock import FileLock
 from hostrouting.host.files.store import RootedFiles
-from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.host.units import instance_of
 from phases import Context
@@ -138,11 +136,8 @@ class GatedMachine(SystemdBox):
     def __enter__(self: Machine) -> Machine:
         super().__enter__()
         self.ctx = Context(timeout=600)
-        self.services = Systemctl((*self.enter, "systemctl"))
         self.files = RootedFiles(self.root)
-        lock = FileLock(root=self.root)
-        routes = NetlinkBackend(netns=f"/proc/{self.pid}/ns/net")
-        self.host = Host(routes=routes, services=self.services, files=self.files, lock=lock)
+        self.services = Systemctl((*self.enter, "systemctl"))
         self.boot = Boot(self.host, gates=GATES)
         return self
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import random
-import subprocess
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, nullcontext, suppress
-from threading import Thread
+from contextlib import ExitStack, nullcontext
 from typing import Any, Final, TypeAlias, TypeVar
 
 import attrs
 from support.shadow_worlds import PROTOCOLS, SENTINEL, TOS, Deed, Twins, destination, first_is, foreign, ours, place
-from support.static_route_worlds import impatient
 from support.tasks import FailingTask
 from support.watched_nodes import Running, kernel_host, running
 
@@ -124,8 +121,6 @@ class Life:
 
     _random: random.Random
     _twins: Twins
-    #: How many operations counted, and what the others were.
-    figures: Counter[str] = attrs.field(factory=Counter)
     #: What happened since the last reset.
     history: list[str] = attrs.field(factory=list)
     _host: Host = attrs.field(init=False)
@@ -150,12 +145,11 @@ class Life:
             self._twins.agree(*_WHOLE)
         self._twins.agree(*_OBJECTS)
         self._some(0, 3, self.operation)
-        way = self._random.choice([self.applies, self.applies, self.undoes, self.races, self.watches])
+        way = self._random.choice([self.applies, self.applies, self.undoes, self.watches])
         self.history.append(way.__name__)
         way()
         self._some(0, 2, self.operation)
         self.reset()
-        self.figures["cycles"] += 1
 
     def _some(self, least: int, most: int, *steps: Callable[[], None]) -> None:
         for _ in range(self._random.randint(least, most)):
@@ -164,9 +158,9 @@ class Life:
     # --- hostrouting
 
     def applies(self) -> None:
-        """Apply configs, live or as at a boot, and let the other program work after each."""
+        """Apply configs, and let the other program work after each."""
         for _ in range(self._random.randint(1, 2)):
-            self._random.choice([self.apply, self.apply, self.boot])(self._config())
+            self.apply(self._config())
             self._some(2, 6, self.operation, self.operation, self.intrusion, self.event)
 
     def undoes(self) -> None:
@@ -192,27 +186,8 @@ class Life:
             raise error
         self.history.append("undone")
         self._twins.same()
-        self.figures["undone runs"] += 1
         if not deeds:
             self._as_before(before)
-
-    def races(self) -> None:
-        """Apply and reset while the other program changes routes that are not ours."""
-        for act in self._random.choices([self._raced_apply, self._raced_reset], k=3):
-            program = Thread(target=self._twins.agree, args=self._harmless())
-            program.start()
-            act()
-            program.join()
-            self._twins.same()
-        self.figures["races"] += 3
-
-    def _raced_apply(self) -> None:
-        # If the other program is always faster, or adds the last route of a batch, ours are not in force.
-        with suppress(TaskFailedError):
-            execute(Configure(self._config(), host=self._host), self._context())
-
-    def _raced_reset(self) -> None:
-        execute(Reset(HostRoutingConfig(), host=self._host), self._context())
 
     def watches(self) -> None:
         """Watch while the other program works; after each operation ours are in force again."""
@@ -222,13 +197,12 @@ class Life:
         with running(Watch(HostRoutingConfig(), host=self._host)) as watch:
             self._watch = watch
             self._settle()
-            self._some(2, 6, self.operation, self.operation, self.intrusion, self.event, self.burst)
+            self._some(2, 6, self.operation, self.operation, self.intrusion, self.event)
             if self._random.random() < 0.3:
                 self.reset()
                 assert watch.ends()
         self._watch = None
         self._fights.clear()
-        self.figures["watches"] += 1
 
     def apply(self, config: HostRoutingConfig) -> None:
         """Apply a config: ours are the first of their places, or nothing has changed."""
@@ -241,27 +215,8 @@ class Life:
             assert reasons
             # Ours come first in the last step: if a new route is refused before, nothing has moved.
             self._as_before(before, may_move=any(route in before for route in reasons))
-            self.figures["applies refused"] += 1
             return
         self._is_applied(wanted, before)
-        self.figures["applies"] += 1
-
-    def boot(self, config: HostRoutingConfig) -> None:
-        """Run the script of a config: ours that the kernel takes are the first of their places."""
-        before, wanted = self._twins.here.routes(), _wanted(config)
-        command = ["nsenter", f"--net=/run/netns/{self._twins.node.name}", "bash"]
-        done = subprocess.run(command, input=impatient(config), capture_output=True, check=False)
-        self.history.append(f"script: {done.returncode} {done.stderr.decode()}")
-        refused = _reasons(wanted, before)
-        if not done.returncode:
-            self._is_applied(wanted, before)
-            self.figures["boots"] += 1
-            return
-        after = self._twins.here.routes()
-        assert refused
-        assert foreign(after) == foreign(before)
-        assert all(first_is(after, route) for route in wanted.values() if route not in refused)
-        self.figures["boots with a refusal"] += 1
 
     def _is_applied(self, wanted: _Places[str], before: Sequence[str]) -> None:
         """Assert that ours are the first of their places, and that nothing else has changed."""
@@ -280,7 +235,6 @@ class Life:
         execute(Reset(HostRoutingConfig(), host=self._host), self._context())
         self._wanted = {}
         assert self._twins.here.routes() == self._twins.there.routes()
-        self.figures["resets"] += 1
 
     def _as_before(self, before: Sequence[str], *, may_move: bool = True) -> None:
         """Assert that the routes are as before; one of ours that stood in the middle of its place may stand last.
@@ -319,29 +273,14 @@ class Life:
             deed = self._twins.act(command)
             self._remember(deed)
             if deed.counts:
-                self.figures["operations that count" if not deed.refused else "refused in both"] += 1
                 self._twins.same()
             else:
                 name = remainder(deed)
-                self.figures[name] += 1
                 self.history.append(f"({name})")
                 prefix = next(word for word in command.split() if word in _PREFIXES)
                 self._twins.forget(prefix)
                 self._fights.update(route for route in ours(deed.before) if route not in ours(deed.after))
         self._settle()
-
-    def burst(self) -> None:
-        """Let the other program change routes that are not ours while Watch repairs."""
-        self._twins.agree(*self._harmless())
-        self._settle()
-
-    def _harmless(self) -> list[str]:
-        """Return additions and full deletions, which never meet ours."""
-        verbs = self._random.choices(["append", "prepend", "del"], k=self._random.randint(3, 12))
-        commands = [f"route {verb} {self._route()}" for verb in verbs]
-        self.history += ["at the same time:", *commands]
-        self.figures["operations at the same time"] += len(commands)
-        return commands
 
     def event(self) -> None:
         """Let a device, an address or a nexthop object come or go."""
@@ -349,7 +288,6 @@ class Life:
         self.history.append("; ".join(commands))
         self._twins.agree(*commands, *_OBJECTS)
         self._twins.same()
-        self.figures["events of devices, addresses and objects"] += 1
         self._settle()
 
     def _addition(self) -> str:

@@ -20,6 +20,12 @@ from typing import Final
 
 from support.needs import require
 
+from hostrouting.host import Host
+from hostrouting.host.files.lock import FileLock
+from hostrouting.host.files.store import RootedFiles
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.systemd.systemctl import Systemctl
+
 #: The root that a machine is a copy of; the tree of another distribution brings another systemd.
 BOX_ROOT: Final = Path(os.environ.get("HOSTROUTING_BOX_ROOT", "/"))
 _SCRIPT: Final = Path(__file__).with_name("systemd_box.sh")
@@ -58,6 +64,16 @@ class SystemdBox:
     def enter(self) -> tuple[str, ...]:
         """The prefix of a command that runs in the machine."""
         return ("nsenter", f"--target={self.pid}", "--all")
+
+    @property
+    def host(self) -> Host:
+        """The machine, as the tasks take it."""
+        return Host(
+            routes=NetlinkBackend(netns=f"/proc/{self.pid}/ns/net"),
+            services=Systemctl((*self.enter, "systemctl")),
+            files=RootedFiles(self.root),
+            lock=FileLock(root=self.root),
+        )
 
     @property
     def version(self) -> int:

@@ -10,11 +10,6 @@ from support.systemd_box import SystemdBox, require_systemd_box
 
 from hostrouting import Configure, HostRoutingConfig
 from hostrouting.check import check_node
-from hostrouting.host import Host
-from hostrouting.host.files.lock import FileLock
-from hostrouting.host.files.store import RootedFiles
-from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.watch.networkd import DROP_IN_PATH
 from phases import Context, execute
 
@@ -95,12 +90,6 @@ class Machine(SystemdBox):
     def __enter__(self: Managed) -> Managed:
         super().__enter__()
         self.ctx = Context(timeout=300)
-        self.host = Host(
-            routes=NetlinkBackend(netns=f"/proc/{self.pid}/ns/net"),
-            services=Systemctl((*self.enter, "systemctl")),
-            files=RootedFiles(self.root),
-            lock=FileLock(root=self.root),
-        )
         self.until_configured()
         return self
 
