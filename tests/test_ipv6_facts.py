@@ -9,7 +9,6 @@ import socket
 import struct
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -101,13 +100,6 @@ def test_a_place_is_table_destination_source_and_metric(node: WiredNode) -> None
         assert refusal(node, f"route add {PLACE} {other}") == "File exists"
     for elsewhere in "metric 9", "table 9", "from fd00:1::/64":
         do(node, f"route add {PLACE} via {ROUTER} dev e1 {elsewhere}")
-
-
-def test_tos_makes_no_place(node: WiredNode) -> None:
-    """Linux 5.10 and 6.1 ignore it, and so the place is taken; 6.18 refuses it."""
-    do(node, f"route add {PLACE} via {ROUTER} dev e0")
-    said = refusal(node, f"route add {PLACE} via {ROUTER} dev e1 tos 8")
-    assert said in {"File exists", "option not available for IPv6."}
 
 
 def test_absent_and_zero_are_metric_1024(node: WiredNode) -> None:
@@ -376,15 +368,6 @@ def test_a_deletion_takes_a_foreign_route_by_object(node: WiredNode, ours: str, 
     assert held(node) == []
 
 
-def test_of_ipv4_it_does_not(node: WiredNode) -> None:
-    """There the gateway is compared."""
-    node.ip("address", "add", "10.1.0.1/24", "dev", "e0")
-    node.ip("nexthop", "add", "id", "5", "via", "10.1.0.2", "dev", "e0")
-    node.ip("route", "add", "10.9.0.0/16", "nhid", "5")
-    with pytest.raises(BackendError, match="No such process"):
-        node.ip("route", "delete", "10.9.0.0/16", "via", "10.1.0.3", "dev", "e0")
-
-
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_route_by_object_does_not_merge(node: WiredNode, order: int) -> None:
     """Beside it, whichever comes first, `append` makes a second route."""
@@ -576,24 +559,3 @@ def test_an_address_brings_its_routes(node: WiredNode) -> None:
     assert local() == {("local", "2001:db8:1::1")}
     node.switch(all__forwarding=1)
     assert local() == {("local", "2001:db8:1::1"), ("anycast", "2001:db8:1::")}
-
-
-def test_a_node_without_ipv6(node: WiredNode) -> None:
-    """Where it is disabled on each device there are no routes, and a lookup finds none."""
-    node.switch(all__disable_ipv6=1)
-    assert [route for route in shown(node, "route", "show", "table", "all") if route.get("dev") != "lo"] == []
-    assert refusal(node, f"route get fibmatch {ADDRESS}") == "Network is unreachable"
-
-
-def test_the_metric_of_learned_defaults_can_be_set(node: WiredNode) -> None:
-    """ra_defrtr_metric gives another than 1024; Linux 5.10 has no such switch."""
-    if not Path("/proc/sys/net/ipv6/conf/all/ra_defrtr_metric").exists():
-        assert _kernel() < (5, 12)
-        return
-    node.switch(e0__ra_defrtr_metric=77)
-    advertise_both(node)
-    assert held(node, "default") == [("e0", 77), ("e1", 1024)]
-
-
-def _kernel() -> tuple[int, ...]:
-    return tuple(map(int, Path("/proc/sys/kernel/osrelease").read_text().split("-")[0].split(".")[:2]))

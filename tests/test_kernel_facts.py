@@ -15,15 +15,9 @@ from contextlib import ExitStack
 import pytest
 from support.kernel import needs_kernel
 from support.needs import needs
-from support.patience import wait_until
 
-from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.conversation import BATCH, in_namespace, open_here
-from hostrouting.host.netlink.events import NetlinkEvents
-from hostrouting.net.addresses import IPV6, Address
-from hostrouting.net.events import AddressEvent, RouteEvent
 from hostrouting.testing import KernelNode
-from phases import Context
 
 pytestmark = needs_kernel
 
@@ -161,78 +155,6 @@ def test_a_default_receive_buffer_holds_a_batch_of_answers(node: KernelNode) -> 
                 assert len(messages_received(sender)) == count
         with pytest.raises(OSError, match=os.strerror(errno.ENOBUFS)):
             messages_received(sender)
-
-
-# --- IPv6
-
-
-@pytest.fixture
-def six(node: KernelNode) -> KernelNode:
-    """The node with IPv6 on its uplink and on its fabric."""
-    for dev, address in ("eth0", "fd00:1::4/64"), ("ib0", "fd00:a::4/64"):
-        node.set_up(dev)
-        node.add_address(dev, address)
-    return node
-
-
-def add_ipv6(node: KernelNode, words: str, verb: str = "add") -> None:
-    node.ip("-6", "route", verb, *words.split())
-
-
-def decided(node: KernelNode, address: str) -> str:
-    """Return the route that decides an address, or the name of the errno."""
-    [answer] = NetlinkBackend(netns=node.name).lookup([Address.parse(address).number], family=IPV6)
-    return errno.errorcode[answer.errno] if answer.route is None else str(answer.route)
-
-
-@pytest.mark.parametrize("verb", ["append", "prepend"])
-def test_ipv6_routes_by_gateways_merge_and_others_stand_behind(six: KernelNode, verb: str) -> None:
-    """Of those that stand beside each other, the first decides. A dump hides one that stands between two next hops."""
-    plain = "fd00:9::/32 dev ib0 metric 1"
-    one, two = "fd00:9::/32 via fd00:1::7 dev eth0 metric 1", "fd00:9::/32 via fd00:a::7 dev ib0 metric 1"
-    merged = "fd00:9::/32 metric 1 nexthop via fd00:1::7 dev eth0 weight 1 nexthop via fd00:a::7 dev ib0 weight 1"
-
-    def shown() -> list[str]:
-        return [str(route) for route in NetlinkBackend(netns=six.name).routes(IPV6) if route.prefix_length == 32]
-
-    add_ipv6(six, plain)
-    add_ipv6(six, one, verb)
-    assert decided(six, "fd00:9::1") == plain
-    add_ipv6(six, two, verb)
-    assert shown() == [plain, merged]
-    add_ipv6(six, plain, "delete")
-    assert decided(six, "fd00:9::1") == merged
-    add_ipv6(six, two, "delete")
-    add_ipv6(six, plain, verb)
-    assert shown() == [one, plain]
-    add_ipv6(six, two, verb)
-    assert shown() == [merged]
-    add_ipv6(six, "fd00:9::/32", "delete")
-    assert shown() == [plain]
-
-
-def test_a_link_that_goes_down_deletes_its_ipv6_with_events(six: KernelNode) -> None:
-    """Unlike IPv4's, its routes and addresses are announced, and up again it gets none of them back."""
-    add_ipv6(six, "fd00:9::/32 via fd00:1::7 dev eth0 metric 1")
-    with NetlinkEvents(netns=six.name).listen(Context()) as listener:
-        six.set_up("eth0", up=False)
-        told = [event for event in listener.take() if event.verb == "remove"]
-        six.set_up("eth0")
-    assert "fd00:9::/32" in {event.route.destination for event in told if isinstance(event, RouteEvent)}
-    assert "fd00:1::4/64" in {str(event.address) for event in told if isinstance(event, AddressEvent)}
-    assert decided(six, "fd00:9::1") == decided(six, "fd00:1::9") == "ENETUNREACH"
-
-
-def test_an_ipv6_route_that_has_ended_is_still_in_a_dump(six: KernelNode) -> None:
-    """It has a time below zero, but for its last tick, and lookups pass over it."""
-    add_ipv6(six, "fd00:9::/32 dev eth0 metric 1 expires 1")
-
-    def left() -> int:
-        [ended] = [route for route in NetlinkBackend(netns=six.name).routes(IPV6) if route.prefix_length == 32]
-        return ended.expires
-
-    wait_until(lambda: left() < 0, "a time below zero")
-    assert decided(six, "fd00:9::1") == "ENETUNREACH"
 
 
 LINES_OF_IP = """\

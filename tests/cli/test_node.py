@@ -305,31 +305,6 @@ def test_watch_keeps_the_routes_until_a_signal(node: KernelNode, tmp_path: Path,
 
 
 @needs("kernel", "ebtables-nft")
-def test_watch_reloads_its_config(node: KernelNode, tmp_path: Path) -> None:
-    """At SIGHUP the file is read again; one that cannot be read is told, and the routes before it are kept."""
-    path = config_of(tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]})
-    with subprocess.Popen([*enter(node), *COMMAND, "watch", path], stderr=subprocess.PIPE, text=True) as watching:
-        try:
-            assert watching.stderr is not None
-            assert "keeps static routes: 1" in watching.stderr.readline()
-            assert "+ 172.16.8.0/22" in watching.stderr.readline()
-            config_of(tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/21"}]})
-            watching.send_signal(signal.SIGHUP)
-            told = [watching.stderr.readline().split()[1:3] for _ in range(3)]
-            assert told[0] == ["keeps", "static"]
-            assert {sign for _, sign in told[1:]} == {"+", "-"}
-            Path(path).write_text("{")
-            watching.send_signal(signal.SIGHUP)
-            assert "the config cannot be read, and the one before it stays in force" in watching.stderr.readline()
-            node.ip("route", "delete", "172.16.8.0/21")
-            assert "+ 172.16.8.0/21" in watching.stderr.readline()
-            watching.send_signal(signal.SIGTERM)
-            assert watching.wait(timeout=60) == 0
-        finally:
-            watching.kill()
-
-
-@needs("kernel", "ebtables-nft")
 def test_watch_ends_while_it_starts(node: KernelNode, tmp_path: Path) -> None:
     """A signal that comes as soon as the process takes one ends it with exit status 0, and in silence."""
     path = config_of(tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]})

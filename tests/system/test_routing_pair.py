@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.boot_units import install_upstream
 from support.gated_machine import EARLY, GATES, KUBE, KUBELET, GatedMachine, more_machines, require_nspawn
 from support.hurried import hurried
 from support.program import PROGRAM, PYTHON, copy_program, require_program
@@ -17,9 +16,8 @@ from hostrouting.boot import INTENT_PATH
 from hostrouting.commands import SHOW_HISTORY
 from hostrouting.config import HostRoutingConfig
 from hostrouting.configure import Configure
-from hostrouting.exceptions import RouteOverlapError
 from hostrouting.host import Host
-from phases import Context, TaskFailedError
+from phases import Context
 
 LINKS = """
 ip link add eth0 type veth peer name wire && ip link set wire up
@@ -295,36 +293,6 @@ class TestLive:
         reset(machine)
         assert machine.pids() == pids
         assert everything(machine) == before
-
-    def test_strict_holds_the_next_start(self, machine: GatedMachine) -> None:
-        """Running units go on, although the check raises; a unit that crashes stays down until a repair."""
-        _, kubelet = machine.pids()
-        with pytest.raises(TaskFailedError) as caught:
-            configured(routeOverlap=overlap("STRICT"))(machine.host)
-        assert [type(failure) for failure in caught.value.failures] == [RouteOverlapError]
-        assert machine.payloads().count("kube1") == 1
-        cursor = machine.cursor()
-        machine.reboot()
-        machine.wait_for_failure("check-route-overlap.service")
-        configured(staticRoutes=ROUTE, routeOverlap=overlap("STRICT"))(machine.host)
-        machine.wait_until_up(after=cursor)
-        assert machine.pids()[1] == kubelet
-
-    def test_upstreams_node(self, tmp_path: Path) -> None:
-        """Upstream's units become ours while a machine requires them, and its routes are hidden."""
-
-        def upstream(image: Host) -> None:
-            install_upstream(image.files)
-
-        route = f"ip route add {CIDR} via 10.224.0.1 dev eth0\n"
-        with GatedMachine(tmp_path, units=(), arrange=upstream, prepare=LINKS + DEFAULT_ROUTE + route) as machine:
-            pids = machine.pids()
-            assert machine.state(KUBE).requires >= {"static-routes.service", "check-route-overlap.service"}
-            configured(staticRoutes=ROUTE, routeOverlap=overlap("STRICT"))(machine.host)
-            machine.files.remove(OK)
-            machine.run("systemctl", "restart", "static-routes.service", "check-route-overlap.service")
-            assert list(markers(machine)) == [OK]
-            assert machine.pids() == pids
 
 
 def reset(machine: GatedMachine) -> None:
