@@ -1,7 +1,7 @@
 """Records of nodes: one with a value in every field, random ones, and a fleet whose nodes are alike but for numbers."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import attrs
@@ -11,7 +11,7 @@ from support import small_world
 from hostrouting.config import HostRoutingConfig
 from hostrouting.fleet import NodeRecord
 from hostrouting.fleet.record import Line
-from hostrouting.net.addresses import IPV4, IPV6, Address, address_bits, mask_of
+from hostrouting.net.addresses import IPV4, IPV6, Address
 from hostrouting.net.links import Device, DeviceAddress
 from hostrouting.net.routes import KINDS, Encapsulation, NextHop, ObservedRoute
 from hostrouting.net.rules import Range, Rule
@@ -99,82 +99,49 @@ FULL = NodeRecord(
 )
 
 
-@st.composite
-def routes(draw: st.DrawFn, family: int) -> ObservedRoute:
-    """A route with any value in each field that the kernel may show."""
-    bits = address_bits(family)
-    numbers, some = st.integers(0, (1 << 32) - 1), st.integers(0, 255)
-    length = draw(st.integers(0, bits))
-    gateway = st.none() | strategies.gateways().map(Address.parse)
-    hop = st.builds(
-        NextHop,
-        gateway,
-        strategies.device_names(),
-        st.integers(1, 256),
-        st.booleans(),
-        st.just(()),
-        st.none(),
-        st.booleans(),
-    )
-    return ObservedRoute(
-        draw(st.integers(0, (1 << bits) - 1)) & mask_of(family, length),
-        length,
-        gateway=draw(gateway),
-        dev=draw(st.none() | strategies.device_names()),
-        metric=draw(numbers),
-        table=draw(numbers),
-        protocol=draw(some),
-        kind=draw(st.sampled_from(KINDS)),
-        scope=draw(some),
-        source=draw(st.none() | st.integers(0, (1 << bits) - 1)),
-        nexthops=tuple(draw(st.lists(hop, max_size=2))),
-        extra=tuple(draw(st.lists(st.tuples(st.integers(0, 9), st.binary(max_size=4)), max_size=2))),
-        family=family,
-        expires=draw(st.integers(-9, 9)),
-    )
-
-
-@st.composite
-def addresses(draw: st.DrawFn, family: int) -> DeviceAddress:
-    bits = address_bits(family)
-    numbers = st.integers(0, (1 << bits) - 1)
-    broadcast = draw(st.none() | numbers)
-    return DeviceAddress(
-        draw(numbers), draw(st.integers(0, bits)), draw(numbers), broadcast, draw(st.integers(0, 255)), family=family
-    )
-
-
-def _of_both(make: Any) -> Any:
-    return st.lists(make(IPV4) | make(IPV6), max_size=3).map(tuple)
-
-
+_numbers = st.integers(0, (1 << 32) - 1)
 #: Names are bytes to the kernel, which may be no text.
 _names = strategies.device_names() | st.just("\udcff\x1b[31m")
+
+
+def _changed(values: Iterable[Any], **changes: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
+    """Return lists of some of the values, with other ones in these fields."""
+    changed = st.builds(lambda value, **fields: value._replace(**fields), st.sampled_from([*values]), **changes)
+    return st.lists(changed, max_size=4).map(tuple)
+
+
 records = st.builds(
     NodeRecord,
     hostname=st.text(st.characters(exclude_categories=["Cs"]), max_size=9) | _names,
     config=st.none() | strategies.configs(),
-    devices=st.lists(
-        st.builds(
-            Device,
-            _names,
-            st.integers(1, 99),
-            up=st.booleans(),
-            mac=st.just("") | st.just("00:15:5d:33:ff:01"),
-            kind=st.just("") | _names,
-            master=st.none() | _names,
-            addresses=_of_both(addresses),
-            carrier=st.booleans(),
-            loopback=st.booleans(),
-            group=st.integers(0, 9),
-            neighbours=st.just(()),
+    devices=_changed(
+        FULL.devices,
+        name=_names,
+        ifindex=st.integers(1, 99),
+        up=st.booleans(),
+        kind=st.just("") | _names,
+        master=st.none() | _names,
+        addresses=_changed(FULL.devices[1].addresses, broadcast=st.none() | _numbers, scope=st.integers(0, 255)),
+    ),
+    rules=st.lists(
+        st.sampled_from([IPV4, IPV6]).flatmap(
+            lambda family: small_world.rules(family=family) | small_world.selecting_rules(family=family)
         ),
         max_size=3,
     ).map(tuple),
-    rules=_of_both(lambda family: small_world.rules(family=family) | small_world.selecting_rules(family=family)),
-    routes=_of_both(routes),
+    routes=_changed(
+        FULL.routes,
+        gateway=st.none() | strategies.gateways().map(Address.parse),
+        dev=st.none() | _names,
+        metric=_numbers,
+        table=_numbers,
+        kind=st.sampled_from(KINDS),
+        source=st.none() | _numbers,
+        extra=st.lists(st.tuples(st.integers(0, 9), st.binary(max_size=4)), max_size=2).map(tuple),
+        expires=st.integers(-9, 9),
+    ),
     merged=st.none() | st.booleans(),
-    fabric=st.just(FULL.fabric) | st.just(Fabric()),
+    fabric=st.sampled_from([FULL.fabric, Fabric()]),
 )
 
 
