@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(VENV)/ready
 	@$(BIN)/python examples/demo.py
 
-# All tests of at most about a second, and some thirty stories on real systemd: four minutes.
+# All tests of at most about a second, and two dozen stories on real systemd: four minutes.
 test: $(VENV)/ready
 	$(PYTEST)
 

@@ -96,7 +96,7 @@ STATES: Final[Mapping[str, tuple[Mapping[str, Any], str, str]]] = {
     ),
 }
 #: Those of `make test`; each takes seconds.
-STORIES: Final = ("overlap", "lease", "worse", "left")
+STORIES: Final = ("overlap", "worse")
 #: What differs from run to run: times, ages, processes and checksums.
 VOLATILE: Final = (
     r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?( [A-Z]{3,4})?",

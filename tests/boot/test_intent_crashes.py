@@ -89,6 +89,7 @@ def test_a_reader_after_a_kill_has_a_whole_config() -> None:
         assert (host.routes.routes(), etc(host)) in whole
 
 
+@pytest.mark.slow
 def test_a_reset_removes_it_first() -> None:
     """A reset that is killed after any change of a boot file has removed the intent, so nothing restores the rest."""
     before = etc(prepared(one))

@@ -10,7 +10,6 @@ from support.advertised_machines import tree_with_network_manager
 STORIES: Final = frozenset(
     {
         "test_fabric.py::test_an_announced_fabric_holds_at_boot",
-        "test_fabric.py::test_a_device_that_comes_later",
         "test_gate.py::test_an_overlap_at_boot_holds_every_machine_until_its_repair",
         "test_gate.py::test_each_start_of_a_machine_checks_afresh",
         "test_gate.py::test_no_verb_disturbs_running_units",
@@ -23,8 +22,6 @@ STORIES: Final = frozenset(
         "test_probe_snat.py::test_a_broken_ruleset_holds_and_heals",
         "test_probe_snat.py::test_before_the_machine_starts_and_again",
         "test_probe_snat.py::test_live",
-        "test_recovery.py::test_a_late_lease",
-        "test_recovery.py::test_a_refusal_is_told_once",
         "test_recovery.py::test_a_refused_unit_starts_with_or_without_restart",
         "test_recovery.py::test_after_reset",
         "test_recovery.py::test_stopped_masked_or_disabled_units_stay_down",

@@ -1,6 +1,6 @@
 """After each trouble of an apply, the node is as promised, and as docs/apply-matrix.md says.
 
-`make test` runs three rows, `make check` one for each trouble, `make matrix` (HOSTROUTING_MATRIX=all) the whole; `make
+`make test` runs one row, `make check` one for each trouble, `make matrix` (HOSTROUTING_MATRIX=all) the whole; `make
 matrix-table` (=write) writes the table.
 """
 
@@ -22,12 +22,10 @@ from system.troubles import PROBES, TROUBLES
 IS_WHOLE: Final = "HOSTROUTING_MATRIX" in os.environ
 BY_NAME: Final = {trouble.name: trouble for trouble in TROUBLES}
 #: Each trouble once.
-SAMPLE: Final = (
-    ("nothing is wrong", "again", "STRICT"),
-    ("an overlap remains", "first", "STRICT"),
-    ("a route is refused", "again", "STRICT"),
-)
+SAMPLE: Final = (("an overlap remains", "first", "STRICT"),)
 SLOW_SAMPLE: Final = (
+    ("nothing is wrong", "again", "STRICT"),
+    ("a route is refused", "again", "STRICT"),
     ("a typo in a gateway", "again", "WARN"),
     ("no lease", "first", "WARN"),
     ("a device is missing", "first", "STRICT"),
