@@ -368,6 +368,15 @@ def test_a_deletion_takes_a_foreign_route_by_object(node: WiredNode, ours: str, 
     assert held(node) == []
 
 
+def test_of_ipv4_it_does_not(node: WiredNode) -> None:
+    """There the gateway is compared."""
+    node.ip("address", "add", "10.1.0.1/24", "dev", "e0")
+    node.ip("nexthop", "add", "id", "5", "via", "10.1.0.2", "dev", "e0")
+    node.ip("route", "add", "10.9.0.0/16", "nhid", "5")
+    with pytest.raises(BackendError, match="No such process"):
+        node.ip("route", "delete", "10.9.0.0/16", "via", "10.1.0.3", "dev", "e0")
+
+
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_route_by_object_does_not_merge(node: WiredNode, order: int) -> None:
     """Beside it, whichever comes first, `append` makes a second route."""

@@ -16,7 +16,9 @@ import pytest
 from support.kernel import needs_kernel
 from support.needs import needs
 
+from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.conversation import BATCH, in_namespace, open_here
+from hostrouting.net.addresses import IPV6
 from hostrouting.testing import KernelNode
 
 pytestmark = needs_kernel
@@ -155,6 +157,26 @@ def test_a_default_receive_buffer_holds_a_batch_of_answers(node: KernelNode) -> 
                 assert len(messages_received(sender)) == count
         with pytest.raises(OSError, match=os.strerror(errno.ENOBUFS)):
             messages_received(sender)
+
+
+@pytest.mark.parametrize("verb", ["append", "prepend"])
+def test_ipv6_routes_by_gateways_merge_and_others_stand_behind(node: KernelNode, verb: str) -> None:
+    """Of those that stand beside each other, the first decides. A dump hides one that stands between two next hops."""
+    for dev, address in ("eth0", "fd00:1::4/64"), ("ib0", "fd00:a::4/64"):
+        node.add_address(dev, address)
+    plain = "fd00:9::/32 dev ib0 metric 1"
+    one, two = "fd00:9::/32 via fd00:1::7 dev eth0 metric 1", "fd00:9::/32 via fd00:a::7 dev ib0 metric 1"
+    merged = "fd00:9::/32 metric 1 nexthop via fd00:1::7 dev eth0 weight 1 nexthop via fd00:a::7 dev ib0 weight 1"
+
+    def dump(*steps: tuple[str, str]) -> list[str]:
+        for words in steps:
+            node.ip("-6", "route", *" ".join(words).split())
+        return [str(route) for route in NetlinkBackend(netns=node.name).routes(IPV6) if route.prefix_length == 32]
+
+    assert dump(("add", plain), (verb, one), (verb, two)) == [plain, merged]
+    assert dump(("delete", plain), ("delete", two), (verb, plain)) == [one, plain]
+    assert dump((verb, two)) == [merged]
+    assert dump(("delete", "fd00:9::/32")) == [plain]
 
 
 LINES_OF_IP = """\

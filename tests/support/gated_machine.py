@@ -10,6 +10,8 @@ from support.needs import require
 from support.systemd_box import BOX_ROOT, SystemdBox, require_systemd_box
 
 from hostrouting.boot import UNIT_DIRECTORY, Boot, BootUnit
+from hostrouting.config import HostRoutingConfig
+from hostrouting.configure import Configure
 from hostrouting.host import Host, UnitState
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.systemd.systemctl import Systemctl
@@ -79,6 +81,12 @@ def require_nspawn() -> None:
         require("nspawn")
     else:
         require_systemd_box()
+
+
+def applied(**sections: object) -> Callable[[Host], None]:
+    """Return a function that applies a config, whose gates are those of the machine, to it or to its image."""
+    config = HostRoutingConfig.from_mapping({"gates": list(GATES), **sections})
+    return lambda host: Configure(config, host=host).do(Context(timeout=60))
 
 
 def write_machines(image: Path) -> None:

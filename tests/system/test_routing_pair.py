@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.gated_machine import EARLY, GATES, KUBE, KUBELET, GatedMachine, more_machines, require_nspawn
+from support.gated_machine import EARLY, GATES, KUBE, KUBELET, GatedMachine, applied, more_machines, require_nspawn
 from support.hurried import hurried
 from support.program import PROGRAM, PYTHON, copy_program, require_program
 
@@ -16,8 +16,6 @@ from hostrouting.boot import INTENT_PATH
 from hostrouting.commands import SHOW_HISTORY
 from hostrouting.config import HostRoutingConfig
 from hostrouting.configure import Configure
-from hostrouting.host import Host
-from phases import Context
 
 LINKS = """
 ip link add eth0 type veth peer name wire && ip link set wire up
@@ -53,16 +51,6 @@ def overlap(mode: str) -> Mapping[str, object]:
     return {"expectedCidrs": [CIDR], "mode": mode}
 
 
-def configured(**sections: object) -> Callable[[Host], None]:
-    """Apply a config with `Configure`, on a machine or in an image."""
-    config = HostRoutingConfig.from_json(json.dumps({"hostRouting": {**sections, "gates": list(GATES)}}))
-
-    def configure(host: Host) -> None:
-        Configure(config, host=host).do(Context(timeout=60))
-
-    return configure
-
-
 def at_boot(name: str, program: str) -> str:
     return "mkdir -p /etc/systemd/system/sysinit.target.wants\n" + AT_BOOT.format(name=name, program=program)
 
@@ -77,7 +65,7 @@ def test_strict_holds_and_heals(tmp_path: Path) -> None:
 
     A machine with a network of its own asks in that of the node.
     """
-    arrange = configured(routeOverlap=overlap("STRICT"))
+    arrange = applied(routeOverlap=overlap("STRICT"))
     prepare = LINKS + DEFAULT_ROUTE + more_machines(private="[Service]\nPrivateNetwork=yes")
     with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=prepare) as machine:
         assert machine.payloads() == []
@@ -94,7 +82,7 @@ def test_strict_holds_and_heals(tmp_path: Path) -> None:
 
 def test_warn_lets_machines_start(tmp_path: Path) -> None:
     """Under WARN every unit runs, and the marker names the overlap."""
-    arrange = configured(routeOverlap=overlap("WARN"))
+    arrange = applied(routeOverlap=overlap("WARN"))
     with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE) as machine:
         assert sorted(machine.payloads()) == ["kube1", "kubelet"]
         assert list(markers(machine)) == [DETECTED]
@@ -102,7 +90,7 @@ def test_warn_lets_machines_start(tmp_path: Path) -> None:
 
 def test_static_routes_make_strict_pass(tmp_path: Path) -> None:
     """At boot the routes come first, then the proof, then the machines; the fabric still routes to its peers."""
-    arrange = configured(staticRoutes=ROUTE, routeOverlap=overlap("STRICT"))
+    arrange = applied(staticRoutes=ROUTE, routeOverlap=overlap("STRICT"))
     with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE) as machine:
         assert sorted(machine.payloads()) == ["kube1", "kubelet"]
         assert list(markers(machine)) == [OK]
@@ -114,7 +102,7 @@ def test_static_routes_make_strict_pass(tmp_path: Path) -> None:
 def test_a_late_default_route_is_waited_for(tmp_path: Path) -> None:
     """If DHCP takes 5 s, the boot waits for the default route, and then succeeds."""
     dhcp = at_boot("dhcp", "sleep 5; ip route add default via 10.224.0.1 dev eth0")
-    arrange = configured(staticRoutes=ROUTE, routeOverlap=overlap("STRICT"))
+    arrange = applied(staticRoutes=ROUTE, routeOverlap=overlap("STRICT"))
     with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + dhcp) as machine:
         assert sorted(machine.payloads()) == ["kube1", "kubelet"]
         assert list(markers(machine)) == [OK]
@@ -129,7 +117,7 @@ def test_the_cause_is_in_the_first_commands_that_an_operator_types(tmp_path: Pat
     If one trouble replaces another while a machine waits, the status of the check has the new one, and the journal of
     recovery has it in full.
     """
-    arrange = configured(routeOverlap=overlap("STRICT"))
+    arrange = applied(routeOverlap=overlap("STRICT"))
     other = """
 ip link add ib1 type veth peer name other && ip link set other up
 ip link set ib1 up && ip address add 172.16.10.4/24 dev ib1
@@ -162,14 +150,14 @@ def status(machine: GatedMachine, unit: str) -> list[str]:
 def test_apply_and_reset_tell_what_is_held_and_what_starts(tmp_path: Path) -> None:
     """An apply that mends nothing leaves the units held, a reset starts them, and the journal tells of both."""
     require_program()
-    arrange = configured(routeOverlap=overlap("STRICT"))
+    arrange = applied(routeOverlap=overlap("STRICT"))
     with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE) as machine:
         copy_program(Path(machine.root))
         command = ("env", f"PYTHONPATH={PROGRAM}", str(PYTHON), "-m", "hostrouting")
         checksum = machine.run("sha256sum", INTENT_PATH).stdout[:12]
-        applied = machine.run("env", "SUDO_UID=1000", *command, "apply", "--json", INTENT_PATH, check=False)
-        assert (applied.returncode, json.loads(applied.stdout)["held"]) == (1, [KUBELET, KUBE]), applied.stderr
-        assert f"these are held until routing is right: {KUBELET}, {KUBE}" in applied.stderr
+        refusal = machine.run("env", "SUDO_UID=1000", *command, "apply", "--json", INTENT_PATH, check=False)
+        assert (refusal.returncode, json.loads(refusal.stdout)["held"]) == (1, [KUBELET, KUBE]), refusal.stderr
+        assert f"these are held until routing is right: {KUBELET}, {KUBE}" in refusal.stderr
         told = machine.run(*command, "status", check=False)
         verdict = told.stdout.splitlines()[0]
         assert (told.returncode, verdict.split(":")[:2]) == (1, ["wrong", f" {CIDR}"])
@@ -207,12 +195,12 @@ def test_apply_and_reset_tell_what_is_held_and_what_starts(tmp_path: Path) -> No
 def test_apply_ends_the_wait_for_a_removed_route(tmp_path: Path) -> None:
     """If a boot script waits 30 s for an absent gateway, the apply that corrects the route starts the machines."""
     typo = {"enabled": True, "routes": [{"destination": CIDR, "gateway": "10.99.0.1", "dev": "eth0"}]}
-    arrange = configured(staticRoutes=typo, routeOverlap=overlap("WARN"))
+    arrange = applied(staticRoutes=typo, routeOverlap=overlap("WARN"))
     with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE + EARLY) as machine:
         said = f"waiting up to 30 s: {CIDR} via 10.99.0.1 dev eth0: Error: Nexthop has invalid gateway."
         machine.wait_for(said, unit="static-routes.service")
         since = time.monotonic()
-        configured(staticRoutes=ROUTE, routeOverlap=overlap("WARN"))(machine.host)
+        applied(staticRoutes=ROUTE, routeOverlap=overlap("WARN"))(machine.host)
         machine.wait_until_up()
         machine.wait_until_up(KUBELET)
         assert time.monotonic() - since < 25
@@ -229,7 +217,7 @@ def test_no_default_route_holds_and_heals(tmp_path: Path, patience: Callable[[],
     with patience():
         seconds = 30 if patience is nullcontext else 1
         # The boot is not over before routing is right; this looks earlier.
-        arrange = configured(staticRoutes=ROUTE, routeOverlap=overlap("STRICT"))
+        arrange = applied(staticRoutes=ROUTE, routeOverlap=overlap("STRICT"))
         with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + EARLY) as machine:
             machine.wait_for_failure("check-route-overlap.service")
             assert machine.payloads() == []
@@ -247,7 +235,7 @@ def test_no_default_route_holds_and_heals(tmp_path: Path, patience: Callable[[],
 def test_warn_waits_once(tmp_path: Path, patience: Callable[[], AbstractContextManager[None]]) -> None:
     """Under WARN the boot waits once, too, and no start after it: a kubelet that restarts is up again at once."""
     with patience():
-        arrange = configured(routeOverlap=overlap("WARN"))
+        arrange = applied(routeOverlap=overlap("WARN"))
         with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS) as machine:
             assert sorted(machine.payloads()) == ["kube1", "kubelet"]
             assert machine.systemctl("restart", KUBELET) == 0
@@ -258,7 +246,7 @@ def test_warn_waits_once(tmp_path: Path, patience: Callable[[], AbstractContextM
 def test_a_right_isolated_node_does_not_wait(tmp_path: Path) -> None:
     """With gateway, device and expected devices given no default route is missed: at boot, and at each start."""
     route = {"enabled": True, "routes": [{"destination": CIDR, "gateway": "10.224.0.1", "dev": "eth0"}]}
-    arrange = configured(staticRoutes=route, routeOverlap={**overlap("STRICT"), "expectedDevs": ["eth0"]})
+    arrange = applied(staticRoutes=route, routeOverlap={**overlap("STRICT"), "expectedDevs": ["eth0"]})
     with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS) as machine:
         assert sorted(machine.payloads()) == ["kube1", "kubelet"]
         assert machine.systemctl("restart", KUBELET) == 0
@@ -281,7 +269,7 @@ class TestLive:
         pids, before = machine.pids(), everything(machine)
         other = {"enabled": True, "routes": [*ROUTE["routes"], {"destination": "172.16.12.0/24", "metric": 7}]}
         for routes in (ROUTE, other):
-            configured(staticRoutes=routes, routeOverlap=overlap("STRICT"))(machine.host)
+            applied(staticRoutes=routes, routeOverlap=overlap("STRICT"))(machine.host)
             assert machine.pids() == pids
             # The scripts that are there now pass, too.
             assert machine.systemctl("start", "hostrouting-ready.service") == 0
@@ -289,7 +277,7 @@ class TestLive:
         reset(machine)
         assert machine.pids() == pids
         assert everything(machine) == before
-        configured(routeOverlap=overlap("WARN"))(machine.host)
+        applied(routeOverlap=overlap("WARN"))(machine.host)
         reset(machine)
         assert machine.pids() == pids
         assert everything(machine) == before

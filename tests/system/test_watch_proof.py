@@ -3,29 +3,21 @@
 from pathlib import Path
 
 import attrs
-from support.gated_machine import GATES, KUBE, KUBELET, GatedMachine, require_nspawn
+from support.gated_machine import GATES, KUBE, KUBELET, GatedMachine, applied, require_nspawn
 from support.watched_nodes import running
 
-from hostrouting import Configure, HostRoutingConfig
-from hostrouting.host import Host
+from hostrouting import HostRoutingConfig
 from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.node.watch import Watch
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
-from phases import Context
 
-CONFIG = HostRoutingConfig.from_mapping(
-    {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}, "gates": list(GATES)}
-)
+OVERLAP = {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}
 LINKS = """
 ip link add eth0 type veth peer name wire && ip link set wire up
 ip link set eth0 up && ip address add 10.224.0.4/24 dev eth0
 ip link add ib0 type veth peer name fabric && ip link set fabric up && ip link set ib0 up
 ip route add default via 10.224.0.1 dev eth0
 """
-
-
-def arrange(host: Host) -> None:
-    Configure(CONFIG, host=host).do(Context(timeout=60))
 
 
 def test_an_alarm_holds_the_next_start_and_stops_nothing(tmp_path: Path) -> None:
@@ -35,11 +27,13 @@ def test_an_alarm_holds_the_next_start_and_stops_nothing(tmp_path: Path) -> None
     go, watch tells it, and the held unit starts by itself.
     """
     require_nspawn()
-    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS) as machine:
+    with GatedMachine(tmp_path, units=(), arrange=applied(routeOverlap=OVERLAP), prepare=LINKS) as machine:
         assert sorted(machine.payloads()) == ["kube1", "kubelet"]
         pids = machine.pids()
         host = attrs.evolve(machine.host, events=NetlinkEvents(netns=f"/proc/{machine.pid}/ns/net"))
-        with running(Watch(CONFIG, host=host)) as watch:
+        with running(
+            Watch(HostRoutingConfig.from_mapping({"routeOverlap": OVERLAP, "gates": GATES}), host=host)
+        ) as watch:
             machine.run("ip", "address", "add", "172.16.1.4/16", "dev", "ib0")
             watch.until(lambda: machine.files.exists(MARKER_DETECTED) and not machine.files.exists(MARKER_OK))
             assert machine.pids() == pids

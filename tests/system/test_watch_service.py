@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from support.gated_machine import EARLY, GATES, KUBE, KUBELET, GatedMachine, require_nspawn
+from support.gated_machine import EARLY, GATES, KUBE, KUBELET, GatedMachine, applied, require_nspawn
 from support.program import install_command, require_program
 
 from hostrouting.config import HostRoutingConfig
-from hostrouting.configure import Configure, Reset
+from hostrouting.configure import Reset
 from hostrouting.host import Host
 from hostrouting.watch.unit import ConfigureWatch
 from phases import Context
@@ -45,7 +45,7 @@ def config(**changes: object) -> HostRoutingConfig:
 
 
 def apply(host: Host, **changes: object) -> None:
-    Configure(config(**changes), host=host).do(Context(timeout=60))
+    applied(**SECTIONS | changes)(host)
 
 
 def routes(wanted: object) -> dict[str, object]:

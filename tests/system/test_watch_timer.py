@@ -1,19 +1,12 @@
 """The timer of watch on real systemd: the scripts of the boot run again, and no machine that runs is touched."""
 
-import json
 import re
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.gated_machine import GATES, GatedMachine, require_nspawn
-
-from hostrouting.config import HostRoutingConfig
-from hostrouting.configure import Configure
-from hostrouting.host import Host
-from phases import Context
+from support.gated_machine import GatedMachine, applied, require_nspawn
 
 LINKS = """
 ip link add eth0 type veth peer name wire && ip link set wire up
@@ -27,7 +20,6 @@ SECTIONS: dict[str, Any] = {
     "staticRoutes": {"enabled": True, "routes": [{"destination": "172.20.0.0/16"}]},
     "routeOverlap": {"expectedCidrs": [CIDR], "mode": "STRICT"},
     "watch": {"enabled": True, "interval": "1s"},
-    "gates": list(GATES),
 }
 TIMER = "hostrouting-watch.timer"
 CHECK = "check-route-overlap"
@@ -36,11 +28,6 @@ CHECK = "check-route-overlap"
 @pytest.fixture(autouse=True)
 def _possible() -> None:
     require_nspawn()
-
-
-def configured(**changes: object) -> Callable[[Host], None]:
-    config = HostRoutingConfig.from_json(json.dumps(SECTIONS | changes))
-    return lambda host: Configure(config, host=host).do(Context(timeout=60))
 
 
 def news(machine: GatedMachine) -> list[str]:
@@ -54,8 +41,7 @@ def test_a_deleted_route_and_a_late_overlap(tmp_path: Path) -> None:
     Each of many runs leaves the machine that runs alone, those that fail under STRICT included. The log has a line for
     each change; each run that fails adds a line of ours and three of systemd.
     """
-    arrange = configured()
-    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + NO_PYTHON) as machine:
+    with GatedMachine(tmp_path, units=(), arrange=applied(**SECTIONS), prepare=LINKS + NO_PYTHON) as machine:
         before = machine.pids()
         assert all(before)
         machine.run("ip", "route", "delete", "172.20.0.0/16")
