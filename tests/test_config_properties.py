@@ -106,26 +106,24 @@ def test_any_field_may_hold_a_hostile_object(config: HostRoutingConfig, key: str
         _is_config_or_refused(HostRoutingConfig.from_mapping, {"watch": changed, "gates": [Hostile()]})
 
 
-@given(
-    address=addresses(IPV4),
-    cidr=cidrs(IPV4),
-    expected=cidrs(IPV6).filter(lambda cidr: not cidr.startswith(("fe", "ff"))),
-    destination=destinations(),
-    gateway=gateways(),
-    device=device_names(),
-    pattern=device_patterns(),
-    gate=gate_names(),
+@pytest.mark.parametrize(
+    ("values", "rule"),
+    [
+        (cidrs(IPV4), rules.ipv4_cidr),
+        (addresses(IPV4).map("{}/32".format), rules.ipv4_cidr),
+        (cidrs(IPV6).filter(lambda cidr: not cidr.startswith(("fe", "ff"))), rules.expected_cidr),
+        (destinations(), rules.destination),
+        (gateways(), rules.gateway),
+        (device_names(), rules.device),
+        (device_patterns(), rules.device_pattern),
+        (gate_names(), rules.gate),
+    ],
 )
-def test_strategies_draw_canonical_values(**drawn: str) -> None:
+@given(data=st.data())
+def test_strategies_draw_canonical_values(data: st.DataObject, values: Any, rule: Any) -> None:
     """Values of the strategies are valid, and normalising them changes nothing."""
-    assert rules.ipv4_cidr(drawn["cidr"]) == drawn["cidr"]
-    assert rules.expected_cidr(drawn["expected"]) == drawn["expected"]
-    assert rules.ipv4_cidr(drawn["address"] + "/32") == drawn["address"] + "/32"
-    assert rules.destination(drawn["destination"]) == drawn["destination"]
-    assert rules.gateway(drawn["gateway"]) == drawn["gateway"]
-    assert rules.device(drawn["device"]) == drawn["device"]
-    assert rules.device_pattern(drawn["pattern"]) == drawn["pattern"]
-    assert rules.gate(drawn["gate"]) == drawn["gate"]
+    value = data.draw(values)
+    assert rule(value) == value
 
 
 @given(static_routes())

@@ -568,3 +568,10 @@ def test_an_address_brings_its_routes(node: WiredNode) -> None:
     assert local() == {("local", "2001:db8:1::1")}
     node.switch(all__forwarding=1)
     assert local() == {("local", "2001:db8:1::1"), ("anycast", "2001:db8:1::")}
+
+
+def test_a_node_without_ipv6(node: WiredNode) -> None:
+    """Where it is disabled on each device there are no routes, and a lookup finds none."""
+    node.switch(all__disable_ipv6=1)
+    assert [route for route in shown(node, "route", "show", "table", "all") if route.get("dev") != "lo"] == []
+    assert refusal(node, f"route get fibmatch {ADDRESS}") == "Network is unreachable"

@@ -34,18 +34,6 @@ def test_shellcheck_is_found():
 """
 
 
-OTHER_KERNEL = """
-import pytest
-
-@pytest.mark.other_kernel
-def test_marked():
-    pass
-
-def test_not_marked():
-    pass
-"""
-
-
 def run_inner(
     folder: Path, inner: str = INNER, *, words: Sequence[str] = (".",), root: Path | None = None, **environment: str
 ) -> tuple[int, str]:
@@ -86,22 +74,10 @@ def test_on_ci_a_skip_is_a_failure(tmp_path: Path) -> None:
     assert "skipped, which is a failure here: " in told
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("profile", "passed"),
-    [("check", "1 passed, 1 deselected"), ("soak", "1 passed, 1 deselected"), ("kernel", "2 passed")],
-)
-def test_a_need_that_no_package_meets(profile: str, passed: str, tmp_path: Path) -> None:
-    """A test of a module that CI's kernel lacks is left out, and no skip; `make kernel-*` runs it."""
-    status, told = run_inner(tmp_path, OTHER_KERNEL, HYPOTHESIS_PROFILE=profile, HOSTROUTING_NO_SKIP="1")
-    assert status == 0, told
-    assert re.search(rf"^=+ {passed}[, ]", told, flags=re.MULTILINE), told
-
-
-SLOW = """\
+MARKED = """
 import pytest
 
-@pytest.mark.slow
+@pytest.mark.{}
 def test_marked():
     pass
 
@@ -112,19 +88,29 @@ def test_not_marked():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("profile", "words", "passed"),
+    ("mark", "profile", "words", "passed"),
     [
-        ("default", [], "1 passed, 1 deselected"),
-        ("default", ["tests/test_inner.py"], "2 passed"),
-        ("check", [], "2 passed"),
-        ("quick", ["tests/test_inner.py"], "1 passed, 1 deselected"),
+        ("slow", "default", [], "1 passed, 1 deselected"),
+        ("slow", "default", ["tests/test_inner.py"], "2 passed"),
+        ("slow", "check", [], "2 passed"),
+        ("slow", "quick", ["tests/test_inner.py"], "1 passed, 1 deselected"),
+        ("other_kernel", "check", [], "1 passed, 1 deselected"),
+        ("other_kernel", "soak", [], "1 passed, 1 deselected"),
+        ("other_kernel", "kernel", [], "2 passed"),
     ],
 )
-def test_a_slow_test(profile: str, words: list[str], passed: str, tmp_path: Path) -> None:
-    """`make test` leaves it out, `make check` runs it, and so does a run that names its file; `make quick` never."""
+def test_a_test_for_another_run(mark: str, profile: str, words: list[str], passed: str, tmp_path: Path) -> None:
+    """`make test` leaves a slow one out, unless its file is named; only `make kernel-*` needs modules that CI lacks."""
     (tmp_path / "tests").mkdir()
-    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = tests\nmarkers = slow: a test that takes long\n")
-    status, told = run_inner(tmp_path / "tests", SLOW, words=words, root=tmp_path, HYPOTHESIS_PROFILE=profile)
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\ntestpaths = tests\nmarkers = {mark}: a test for another run\n")
+    status, told = run_inner(
+        tmp_path / "tests",
+        MARKED.format(mark),
+        words=words,
+        root=tmp_path,
+        HYPOTHESIS_PROFILE=profile,
+        HOSTROUTING_NO_SKIP="1",
+    )
     assert status == 0, told
     assert re.search(rf"^=+ {passed}[, ]", told, flags=re.MULTILINE), told
 
