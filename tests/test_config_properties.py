@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.config_json import JSON_VALUES, KEYS, SCALARS, places
+from support.config_schema import problems
 
 from hostrouting.config import HostRoutingConfig, rules
 from hostrouting.exceptions import InvalidConfigError
@@ -47,6 +48,8 @@ def _is_config_or_refused(read: Any, document: Any) -> None:
     if refusal is None:
         assert isinstance(config, HostRoutingConfig)
         assert HostRoutingConfig.from_mapping(config.to_mapping()) == config
+        # The schema is no stricter than the rules.
+        assert isinstance(document, str | bytes) or config.given is None or problems(document) == []
     else:
         assert refusal.errors
         assert all(message for _, message in refusal.errors)
@@ -61,6 +64,7 @@ def test_a_config_survives_the_way_to_json_and_back(config: HostRoutingConfig) -
     mapping = config.to_mapping()
     text = json.dumps(mapping)
     assert json.loads(text) == mapping
+    assert problems({"hostRouting": mapping}) == []
     assert HostRoutingConfig.from_mapping(mapping) == config
     assert HostRoutingConfig.from_json(text) == config
     assert HostRoutingConfig.from_json(json.dumps({"hostRouting": mapping, "other": 1}).encode()) == config

@@ -100,9 +100,7 @@ def pair(setting: Setting) -> list[Result]:
     try:
         return [
             _boot(setting),
-            _many_at_boot(setting),
-            _many_again(setting),
-            _many_cidrs(setting),
+            *(_many(setting, name) for name in (MANY_AT_BOOT, MANY_AGAIN, MANY_CIDRS)),
             _check(setting),
             _proof(setting),
             _apply(setting),
@@ -123,29 +121,17 @@ def _boot(setting: Setting) -> Result:
     return Result(BOOT, [measured], [(OURS, UPSTREAM)], f"and {len(CIDRS)} CIDRs", whole=True)
 
 
-def _many_at_boot(setting: Setting) -> Result:
+def _many(setting: Setting, name: str) -> Result:
+    """Measure one script with many routes, or with as many CIDRs."""
     count = min(MANY, max(setting.sizes))
-    ours = _file(setting, "static-routes.sh", static_routes.render_script(_config(count)))
-    return _many(setting, MANY_AT_BOOT, ours, _upstream_routes(setting, count), before=_fresh_boot)
-
-
-def _many_again(setting: Setting) -> Result:
-    count = min(MANY, max(setting.sizes))
-    ours = _file(setting, "static-routes.sh", static_routes.render_script(_config(count)))
-    before = partial(_routes_in_force, count)
-    return _many(setting, MANY_AGAIN, ours, _upstream_routes(setting, count), before=before)
-
-
-def _many_cidrs(setting: Setting) -> Result:
-    count = min(MANY, max(setting.sizes))
-    cidrs = [route.destination for route in world.uniform(count)]
-    ours = _file(setting, "check-route-overlap.sh", route_overlap.render_script(_config(0, cidrs)))
-    before = partial(_routes_in_force, count)
-    return _many(setting, MANY_CIDRS, ours, _upstream_check(setting, cidrs), before=before)
-
-
-def _many(setting: Setting, name: str, ours: str, upstream: str, *, before: Callable[[], None]) -> Result:
-    count = min(MANY, max(setting.sizes))
+    if name == MANY_CIDRS:
+        cidrs = [route.destination for route in world.uniform(count)]
+        ours = _file(setting, "check-route-overlap.sh", route_overlap.render_script(_config(0, cidrs)))
+        upstream = _upstream_check(setting, cidrs)
+    else:
+        ours = _file(setting, "static-routes.sh", static_routes.render_script(_config(count)))
+        upstream = _upstream_routes(setting, count)
+    before = _fresh_boot if name == MANY_AT_BOOT else partial(_routes_in_force, count)
     rounds = min(_SOME_ROUNDS, setting.rounds(count))
     measured = _scripts([ours], [upstream], count, rounds=rounds, before=before)
     return Result(name, [measured], [(UPSTREAM, OURS)], whole=True)

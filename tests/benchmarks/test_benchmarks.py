@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import fleet, pair, storm, watch
-from benchmarks.cases import Setting
-from benchmarks.measure import BenchmarkError
+from benchmarks import fleet, storm, watch
 from benchmarks.session import main
 from support.kernel import needs_kernel
 from support.needs import needs
@@ -128,15 +126,6 @@ def test_the_pair_alone_leaves_nothing_on_this_machine(tmp_path: Path) -> None:
     assert "aks-flex-node" not in left.read_text()
     assert "milliseconds of the whole work" in done.stdout
     assert "Microseconds an item" not in done.stdout
-
-
-def test_boot_scripts_run_only_in_a_separate_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No boot script runs in a namespace that an operator made by hand, without a separate /run."""
-    monkeypatch.setattr("benchmarks.world.ip_batch", lambda _lines: None)
-    for name in "clean", "sweep":
-        monkeypatch.setattr(f"benchmarks.world.{name}", lambda: None)
-    with pytest.raises(BenchmarkError, match="own /run"):
-        pair.pair(Setting([10], lambda _count: 1, tmp_path, None, 0))
 
 
 @pytest.fixture
