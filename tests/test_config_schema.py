@@ -63,7 +63,7 @@ def test_no_pattern_takes_long_for_a_long_string() -> None:
     """A validator tries a pattern however long the string is: with the square of the length this would take hours."""
     for pattern in sorted(set(patterns(config_schema()))):
         for part in ("1", "1.", "1s", "a", "a-", ":", "/", "/."):
-            assert re.search(pattern, part * 500_000 + "\0") is None, (pattern, part)
+            assert re.search(pattern, part * 200_000 + "\0") is None, (pattern, part)
 
 
 def patterns(schema: Any) -> Iterator[str]:

@@ -81,7 +81,7 @@ def test_a_roll_out_is_told(nodes: Path, config: Path, tmp_path: Path) -> None:
     assert after == f"with this config 9 would; {lost}"
 
 
-@pytest.mark.parametrize("words", [["check"], ["check", "--json"], ["plan", "CONFIG"]])
+@pytest.mark.parametrize("words", [["check", "--json"], ["plan", "CONFIG"]])
 def test_several_processes_tell_the_same(nodes: Path, config: Path, words: list[str]) -> None:
     """The lines come in their order, and the groups are those of one process."""
     nodes.write_bytes(nodes.read_bytes() * 40 + b"{}\n")

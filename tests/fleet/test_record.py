@@ -60,6 +60,7 @@ def test_every_field_comes_back() -> None:
     assert {field.name for field in attrs.fields(NodeRecord)} <= written
 
 
+@pytest.mark.slow
 def test_a_wrong_value_is_refused_by_its_place() -> None:
     """Each leaf of a record, replaced by a wrong value: the error names line and place, or it is a name."""
     document = as_document(FULL)

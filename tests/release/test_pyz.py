@@ -47,6 +47,7 @@ def test_a_build_that_fails_leaves_the_file_before_it(tmp_path: Path) -> None:
     assert (list(tmp_path.iterdir()), output.read_bytes()) == ([output], b"the one before")
 
 
+@pytest.mark.slow
 def test_files_of_editors_and_notes_are_left_out(pyz: Path, tmp_path: Path) -> None:
     """A tree in which a developer works gives the same bytes, and publishes nothing else that lies there."""
     for name in ("hostrouting", "phases", "release"):
@@ -86,7 +87,9 @@ def test_an_old_python_is_named(pyz: Path) -> None:
     assert not any(isinstance(node, ast.Starred) for node in ast.walk(ast.parse(main)))
 
 
-@pytest.mark.parametrize("form", [(), (VERSION, sys.executable)], ids=["sources", "compiled"])
+@pytest.mark.parametrize(
+    "form", [pytest.param((), marks=pytest.mark.slow), (VERSION, sys.executable)], ids=["sources", "compiled"]
+)
 def test_files_come_from_the_archive(form: tuple[str, ...], tmp_path: Path) -> None:
     """Scripts and units are rendered as from the package; the service of watch starts the file itself."""
     pyz, config = build(tmp_path / "one.file", *form), tmp_path / "config.json"
