@@ -9,7 +9,7 @@ from typing import Final
 from benchmarks import world
 from benchmarks.cases import Result, Setting
 from benchmarks.fabric import MARKERS, all_is_well
-from benchmarks.measure import BenchmarkError, Contender, Sample, contest, process
+from benchmarks.measure import Contender, Sample, contest, process
 
 from hostrouting import route_overlap
 from hostrouting.config import HostRoutingConfig
@@ -39,8 +39,7 @@ _ADDRESS: Final = "fd00:1::4/64"
 
 def families(setting: Setting) -> list[Result]:
     """Give the node a default route of each family, and measure the three."""
-    if not world.has_own_run():
-        raise BenchmarkError("the boot scripts would leave their markers in this machine's own /run")
+    world.demand_own_run()
     world.clean()
     contenders = [_contender(setting, name) for name in (IPV4, IPV6, MIXED)]
     with _defaults():

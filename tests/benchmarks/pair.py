@@ -140,8 +140,7 @@ def _many(setting: Setting, name: str) -> Result:
 def _scripts(
     ours: Sequence[str], upstream: Sequence[str], count: int, *, rounds: int, before: Callable[[], None]
 ) -> Contest:
-    if not world.has_own_run():
-        raise BenchmarkError("the boot scripts would leave their markers in this machine's own /run")
+    world.demand_own_run()
     contenders = [Contender(OURS, lambda: _in_turn(ours)), Contender(UPSTREAM, lambda: _in_turn(upstream))]
     return contest(
         contenders, count, rounds=rounds, before=before, check=lambda: world.check_installed(count, world.EVERYBODYS)

@@ -60,6 +60,12 @@ def has_own_run() -> bool:
     return f"{_RUN_NAME} /run tmpfs " in _MOUNTS.read_text()
 
 
+def demand_own_run() -> None:
+    """Fail unless /run is the benchmark's: the boot scripts leave their markers there."""
+    if not has_own_run():
+        raise BenchmarkError("the boot scripts would leave their markers in this machine's own /run")
+
+
 def why_not() -> str | None:
     """Return why nothing can be measured here, or None."""
     if os.geteuid() != 0:
