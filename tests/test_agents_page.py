@@ -11,11 +11,7 @@ from support.documents import ROOT, blocks
 
 import hostrouting.exceptions
 import phases
-from hostrouting import ConfigureStaticRoutes, HostRoutingConfig
 from hostrouting.host import RouteBackend
-from hostrouting.testing import FakeHost
-from phases import Context, TaskFailedError
-from phases.testing import ManualClock
 
 PAGE: Final = (ROOT / "docs/agents.md").read_text(encoding="utf-8")
 PROGRAMS: Final = blocks("docs/agents.md")
@@ -55,19 +51,6 @@ def test_the_table_has_each_error_and_says_if_a_retry_helps() -> None:
     assert {name for name, answer in rows.items() if answer == "yes"} == {
         error.__name__ for error in errors if getattr(error, "retryable", False) is True
     }
-
-
-def test_errors_are_completed_where_they_are_passed_on() -> None:
-    """A route that the network refuses today may be accepted tomorrow: the task knows, and its error says so."""
-    host = FakeHost()
-    host.routes.add_link("eth0")
-    route = {"destination": "172.16.8.0/22", "gateway": "10.224.0.1", "dev": "eth0"}
-    config = HostRoutingConfig.from_mapping({"staticRoutes": {"enabled": True, "routes": [route]}})
-    report = phases.run(ConfigureStaticRoutes(config, host=host), Context(clock=ManualClock(auto=True)))
-    assert isinstance(report.error, TaskFailedError)
-    assert [(type(each).__name__, getattr(each, "retryable", None)) for each in report.error.failures] == [
-        ("RouteRejectedError", True)
-    ]
 
 
 def test_the_methods_of_a_backend() -> None:

@@ -59,10 +59,8 @@ def test_the_programs_and_targets_that_workflows_name_exist() -> None:
     made = {name for line in re.findall(r"\bmake ([\w./ -]+)$", written, flags=re.MULTILINE) for name in line.split()}
     made |= set(re.findall(r"\{part: ([\w-]+),", written))
     assert {"quick", "test", "lint", "soak-tests", "kernel-jammy"} <= made
-    # A `make quick VENV=...` that runs this test would give its settings to this one.
-    command = ["make", "-qp", "MAKEFLAGS=", "VENV=.venv"]
-    asked = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT).stdout
-    assert made - set(re.findall(r"^([\w./-]+):", asked, flags=re.MULTILINE)) == set()
+    rules = re.findall(r"^([\w -]+):", text("Makefile"), flags=re.MULTILINE)
+    assert made <= set(" ".join(rules).split()) | {".venv/ready"}
     scripts = set(re.findall(r"(\.ci/[\w-]+)", written))
     assert scripts
     assert [one for one in scripts if not (ROOT / one).stat().st_mode & 0o100] == []

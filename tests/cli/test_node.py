@@ -125,22 +125,6 @@ def test_a_plan_tells_programs_whether_there_is_something_to_change(node: Kernel
 
 
 @needs_kernel
-def test_before_an_upgrade_a_plan_names_the_gates_that_strict_would_hold(node: KernelNode, tmp_path: Path) -> None:
-    """Addresses that a rule sends to another table are announced, and `check` and `plan` say so without a change."""
-    node.ip("route", "add", "172.20.8.0/22", "via", "10.224.0.1", "dev", "eth0", "table", "77")
-    node.ip("rule", "add", "pref", "99", "to", "172.20.8.0/22", "lookup", "77")
-    overlap = {"expectedCidrs": ["172.20.8.0/22"], "mode": "STRICT", "fabric": ["172.20.0.0/16"]}
-    path = config_of(tmp_path, routeOverlap=overlap, gates=["kubelet.service"])
-    before = node.ip("route", "show", "table", "all")
-    planned, told = run("plan", path, inside=node), run("plan", "--json", path, inside=node)
-    assert (planned.returncode, told.returncode) == (1, 1)
-    assert planned.stdout.endswith("\ngates that STRICT holds then: kubelet.service\n")
-    assert json.loads(told.stdout)["holds"] == ["kubelet.service"]
-    assert "announced, will leave by the fabric" in run("check", path, inside=node).stdout
-    assert node.ip("route", "show", "table", "all") == before
-
-
-@needs_kernel
 def test_without_default_route_the_wait_ends_in_a_finding(checked: Path) -> None:
     """`--timeout` bounds the wait; running out is an answer, not a failure."""
     with KernelNode.made() as bare:
