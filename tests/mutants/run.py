@@ -112,6 +112,8 @@ def _run(tree: Path, tests: Sequence[str], profile: str) -> tuple[int, str]:
     except subprocess.TimeoutExpired:
         return 1, "it did not end"
     failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", done.stdout, re.MULTILINE)
+    if done.returncode == 1 and not failed:
+        raise SystemExit(f"the tests of {tree} cannot run: {done.stdout[-500:]}{done.stderr[-500:]}")
     return done.returncode, failed[1] if failed else done.stdout.strip().rpartition("\n")[2] or done.stderr[-200:]
 
 
