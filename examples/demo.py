@@ -17,10 +17,10 @@ import time
 from typing import TYPE_CHECKING
 
 from hostrouting import Configure, Host, HostRoutingConfig
-from hostrouting.check import check_node
 from hostrouting.exceptions import RouteOverlapError
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import parse_ipv4
+from hostrouting.node.check import check_node
 from hostrouting.route_overlap.explain import explain
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, agent_mac
 from hostrouting.testing import FakeHost, MemoryBackend, MemoryFiles

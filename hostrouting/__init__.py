@@ -1,20 +1,20 @@
 """Host routing of a Kubernetes node: correct before the node joins, kept correct, and proven.
 
-    configure.py    Configure runs all tasks in order, under one lock; Reset removes everything that they installed
+    base/           findings, and the words of the command
+    config/         HostRoutingConfig and its sections: frozen, valid values
+    net/            values: addresses, routes, rules, devices
+    fib/            the model of a node's routing, a value
+    host/           the machine as ports: Host, RouteBackend, and the adapters that implement them
+    boot/           how a capability installs its boot half; the gates
     static_routes/  ConfigureStaticRoutes installs the routes that a node must have
     route_overlap/  CheckRouteOverlap and prove_egress prove that every address leaves by the node's own device
-    probe_snat/     ConfigureProbeSNAT lets IPv6 load-balancer probes reach pods
-    stale_cni/      CleanStaleCNI removes the objects that a removed CNI left
-    watch/          Watch keeps routes, proof and siblings right
+    azure/          ConfigureProbeSNAT lets IPv6 probes reach pods; CleanStaleCNI removes what azure-vnet left
+    watch/          the loop that keeps routes and proof right
+    node/           Configure, Reset and Watch; the findings of `check`, the verdict of `status`
     fleet/          recorded nodes, proven anywhere: `check --from`, `plan --from`
-    boot/           how a capability installs its boot half; the gates
-    journal.py      the records of swept objects
-    config/         HostRoutingConfig and its sections: frozen, valid values
-    host/           the machine as ports: Host, RouteBackend, and the adapters that implement them
-    net/            values: addresses, routes, rules, devices
+    cli/            the command
     testing/        fakes, contract suites and strategies (extra `testing`)
     exceptions.py   the error tree
-    cli/            the command; check.py and findings.py: its `check`; status.py: its `status`
 
 A name below is imported on first use. `import hostrouting` loads no other module, and a program that only reads a
 config does not load the code that talks to the machine.
@@ -25,6 +25,8 @@ from __future__ import annotations
 # Without `typing`, which takes longer than all else here.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from hostrouting.azure.probe_snat import ConfigureProbeSNAT
+    from hostrouting.azure.stale_cni import CleanStaleCNI
     from hostrouting.config import (
         HostRoutingConfig,
         OverlapMode,
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
         StaticRoutesConfig,
         WatchConfig,
     )
-    from hostrouting.configure import Configure, Reset
     from hostrouting.exceptions import (
         BackendError,
         ConfigError,
@@ -58,10 +59,9 @@ if TYPE_CHECKING:
         WorseRoutingError,
     )
     from hostrouting.host import Host, RouteBackend
+    from hostrouting.node.configure import Configure, Reset
     from hostrouting.node.watch import Watch
-    from hostrouting.probe_snat import ConfigureProbeSNAT
     from hostrouting.route_overlap import CheckRouteOverlap, OverlapReport, prove_egress
-    from hostrouting.stale_cni import CleanStaleCNI
     from hostrouting.static_routes import ConfigureStaticRoutes
 
 __all__ = [
@@ -110,15 +110,15 @@ __version__ = "0.1.0"
 #: The module of each name; every other error is in hostrouting.exceptions, and the rest in hostrouting.config.
 _HOMES = {
     "CheckRouteOverlap": "route_overlap",
-    "CleanStaleCNI": "stale_cni",
+    "CleanStaleCNI": "azure.stale_cni",
     "ConfigMistake": "exceptions",
-    "Configure": "configure",
-    "ConfigureProbeSNAT": "probe_snat",
+    "Configure": "node.configure",
+    "ConfigureProbeSNAT": "azure.probe_snat",
     "ConfigureStaticRoutes": "static_routes",
     "Host": "host",
     "OverlapReport": "route_overlap",
     "Refusal": "exceptions",
-    "Reset": "configure",
+    "Reset": "node.configure",
     "RouteBackend": "host",
     "Watch": "node.watch",
     "prove_egress": "route_overlap",

@@ -24,7 +24,8 @@ def main() -> NoReturn:
     if usual is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
     gc.disable()
-    from hostrouting import cli, output
+    from hostrouting import cli
+    from hostrouting.node import output
 
     arguments = cli.asked()
     try:

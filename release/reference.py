@@ -14,8 +14,8 @@ import manual
 from findings import OF_THE_NODE, OF_THE_PROOF, Kind
 
 from hostrouting import __version__
+from hostrouting.base.commands import MESSAGE_ID
 from hostrouting.cli.parser import parser
-from hostrouting.commands import MESSAGE_ID
 from hostrouting.config import HostRoutingConfig
 from hostrouting.config.wire import WireValue, schema_of, sentence_of, wire_fields
 

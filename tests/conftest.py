@@ -101,7 +101,7 @@ def pytest_runtest_teardown() -> Generator[None, None, None]:
     """
     yield
     root = logging.getLogger()
-    left = [handler for handler in root.handlers if type(handler).__module__ == "hostrouting.output"]
+    left = [handler for handler in root.handlers if type(handler).__module__ == "hostrouting.node.output"]
     for handler in left:
         root.removeHandler(handler)
     if left:

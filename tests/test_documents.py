@@ -13,7 +13,7 @@ from support.documents import ROOT, blocks
 from support.needs import needs
 
 from hostrouting.config import HostRoutingConfig
-from hostrouting.configure import Configure
+from hostrouting.node.configure import Configure
 from hostrouting.testing import FakeHost
 
 

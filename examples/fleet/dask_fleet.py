@@ -92,7 +92,7 @@ def ask(arguments: argparse.Namespace) -> int:
     sys.path.insert(0, str(arguments.pyz))
     from hostrouting import HostRoutingConfig, __version__
     from hostrouting.fleet.stream import Summary, read_lines
-    from hostrouting.output import json_line
+    from hostrouting.node.output import json_line
 
     config = arguments.config.read_text() if arguments.config else None
     if config is not None:

@@ -6,6 +6,7 @@ import logging
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
+from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.gates import (
     broken_glass,
     gate_faults,
@@ -43,7 +44,6 @@ from hostrouting.boot.recorded import RecordedFiles
 from hostrouting.boot.steps import MASKED, Steps
 from hostrouting.config import DEFAULT_GATES, OWN_UNITS
 from hostrouting.exceptions import HostFileError, InvalidConfigError, UnitError
-from hostrouting.findings import NodeFinding
 from phases import Change
 
 if TYPE_CHECKING:

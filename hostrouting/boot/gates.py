@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.layout import DROP_IN_NAME, HELD_TEMPLATE, READY_UNIT, RETRY_UNIT, SCRIPT_DIRECTORY, WAKE
 from hostrouting.config import OWN_UNITS
 from hostrouting.exceptions import HostFileError, UnitError
-from hostrouting.findings import NodeFinding
 from hostrouting.host.units import instance_of, seconds, template_of
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from hostrouting.base.commands import command_line
 from hostrouting.boot.layout import (
     ASKED_PATH,
     INTENT_PATH,
@@ -34,7 +35,6 @@ from hostrouting.boot.layout import (
     links_of,
 )
 from hostrouting.boot.recorded import state_of
-from hostrouting.commands import command_line
 from hostrouting.config import OWN_UNITS
 from hostrouting.host.units import MASK
 

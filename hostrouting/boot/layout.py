@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import attrs
 
-from hostrouting.commands import command_line
+from hostrouting.base.commands import command_line
 from hostrouting.host.units import words
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
+from hostrouting.base.findings import hindered
 from hostrouting.boot.generation import (
     GENERATION_LINK,
     IDLE,
@@ -38,7 +39,6 @@ from hostrouting.boot.layout import (
 )
 from hostrouting.boot.recorded import FileState, change_of, state_of
 from hostrouting.config import OWN_UNITS
-from hostrouting.findings import hindered
 from hostrouting.host.units import MASK
 from phases import Change
 

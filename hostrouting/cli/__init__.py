@@ -14,11 +14,11 @@ import logging
 import sys
 from typing import TYPE_CHECKING
 
+from hostrouting.base.commands import DIFFERS, FINE, USAGE
 from hostrouting.cli.commands import CHANGING, recorded_run, refuse, status_after
 from hostrouting.cli.parser import parser
-from hostrouting.commands import DIFFERS, FINE, USAGE
 from hostrouting.exceptions import InvalidConfigError
-from hostrouting.output import end_log, log_to_stderr, prepare_streams
+from hostrouting.node.output import end_log, log_to_stderr, prepare_streams
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,9 +9,9 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.commands import BAD, DIFFERS, FAILED, FINE, USAGE
+from hostrouting.base.commands import BAD, DIFFERS, FAILED, FINE, USAGE
 from hostrouting.exceptions import HostFileError, InvalidConfigError, RouteOverlapError
-from hostrouting.output import end_log, json_line, print_document, print_json, print_lines, printable
+from hostrouting.node.output import end_log, json_line, print_document, print_json, print_lines, printable
 
 if TYPE_CHECKING:
     import argparse
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from hostrouting.boot import BootFile
     from hostrouting.config import HostRoutingConfig
-    from hostrouting.configure import Configure, Reset
     from hostrouting.host import Host
     from hostrouting.node.capabilities import Verb
+    from hostrouting.node.configure import Configure, Reset
     from phases import Change, Context, Plan
 
 #: For apply and reset: enough to wait for DHCP (30 s), for systemd, and for another run.
@@ -41,10 +41,10 @@ def plan(arguments: argparse.Namespace) -> int:
     """Print the changes that an apply would make, and the proof of the planned node."""
     import attrs
 
+    from hostrouting.base.findings import LEFT, REFUSED
     from hostrouting.boot.gates import broken_glass
-    from hostrouting.configure import Configure
-    from hostrouting.findings import LEFT, REFUSED
     from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl, is_there
+    from hostrouting.node.configure import Configure
     from phases import plan as plan_task
 
     if arguments.records:
@@ -71,7 +71,7 @@ def _diffs(changes: Iterable[Change], config: HostRoutingConfig, host: Host) -> 
     """Yield the unified diff of each file that the changes write or remove."""
     from difflib import unified_diff
 
-    from hostrouting.boot_files import boot_files
+    from hostrouting.node.boot_files import boot_files
 
     wanted = {file.path: file.content for file in boot_files(config, host=host)}
     for path in dict.fromkeys(change.subject for change in changes):
@@ -85,7 +85,7 @@ def _diffs(changes: Iterable[Change], config: HostRoutingConfig, host: Host) -> 
 def _notices(ctx: Context, config: HostRoutingConfig, host: Host, *others: str) -> list[str]:
     """Log and return the notices about the gates, after the others."""
     from hostrouting.boot import Boot
-    from hostrouting.boot_files import installs_units, missing_tools
+    from hostrouting.node.boot_files import installs_units, missing_tools
     from hostrouting.node.capabilities import networkd_findings
 
     found = Boot(host, gates=config.gates).notices(ctx) if installs_units(ctx, config, host) else []
@@ -111,7 +111,7 @@ def _without_repeats(plan: Plan) -> list[Change]:
 
 def apply(arguments: argparse.Namespace) -> int:
     """Correct the node, now and for every boot."""
-    from hostrouting.configure import Configure
+    from hostrouting.node.configure import Configure
 
     config, host = _config(arguments), _host(arguments)
     task = Configure(config, host=host, force=arguments.force)
@@ -124,7 +124,7 @@ def apply(arguments: argparse.Namespace) -> int:
 def check(arguments: argparse.Namespace) -> int:
     """Prove the expected CIDRs, and compare the installed files."""
     from hostrouting.boot import INTENT_PATH
-    from hostrouting.check import check_node
+    from hostrouting.node.check import check_node
 
     if arguments.records:
         return _fleet(arguments)
@@ -135,7 +135,7 @@ def check(arguments: argparse.Namespace) -> int:
     # The given time is for the default route: its absence is an answer.
     with _context(None) as ctx:
         if arguments.fix:
-            from hostrouting.fix import fixed
+            from hostrouting.node.fix import fixed
 
             found = fixed(ctx, config, host, seconds=arguments.timeout)
             if isinstance(found, str):
@@ -208,7 +208,7 @@ def _fleet(arguments: argparse.Namespace) -> int:
 
 def status(arguments: argparse.Namespace) -> int:
     """Print the verdict on the node."""
-    from hostrouting.status import node_status
+    from hostrouting.node.status import node_status
 
     with _context(arguments.timeout) as ctx:
         found = node_status(ctx, _host(arguments))
@@ -249,7 +249,7 @@ def explain(arguments: argparse.Namespace) -> int:
 
 def render(arguments: argparse.Namespace) -> int:
     """Print or write the files of a config."""
-    from hostrouting.boot_files import boot_files, boot_links
+    from hostrouting.node.boot_files import boot_files, boot_links
 
     config, host = _config(arguments), _host(arguments)
     files, links = boot_files(config, host=host), boot_links(config, host=host)
@@ -293,7 +293,7 @@ def _write_files(files: Sequence[BootFile], links: Mapping[str, str], folder: st
 def reset(arguments: argparse.Namespace) -> int:
     """Remove everything that hostrouting installed."""
     from hostrouting.config import HostRoutingConfig
-    from hostrouting.configure import Reset
+    from hostrouting.node.configure import Reset
 
     # Reset removes everything, of any config; a config only says where the sweep keeps its records.
     config = HostRoutingConfig() if arguments.config is None else _config(arguments)
@@ -339,8 +339,8 @@ def recorded_run(arguments: argparse.Namespace) -> AbstractContextManager[None]:
     """Return a context that records the run in the journal, if the command changes the node."""
     if arguments.command not in CHANGING or arguments.root is not None or arguments.dry_run:
         return nullcontext()
-    from hostrouting.history import recorded
     from hostrouting.host.files.store import RootedFiles
+    from hostrouting.node.history import recorded
 
     return recorded(arguments, RootedFiles())
 
@@ -366,8 +366,8 @@ def _run(
     import signal
 
     from hostrouting.boot import Boot
-    from hostrouting.configure import RELEASED
-    from hostrouting.status import verdict_now
+    from hostrouting.node.configure import RELEASED
+    from hostrouting.node.status import verdict_now
     from phases import run
 
     # Like Ctrl-C: a second SIGTERM ends an undo, with a line on what is left. A run outlives its terminal.

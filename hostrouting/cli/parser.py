@@ -9,10 +9,10 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from hostrouting import __version__
+from hostrouting.base.commands import DIFFERS, USAGE
 from hostrouting.cli import commands as run
-from hostrouting.commands import DIFFERS, USAGE
 from hostrouting.node.capabilities import VERBS
-from hostrouting.output import end_streams, print_json
+from hostrouting.node.output import end_streams, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable

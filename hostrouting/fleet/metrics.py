@@ -6,19 +6,19 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from hostrouting import __version__
-from hostrouting.output import printable
+from hostrouting.node.output import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from hostrouting.check import NodeReport
     from hostrouting.config import HostRoutingConfig
+    from hostrouting.node.check import NodeReport
 
 
 def exposition(report: NodeReport, config: HostRoutingConfig, *, now: float) -> str:
     """Return the metrics of a live node.
 
-    >>> from hostrouting.check import NodeReport
+    >>> from hostrouting.node.check import NodeReport
     >>> from hostrouting.config import HostRoutingConfig, OverlapMode
     >>> from hostrouting.route_overlap import OverlapReport
     >>> report = NodeReport(overlap=OverlapReport(expected_devs=(), cidrs=()), mode=OverlapMode.WARN)

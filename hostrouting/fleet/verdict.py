@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from hostrouting.base.findings import NodeFinding
 from hostrouting.boot import NOT_INSTALLED
-from hostrouting.check import NodeReport
 from hostrouting.config import HostRoutingConfig, OverlapMode
 from hostrouting.fib import UnknownDecisionError
-from hostrouting.findings import NodeFinding
-from hostrouting.forecast import Forecaster
 from hostrouting.net.addresses import IPV6
+from hostrouting.node.check import NodeReport
+from hostrouting.node.forecast import Forecaster
 from hostrouting.route_overlap import OverlapReport
 from hostrouting.route_overlap.task import announced_fabric, prove_now
 from hostrouting.static_routes import ConfigureStaticRoutes

@@ -1,1 +1,11 @@
-"""A whole node: its capabilities, their boot files, the proofs of a plan, and the answers of the commands."""
+"""A whole node: one config, all capabilities.
+
+capabilities   the list of the optional ones: their tasks, units, findings and commands
+boot_files     the files of all capabilities
+configure      Configure and Reset: all tasks under one lock, with one commit
+forecast       the proofs before and after a plan
+check          all findings of a node; status: the verdict in one sentence; fix: the routes that repair it
+watch          Watch with the keepers of all capabilities, and its command
+history        the entry that a command leaves in the journal
+output         what commands print
+"""

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Sequence
 
+    from hostrouting.azure.probe_snat import ConfigureProbeSNAT
+    from hostrouting.azure.stale_cni import CleanStaleCNI
+    from hostrouting.base.commands import Answer
+    from hostrouting.base.findings import NodeFinding
     from hostrouting.boot import BootUnit
-    from hostrouting.commands import Answer
     from hostrouting.config import HostRoutingConfig
-    from hostrouting.findings import NodeFinding
-    from hostrouting.probe_snat import ConfigureProbeSNAT
-    from hostrouting.stale_cni import CleanStaleCNI
     from hostrouting.watch.unit import ConfigureWatch
     from phases import Context
 
@@ -35,14 +35,14 @@ PROBE_UNIT: Final = "probe-snat.service"
 
 def sweep_task() -> type[CleanStaleCNI]:
     """Return the task that removes stale objects of azure-vnet."""
-    from hostrouting.stale_cni import CleanStaleCNI
+    from hostrouting.azure.stale_cni import CleanStaleCNI
 
     return CleanStaleCNI
 
 
 def probe_task() -> type[ConfigureProbeSNAT]:
     """Return the task of the rules for IPv6 probes."""
-    from hostrouting.probe_snat import ConfigureProbeSNAT
+    from hostrouting.azure.probe_snat import ConfigureProbeSNAT
 
     return ConfigureProbeSNAT
 
@@ -68,7 +68,7 @@ def probe_units(config: HostRoutingConfig, host: Host | None) -> list[BootUnit]:
     """Return the unit of the probes, if there is to be one."""
     if not config.probe_snat.enabled:
         return []
-    from hostrouting.probe_snat import boot_unit, rules_to_install
+    from hostrouting.azure.probe_snat import boot_unit, rules_to_install
 
     return [boot_unit(rules_to_install(config, host=host), required=config.probe_snat.required)]
 
@@ -99,7 +99,7 @@ class Verb(NamedTuple):
 
 
 def _sweep() -> Run:
-    from hostrouting.stale_cni.command import run
+    from hostrouting.azure.stale_cni.command import run
 
     return run
 

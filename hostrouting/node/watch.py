@@ -8,10 +8,10 @@ import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.commands import Answer
-from hostrouting.probe_snat.keeper import ProbeKeeper
-from hostrouting.probe_snat.ruleset import template
-from hostrouting.stale_cni.keeper import StaleObjectKeeper
+from hostrouting.azure.probe_snat.keeper import ProbeKeeper
+from hostrouting.azure.probe_snat.ruleset import template
+from hostrouting.azure.stale_cni.keeper import StaleObjectKeeper
+from hostrouting.base.commands import Answer
 from hostrouting.watch.signs import LivingClock
 from hostrouting.watch.task import KeepNode
 from phases import CancelledError, Context, cancel_on_signals

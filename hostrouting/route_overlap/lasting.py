@@ -9,9 +9,9 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from hostrouting.base.findings import NodeFinding
 from hostrouting.exceptions import HostFileError
 from hostrouting.fib import UnknownDecisionError
-from hostrouting.findings import NodeFinding
 from hostrouting.net.addresses import format_address, is_device_name
 from hostrouting.net.default_route import best_default_devs
 from hostrouting.net.routes import KERNEL_PROTOCOL, RA_PROTOCOL, Lookup, ObservedRoute

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from hostrouting.base.findings import NodeFinding
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
-from hostrouting.findings import NodeFinding
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, format_address
 from hostrouting.net.default_route import best_default_devs, default_route, default_routes, expected_exit
 from hostrouting.net.routes import OUR_PROTOCOL, ObservedRoute

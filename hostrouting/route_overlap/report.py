@@ -15,7 +15,7 @@ from hostrouting.net.routes import RA_PROTOCOL, ObservedRoute
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from hostrouting.findings import NodeFinding
+    from hostrouting.base.findings import NodeFinding
     from hostrouting.route_overlap.parts import Kind
 
 #: The words of a finding about its addresses.

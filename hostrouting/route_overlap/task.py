@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from hostrouting.base.findings import NodeFinding, Severity
 from hostrouting.boot import RUNTIME_DIRECTORY, WAIT_SECONDS, WAITED, PairTask, RecordedFiles, deploying
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig, OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostFileError, RouteOverlapError
-from hostrouting.findings import NodeFinding, Severity
 from hostrouting.net.addresses import FAMILY_NAMES, Prefix
 from hostrouting.route_overlap.fabric import POOL, Fabric, read_fabric
 from hostrouting.route_overlap.proof import prove_egress

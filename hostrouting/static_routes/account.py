@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import attrs
 
+from hostrouting.base.findings import AWAITED, REFUSED, NodeFinding, hindered
 from hostrouting.exceptions import LinkNotFoundError, Refusal
-from hostrouting.findings import AWAITED, REFUSED, NodeFinding, hindered
 from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address, Prefix
 from hostrouting.net.changes import RouteChange, is_merged, may_merge
 from hostrouting.net.routes import OUR_PROTOCOL, PROTOCOL_NAMES, SCOPE_LINK, place, signature

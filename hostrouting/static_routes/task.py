@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from hostrouting.base.findings import REFUSED
 from hostrouting.boot import RUNTIME_DIRECTORY, WAIT_SECONDS, PairTask, deploying
 from hostrouting.exceptions import (
     BackendError,
@@ -15,7 +16,6 @@ from hostrouting.exceptions import (
     LinkNotFoundError,
     RouteRejectedError,
 )
-from hostrouting.findings import REFUSED
 from hostrouting.net.addresses import GIVERS, Address
 from hostrouting.net.routes import place
 from hostrouting.static_routes.account import findings_of, forecast, read, with_routes
@@ -26,8 +26,8 @@ from hostrouting.static_routes.script import RUN_FILES, boot_part
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from hostrouting.base.findings import NodeFinding
     from hostrouting.config import StaticRoute, StaticRoutesConfig
-    from hostrouting.findings import NodeFinding
     from hostrouting.host import Route, RouteChange
     from hostrouting.static_routes.reconcile import Reconciliation, Resolution, Routes
     from phases import Change, Context

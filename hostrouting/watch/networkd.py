@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from hostrouting.base.findings import NodeFinding
 from hostrouting.boot import DROP_IN_NAME, NETWORKD_FOLDER, BootFile, read_asset
-from hostrouting.findings import NodeFinding
 from hostrouting.host.units import MASK, assignments
 from hostrouting.static_routes import resolve
 from hostrouting.static_routes.account import read
@@ -17,8 +17,8 @@ from hostrouting.static_routes.account import read
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from hostrouting.base.findings import Severity
     from hostrouting.config import HostRoutingConfig
-    from hostrouting.findings import Severity
     from hostrouting.host import FileStore, Host
     from phases import Context
 

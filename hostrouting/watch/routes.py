@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
 
+from hostrouting.base.collector import collector_paused
 from hostrouting.boot import Keeper
-from hostrouting.collector import collector_paused
 from hostrouting.host import OUR_PROTOCOL, AddressEvent, DeviceEvent, NexthopEvent, RouteEvent, RuleEvent
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.routes import MAIN_TABLE, SCOPE_LINK, place, resting

@@ -7,6 +7,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Final
 
+from hostrouting.base.findings import LEFT, STATES, NodeFinding, hindered
 from hostrouting.boot import (
     UNIT_DIRECTORY,
     BootFile,
@@ -20,7 +21,6 @@ from hostrouting.boot import (
 from hostrouting.config import WatchConfig
 from hostrouting.config.rules import write_duration
 from hostrouting.exceptions import UnitError
-from hostrouting.findings import LEFT, STATES, NodeFinding, hindered
 from hostrouting.watch.networkd import DROP_IN_PATH, drop_in
 from phases import Change
 

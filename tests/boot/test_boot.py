@@ -8,9 +8,9 @@ from support.boot_units import CHECK, NSPAWN, STATIC, UPSTREAM_LINKS, departure_
 from support.boots import DROP_IN, READY, UNFINISHED, UNITS, boot, pids_of_machines
 from support.needs import require
 
+from hostrouting.base.findings import REFUSED
 from hostrouting.boot import Boot
 from hostrouting.exceptions import UnitError
-from hostrouting.findings import REFUSED
 from hostrouting.host import Host
 from hostrouting.host.offline import offline_routes
 from hostrouting.testing import FakeHost, MemoryServices

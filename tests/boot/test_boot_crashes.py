@@ -14,8 +14,8 @@ from hostrouting.boot import Boot, layout
 from hostrouting.boot.generation import GENERATION_LINK, SCRIPT_PATHS, Generation
 from hostrouting.boot.layout import ASKED_PATH, read_asset
 from hostrouting.config import HostRoutingConfig
-from hostrouting.configure import Configure
 from hostrouting.exceptions import UnitError
+from hostrouting.node.configure import Configure
 from hostrouting.testing import FakeHost, MemoryFiles, MemoryServices
 from phases import Context, TaskFailedError
 from phases.testing import ManualClock

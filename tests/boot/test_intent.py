@@ -22,13 +22,13 @@ from support.intent_nodes import (
     node,
 )
 
+from hostrouting.azure.probe_snat import ConfigureProbeSNAT
 from hostrouting.boot import INTENT_PATH, Boot, Intent, SectionTask, read_intent
-from hostrouting.boot_files import boot_files, boot_parts
-from hostrouting.check import check_node
 from hostrouting.config import HostRoutingConfig
-from hostrouting.configure import Configure, Reset
 from hostrouting.exceptions import InvalidConfigError, RouteRejectedError
-from hostrouting.probe_snat import ConfigureProbeSNAT
+from hostrouting.node.boot_files import boot_files, boot_parts
+from hostrouting.node.check import check_node
+from hostrouting.node.configure import Configure, Reset
 from hostrouting.route_overlap import CheckRouteOverlap
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.testing import FakeHost

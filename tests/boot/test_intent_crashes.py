@@ -11,7 +11,7 @@ from support.intent_nodes import OTHER_ROUTES, OVERLAP, PROBES, READY, ROUTES, S
 from hostrouting.boot import INTENT_PATH, read_intent
 from hostrouting.boot.generation import IDLE
 from hostrouting.config import HostRoutingConfig
-from hostrouting.configure import Configure, Reset
+from hostrouting.node.configure import Configure, Reset
 from hostrouting.testing import FakeHost
 from phases import execute
 

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from support.examples import FEW
 from support.static_route_nodes import made_host
 
+from hostrouting.base.commands import command_line
 from hostrouting.boot import INTENT_PATH
-from hostrouting.boot_files import boot_files
-from hostrouting.check import check_node
 from hostrouting.cli.parser import parser
-from hostrouting.commands import command_line
 from hostrouting.config import HostRoutingConfig
-from hostrouting.configure import Configure, Reset
 from hostrouting.exceptions import HostRoutingError
 from hostrouting.host import OUR_PROTOCOL, RouteChange
 from hostrouting.net.addresses import IPV4
+from hostrouting.node.boot_files import boot_files
+from hostrouting.node.check import check_node
+from hostrouting.node.configure import Configure, Reset
 from hostrouting.testing.strategies import configs
 from phases import Context, Task, plan, run
 from phases.testing import ManualClock

@@ -19,11 +19,11 @@ from support.in_process import Result, run_here
 from support.intent_nodes import node as node_in_memory
 from support.kernel import needs_kernel
 
-from hostrouting import history
 from hostrouting.boot import INTENT_PATH, NOT_INSTALLED, Boot
 from hostrouting.exceptions import BackendError, HostFileError, UnitError
 from hostrouting.host import Host, RouteChange
 from hostrouting.net.routes import OUR_PROTOCOL
+from hostrouting.node import history
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context
 

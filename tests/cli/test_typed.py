@@ -54,7 +54,7 @@ def test_options_before_the_command_count_like_those_after_it(options: list[str]
 
 
 @pytest.mark.parametrize("command", ["check", "watch"])
-@pytest.mark.parametrize("module", ["argparse", "logging", "hostrouting.output", "hostrouting.config.rules", None])
+@pytest.mark.parametrize("module", ["argparse", "logging", "hostrouting.node.output", "hostrouting.config.rules", None])
 def test_ctrl_c_ends_with_one_line(command: str, module: str | None, tmp_path: Path) -> None:
     """While it imports, or waits for a config in a pipe: status 130, or 0 for a watch, and no traceback."""
     pipe = tmp_path / "config.json"

@@ -16,7 +16,7 @@ from support.needs import needs
 
 from hostrouting import HostRoutingConfig
 from hostrouting.cli.parser import parser
-from hostrouting.output import log_to_stderr
+from hostrouting.node.output import log_to_stderr
 from hostrouting.testing import KernelNode
 from hostrouting.watch.installed import duties_of
 

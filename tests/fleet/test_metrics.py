@@ -17,13 +17,13 @@ from support.intent_nodes import node as node_in_memory
 from support.needs import needs
 
 from hostrouting import __version__
-from hostrouting.check import NodeReport, check_node
+from hostrouting.base.findings import NodeFinding
 from hostrouting.config import HostRoutingConfig, OverlapMode
-from hostrouting.configure import Configure
-from hostrouting.findings import NodeFinding
 from hostrouting.fleet.metrics import exposition
 from hostrouting.host import Host, RouteChange
 from hostrouting.net.routes import OUR_PROTOCOL
+from hostrouting.node.check import NodeReport, check_node
+from hostrouting.node.configure import Configure
 from hostrouting.route_overlap import OverlapReport
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context, execute

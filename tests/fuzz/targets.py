@@ -16,6 +16,10 @@ from fuzz import netlink_readers
 from fuzz.loopback import LoopbackService
 
 from hostrouting import HostRoutingConfig
+from hostrouting.azure.probe_snat.detect import describes_ipv6
+from hostrouting.azure.probe_snat.ruleset import parse
+from hostrouting.azure.stale_cni import azure_vnet
+from hostrouting.azure.stale_cni.journal import Sweeps, from_json, to_json
 from hostrouting.boot.gates import broken_glass, gate_faults
 from hostrouting.exceptions import BackendError, InvalidConfigError, UnitError
 from hostrouting.fleet.stream import verdict_on
@@ -25,14 +29,10 @@ from hostrouting.host.netlink import probes
 from hostrouting.host.packets import ebtables_rules, nft
 from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.host.systemd.unit_files import UnitFiles
-from hostrouting.journal import Sweeps, from_json, to_json
 from hostrouting.net import addresses, links
 from hostrouting.net.addresses import check_device_name, parse_cidr, parse_ipv4
 from hostrouting.net.links import Neighbour
-from hostrouting.probe_snat.detect import describes_ipv6
-from hostrouting.probe_snat.ruleset import parse
 from hostrouting.route_overlap import fabric
-from hostrouting.stale_cni import azure_vnet
 from hostrouting.testing import FakeHost, MemoryFiles
 from hostrouting.watch.networkd import foreign_routes, networkd_texts
 from phases import Context

@@ -32,18 +32,16 @@ NOTES: Final = ROOT / ".mutants.json"
 ROOMS: Final = {
     "boot": "tests/boot",
     "cli": "tests/cli",
-    "config": "tests/test_config.py tests/test_config_documents.py tests/test_config_properties.py "
-    "tests/test_config_refusals.py tests/test_config_refusals_of_routes.py tests/test_config_schema.py",
+    "config": "tests/config",
     "fib": "tests/fib",
     "fleet": "tests/fleet",
     "host": "tests/host",
     "net": "tests/net",
-    "node": "tests/test_configure.py tests/test_transaction.py tests/test_check.py tests/test_fix.py "
-    "tests/test_image.py tests/test_history.py tests/test_journal.py tests/test_undo_of_a_run.py",
+    "node": "tests/node",
     "phases": "tests/phases",
-    "probe_snat": "tests/probe_snat",
+    "probe_snat": "tests/azure/probe_snat",
     "route_overlap": "tests/route_overlap",
-    "stale_cni": "tests/stale_cni",
+    "stale_cni": "tests/azure/stale_cni",
     "static_routes": "tests/static_routes",
     "testing": "tests/testing",
     "watch": "tests/watch",

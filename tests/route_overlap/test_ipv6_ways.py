@@ -11,12 +11,12 @@ from support.routers import ROUTER, SECOND_ROUTER, Prefix, RouteInformation, Wir
 
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import RouteRejectedError
-from hostrouting.forecast import Forecaster
 from hostrouting.host import RouteChange
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.routes import ObservedRoute, Route
+from hostrouting.node.forecast import Forecaster
 from hostrouting.route_overlap import OverlapReport, prove_egress
 from hostrouting.route_overlap.explain import explain
 from hostrouting.route_overlap.fabric import Fabric

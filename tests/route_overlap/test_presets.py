@@ -6,9 +6,9 @@ import pytest
 from support.kernel import needs_kernel
 from support.way_out_nodes import AskedNode
 
-from hostrouting.check import check_node
 from hostrouting.config import PRESETS, HostRoutingConfig, RouteOverlapConfig
-from hostrouting.configure import Configure
+from hostrouting.node.check import check_node
+from hostrouting.node.configure import Configure
 from hostrouting.route_overlap import CheckRouteOverlap
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import Context, execute

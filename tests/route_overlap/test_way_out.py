@@ -8,7 +8,7 @@ from support.kernel import needs_kernel
 from support.needs import require
 from support.way_out_nodes import AskedNode
 
-from hostrouting.findings import NodeFinding
+from hostrouting.base.findings import NodeFinding
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import parse_cidr
 from hostrouting.net.rules import Rule

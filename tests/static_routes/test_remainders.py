@@ -13,7 +13,7 @@ from support.shadow_worlds import Twins
 from support.watched_nodes import kernel_host
 
 from hostrouting import Configure, HostRoutingConfig
-from hostrouting.configure import Reset
+from hostrouting.node.configure import Reset
 from phases import Context, execute
 
 pytestmark = needs("kernel")

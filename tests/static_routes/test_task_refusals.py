@@ -12,9 +12,9 @@ from support.static_route_nodes import CONFIG, DROP_IN, WANTED, others, ours, st
 from support.static_route_worlds import config_of
 
 from hostrouting.config import StaticRoute
-from hostrouting.configure import Configure
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError, UnitError
 from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.node.configure import Configure
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import CancelledError, Context, TaskFailedError, execute, plan

@@ -11,7 +11,7 @@ from support.program import install_command
 from support.systemd_box import SystemdBox
 
 from hostrouting import Configure, HostRoutingConfig
-from hostrouting.configure import Reset
+from hostrouting.node.configure import Reset
 from phases import Context, execute
 
 PACKAGES: Final = (

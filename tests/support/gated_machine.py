@@ -11,11 +11,11 @@ from support.systemd_box import BOX_ROOT, SystemdBox, require_systemd_box
 
 from hostrouting.boot import UNIT_DIRECTORY, Boot, BootUnit
 from hostrouting.config import HostRoutingConfig
-from hostrouting.configure import Configure
 from hostrouting.host import Host, UnitState
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.host.units import instance_of
+from hostrouting.node.configure import Configure
 from phases import Context
 
 Machine = TypeVar("Machine", bound="GatedMachine")

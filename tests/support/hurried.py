@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
-from hostrouting import boot_files, configure
+from hostrouting.azure.probe_snat import detect
+from hostrouting.azure.probe_snat import task as probe_snat
 from hostrouting.boot import layout
 from hostrouting.cli import main
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.packets.nft import NftCommand
 from hostrouting.host.systemd.systemctl import Systemctl
-from hostrouting.probe_snat import detect
-from hostrouting.probe_snat import task as probe_snat
+from hostrouting.node import boot_files, configure
 
 SCRIPT: Final = Path(__file__)
 #: Instead of the 30 s for DHCP.

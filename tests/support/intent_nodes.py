@@ -3,7 +3,7 @@
 from typing import Any
 
 from hostrouting.config import HostRoutingConfig
-from hostrouting.configure import Configure
+from hostrouting.node.configure import Configure
 from hostrouting.testing import FakeHost
 from phases import Context, execute
 from phases.testing import ManualClock

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from hostrouting.probe_snat.ruleset import ProbeRules, effect_of
+from hostrouting.azure.probe_snat.ruleset import ProbeRules, effect_of
 
 _TABLE: Final = {"family": "ip6", "table": "azureSLBProbe"}
 #: In the order in which nft prints them.

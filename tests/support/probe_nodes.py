@@ -5,10 +5,10 @@ from typing import Any, Final
 import pytest
 from support.imds import network_interface
 
+from hostrouting.azure.probe_snat import ConfigureProbeSNAT
 from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.default_route import default_routes
-from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.testing import FakeHost
 from phases import Context
 

@@ -20,13 +20,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from socket import AF_INET6, inet_pton
 from typing import Final, NamedTuple, TypeVar
 
+from hostrouting.azure.probe_snat import ConfigureProbeSNAT
+from hostrouting.azure.probe_snat.ruleset import ProbeRules
 from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
 from hostrouting.host import Host
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.frames import attribute
 from hostrouting.host.packets.nft import NftCommand
-from hostrouting.probe_snat import ConfigureProbeSNAT
-from hostrouting.probe_snat.ruleset import ProbeRules
 from hostrouting.testing import MemoryFiles, MemoryLock, MemoryServices
 from hostrouting.testing.node import KernelNode
 from phases import Context

@@ -15,8 +15,8 @@ from support.watched_nodes import Running, kernel_host, running
 
 from hostrouting import Configure, HostRoutingConfig
 from hostrouting.config import StaticRoute
-from hostrouting.configure import Reset
 from hostrouting.host import Host
+from hostrouting.node.configure import Reset
 from hostrouting.node.watch import Watch
 from phases import Context, Serial, TaskFailedError, execute, run, task
 from phases.testing import ManualClock

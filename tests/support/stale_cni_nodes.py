@@ -12,13 +12,13 @@ from support.ebtables_backends import in_full, shown
 from support.probe_worlds import inside
 from support.stale_cni_worlds import NODE_RULES, arp_reply, config_of, dnat
 
+from hostrouting.azure.stale_cni import CleanStaleCNI
 from hostrouting.config import HostRoutingConfig
 from hostrouting.host import Ebtables, Host
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.host.packets.ebtables import EbtablesCommand
-from hostrouting.stale_cni import CleanStaleCNI
 from hostrouting.testing import MemoryFiles, MemoryLock, MemoryServices
 from hostrouting.testing.node import KernelNode
 from phases import Context

@@ -4,11 +4,11 @@ from typing import Any
 
 from support.stale_cni_worlds import NODE_ADDRESS, NODE_MAC, POD_CIDRS, arp_reply, dnat, rules_of
 
+from hostrouting.azure.stale_cni.journal import Restorable
+from hostrouting.azure.stale_cni.leftovers import Snapshot
+from hostrouting.azure.stale_cni.verdicts import judge
 from hostrouting.host import Device, Neighbour, ObservedRoute
-from hostrouting.journal import Restorable
 from hostrouting.net.links import DeviceAddress
-from hostrouting.stale_cni.leftovers import Snapshot
-from hostrouting.stale_cni.verdicts import judge
 
 POD = "10.240.0.9"
 POD6 = "fd00:10:240::9"

@@ -23,10 +23,10 @@ from system.troubles import EARLIER, GOOD, LINKS, PROBES, Outcome, Trouble
 from hostrouting.boot import INTENT_PATH, Intent
 from hostrouting.boot.gates import held_gates
 from hostrouting.boot.layout import drop_in_of
-from hostrouting.boot_files import boot_files
 from hostrouting.config import HostRoutingConfig
-from hostrouting.configure import Configure
 from hostrouting.host import OUR_PROTOCOL, Host
+from hostrouting.node.boot_files import boot_files
+from hostrouting.node.configure import Configure
 from phases import Context
 
 Disk = dict[str, tuple[int, str | bytes]]

@@ -15,8 +15,8 @@ from support.program import PYTHON, install_command, require_program
 from support.systemd_box import BOX_ROOT
 
 from hostrouting.config import HostRoutingConfig
-from hostrouting.configure import Configure
 from hostrouting.host import Host
+from hostrouting.node.configure import Configure
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from phases import Context
 

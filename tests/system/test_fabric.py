@@ -12,10 +12,10 @@ from support.gated_machine import GATES, KUBELET, GatedMachine, require_nspawn
 from support.hurried import hurried
 from support.needs import require
 
-from hostrouting.check import check_node
 from hostrouting.config import HostRoutingConfig
-from hostrouting.configure import Configure
 from hostrouting.host import Host
+from hostrouting.node.check import check_node
+from hostrouting.node.configure import Configure
 from phases import Context
 
 #: A node in small whose fabric has devices and no addresses yet.

@@ -12,11 +12,11 @@ from support.gated_machine import GATES, KUBE, KUBELET, STAND_INS, GatedMachine,
 
 from hostrouting.boot import INTENT_PATH, UNIT_DIRECTORY, Boot, Intent
 from hostrouting.boot.gates import held_gates
-from hostrouting.check import check_node
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import UnitError
 from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.host.units import instance_of
+from hostrouting.node.check import check_node
 from hostrouting.watch.unit import ConfigureWatch
 from phases import Context
 

@@ -9,7 +9,7 @@ from support.program import install_command, require_program
 from support.systemd_box import SystemdBox, require_systemd_box
 
 from hostrouting import Configure, HostRoutingConfig
-from hostrouting.check import check_node
+from hostrouting.node.check import check_node
 from hostrouting.watch.networkd import DROP_IN_PATH
 from phases import Context, execute
 

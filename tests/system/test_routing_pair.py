@@ -12,10 +12,10 @@ from support.gated_machine import EARLY, GATES, KUBE, KUBELET, GatedMachine, app
 from support.hurried import hurried
 from support.program import PROGRAM, PYTHON, copy_program, require_program
 
+from hostrouting.base.commands import SHOW_HISTORY
 from hostrouting.boot import INTENT_PATH
-from hostrouting.commands import SHOW_HISTORY
 from hostrouting.config import HostRoutingConfig
-from hostrouting.configure import Configure
+from hostrouting.node.configure import Configure
 
 LINKS = """
 ip link add eth0 type veth peer name wire && ip link set wire up

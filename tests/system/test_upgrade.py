@@ -13,8 +13,8 @@ from system.matrix import parsed
 from system.troubles import EARLIER, LINKS
 
 from hostrouting.boot import UNIT_DIRECTORY
-from hostrouting.configure import Configure
 from hostrouting.host import Host
+from hostrouting.node.configure import Configure
 from phases import Context, TaskFailedError, plan
 
 UNITS = (f"{STATIC}.service", f"{CHECK}.service")

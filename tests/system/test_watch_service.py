@@ -10,8 +10,8 @@ from support.gated_machine import EARLY, GATES, KUBE, KUBELET, GatedMachine, app
 from support.program import install_command, require_program
 
 from hostrouting.config import HostRoutingConfig
-from hostrouting.configure import Reset
 from hostrouting.host import Host
+from hostrouting.node.configure import Reset
 from hostrouting.watch.unit import ConfigureWatch
 from phases import Context
 

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from support.in_process import run_here
 from support.intent_nodes import ROUTES, apply, config, in_time, node
 
-from hostrouting.boot_files import boot_files
-from hostrouting.check import check_node
+from hostrouting.base.findings import NodeFinding
 from hostrouting.config import HostRoutingConfig
-from hostrouting.configure import Configure, Reset
 from hostrouting.exceptions import InvalidConfigError
-from hostrouting.findings import NodeFinding
 from hostrouting.host import IPV6, Host
 from hostrouting.host.units import MASK
 from hostrouting.net.rules import Rule
+from hostrouting.node.boot_files import boot_files
+from hostrouting.node.check import check_node
+from hostrouting.node.configure import Configure, Reset
 from hostrouting.testing import FakeHost, MemoryFiles
 from hostrouting.watch.networkd import DROP_IN_PATH, ForeignRoutes, drop_in, foreign_routes, networkd_texts
 from phases import execute, plan, run

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from support.probe_nodes import FOREIGN, NEIGHBOUR, OFF, OURS, THEIRS, config, made_host
 
 from hostrouting import Reset
+from hostrouting.azure.probe_snat import ConfigureProbeSNAT
+from hostrouting.azure.probe_snat.keeper import ProbeKeeper
+from hostrouting.azure.probe_snat.ruleset import RULESET_PATH, ProbeRules, delete_script, parse, render
 from hostrouting.boot import INTENT_PATH
 from hostrouting.config import HostRoutingConfig
-from hostrouting.probe_snat import ConfigureProbeSNAT
-from hostrouting.probe_snat.keeper import ProbeKeeper
-from hostrouting.probe_snat.ruleset import RULESET_PATH, ProbeRules, delete_script, parse, render
 from hostrouting.testing import FakeHost, strategies
 from hostrouting.watch.installed import InstalledConfig
 from phases import Context, execute

@@ -17,13 +17,13 @@ from support.stale_cni_worlds import POD_CIDRS, arp_reply, config_of, dnat
 from support.watched_nodes import SECONDS, running
 
 from hostrouting import HostRoutingConfig, Watch
+from hostrouting.azure.probe_snat.ruleset import RULESET_PATH, ProbeRules, delete_script, render
 from hostrouting.config import ProbeSNATConfig, StaleCNIConfig, StaticRoute, StaticRoutesConfig, WatchConfig
 from hostrouting.host import OUR_PROTOCOL, Host
 from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.host.packets.ebtables import EbtablesCommand
 from hostrouting.host.packets.nft import NftCommand
 from hostrouting.net.links import Neighbour
-from hostrouting.probe_snat.ruleset import RULESET_PATH, ProbeRules, delete_script, render
 from hostrouting.testing import FakeHost, KernelNode, MemoryLinkLayer, MemorySupervisor
 from phases import Context
 

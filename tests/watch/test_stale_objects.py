@@ -8,9 +8,9 @@ import pytest
 from support.stale_cni_sweeps import CONFLIST, DEAD, DEAD_MAC, LIVE, STALE, made_host, there
 from support.stale_cni_worlds import config_of, context, dnat, whole_state
 
+from hostrouting.azure.stale_cni.keeper import StaleObjectKeeper
 from hostrouting.boot import INTENT_PATH
 from hostrouting.exceptions import StaleCNIError
-from hostrouting.stale_cni.keeper import StaleObjectKeeper
 from hostrouting.testing import FakeHost
 from hostrouting.watch.installed import InstalledConfig
 from phases import Context

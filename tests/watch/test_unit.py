@@ -14,11 +14,11 @@ from support.in_process import run_here
 from support.intent_nodes import PROBES, ROUTES, SWEEP, apply, config, in_time, node
 from support.needs import needs
 
-from hostrouting.boot_files import boot_files
-from hostrouting.check import check_node
 from hostrouting.config import HostRoutingConfig
-from hostrouting.configure import Configure, Reset
 from hostrouting.exceptions import UnitError
+from hostrouting.node.boot_files import boot_files
+from hostrouting.node.check import check_node
+from hostrouting.node.configure import Configure, Reset
 from hostrouting.testing import FakeHost
 from hostrouting.testing.strategies import configs
 from hostrouting.watch.unit import ConfigureWatch, boot_unit, command_path, has_duties

@@ -10,7 +10,7 @@ import errno
 from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.collector import collector_paused
+from hostrouting.base.collector import collector_paused
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import device_codec, rule_codec
 from hostrouting.host.netlink.commit import AnswersLostError, Failures, Steps, Transport, missing_after

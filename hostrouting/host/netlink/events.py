@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from threading import RLock, Thread
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.collector import collector_paused
+from hostrouting.base.collector import collector_paused
 from hostrouting.exceptions import BackendError, EventsLostError
 from hostrouting.host.netlink.conversation import Adapter, enlarge, in_namespace, open_here
 from hostrouting.host.netlink.event_codec import GROUPS, EventReader, is_event

@@ -1,0 +1,282 @@
+"""Decide if a node wants the rules, and which ones, from its IPv6 and the cloud's description; waits for nothing.
+
+Compare the table of a live node with them, and repair it.
+
+ProbeRules   wanted, and complete
+NotWanted    the node does not need them, with the reason
+Obstacle     wanted, but the node is not (yet) ready for them
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import attrs
+
+from hostrouting.azure.probe_snat.ruleset import (
+    FAMILY,
+    RULESET_PATH,
+    TABLE,
+    TABLE_NAME,
+    ProbeRules,
+    effect_of,
+    parse,
+    render,
+)
+from hostrouting.exceptions import BackendError, ConfigMistake, InvalidConfigError
+from hostrouting.net.addresses import IPV6, Address
+from hostrouting.net.default_route import best_default_devs, default_routes
+from hostrouting.net.mappings import typed, typed_or_null
+from phases import Change
+
+if TYPE_CHECKING:
+    from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
+    from hostrouting.host import Host
+    from phases import Context
+
+#: The programs of ipv6-hp-bpf, which do the same job on a device.
+_SAME_JOB: Final = frozenset({"ipv6_hp_ingress", "ipv6_hp_egress"})
+#: When a device comes up, the kernel adds its link-local address, waits a second, and asks for routers three times, 4 s
+#: apart (router_solicitation_delay, router_solicitations, router_solicitation_interval): together 13 s.
+_SECONDS_FOR_ROUTERS: Final = 15.0
+_DEV: Final = "hostRouting.probeSnat.dev"
+
+
+@attrs.frozen
+class NotWanted:
+    """No rules belong on this node."""
+
+    reason: str
+    #: The level at which a run logs the reason.
+    level: int = logging.INFO
+    may_change: bool = False
+
+
+@attrs.frozen
+class Obstacle:
+    """The reason why the rules would not work, and the next step; `may_change` if that can heal by itself."""
+
+    reason: str
+    step: str
+    may_change: bool = False
+
+
+def assess(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obstacle:
+    """Return the rules for a live node whose cloud says that it has IPv6, as the node is now."""
+    rules = _rules(section, host)
+    if isinstance(rules, Obstacle):
+        if section.detect == "address" and rules.may_change:
+            return NotWanted(f"this node has no IPv6: {rules.reason}", may_change=True)
+        return rules
+    dev = rules.dev
+    # A device that was looked up exists and is up, or it would have no route.
+    if section.dev and (out_of_order := _out_of_order(section.dev, host)):
+        # Also if an address decides on IPv6: a mistyped device has none, and that proves nothing.
+        return out_of_order
+    if section.detect == "address" and not _addresses(host, dev):
+        return NotWanted(f"this node has no IPv6: there is no global address on {dev}", may_change=True)
+    programmes = sorted(_SAME_JOB.intersection(host.link_layer.classifiers(dev)))
+    if programmes:
+        reason = f"the eBPF programme ipv6-hp-bpf ({', '.join(programmes)}) does this job on {dev}"
+        return NotWanted(reason, level=logging.WARNING)
+    return _wrong_route(section, host, dev) or rules
+
+
+def assume(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obstacle:
+    """Return the rules for a node of whose IPv6 the cloud says nothing; without IPv6 they match no packet.
+
+    Without an IPv6 default route the device of the IPv4 one counts: it leads to the cloud.
+    """
+    found = assess(section, host)
+    return _rules(section, host, best_default_devs(host.routes.routes())) if isinstance(found, Obstacle) else found
+
+
+def taken_before(rules: ProbeRules, host: Host) -> str | None:
+    """Return the reason why probes may never reach these rules; None if there is none.
+
+    If Cilium replaces kube-proxy, its program on the device sends packets of services to their pods itself, so nftables
+    never sees them.
+    """
+    # For tc the device's name follows it.
+    names = [name for name in host.link_layer.classifiers(rules.dev) if "cil_from_netdev" in name]
+    if not names:
+        return None
+    return (
+        f"Cilium's program {names[0]} on {rules.dev} takes packets before nftables sees them: if it replaces "
+        "kube-proxy, IPv6 probes do not reach these rules; use ipv6-hp-bpf there, which does the same job"
+    )
+
+
+def seconds_to_settle(section: ProbeSNATConfig, host: Host) -> float:
+    """Return the seconds that a router may still take to give the node an address and a default route.
+
+    Without a device in the section, those of the IPv4 default routes count: they lead to the cloud.
+    """
+    if section.dev:
+        devs = {section.dev}
+    else:
+        devs = {dev for route in default_routes(host.routes.routes()) for dev in route.devs}
+    ages = [host.link_layer.newest_address(dev) for dev in devs]
+    return max([0, *(_SECONDS_FOR_ROUTERS - age for age in ages if age is not None)])
+
+
+def rules_to_install(config: HostRoutingConfig, *, host: Host | None = None) -> ProbeRules:
+    """Return the rules that a config asks for, even on a node without IPv6; it may look up the device."""
+    if host is None or not host.is_live:
+        if config.probe_snat.dev:
+            return ProbeRules.of(config.probe_snat, config.probe_snat.dev)
+        step = "name the device that probes come in by, for here is no IPv6 default route to look it up in"
+        raise InvalidConfigError([ConfigMistake(_DEV, f"is missing; {step}")])
+    rules = _rules(config.probe_snat, host)
+    if isinstance(rules, Obstacle):
+        raise BackendError(f"the device that IPv6 probes come in by is not known: {rules.reason}; {rules.step}")
+    return rules
+
+
+def describes_ipv6(document: object) -> bool:
+    """Return True if any interface in the cloud's description has an IPv6 address.
+
+    >>> describes_ipv6([{"ipv6": {"ipAddress": []}}, {"ipv6": {"ipAddress": [{"privateIpAddress": "fd00::4"}]}}])
+    True
+    >>> describes_ipv6({"error": "Bad request"})
+    Traceback (most recent call last):
+    hostrouting.exceptions.BackendError: the cloud's description of the network interfaces cannot be read: it should \
+be a list, not dict; with hostRouting.probeSnat.detect 'address' or 'always' it is not asked for
+    """
+    found = False
+    try:
+        for number, interface in enumerate(typed(document, list, "it")):
+            ipv6 = typed_or_null(typed(interface, dict, f"[{number}]").get("ipv6"), dict, f"[{number}].ipv6")
+            where = f"[{number}].ipv6.ipAddress"
+            for index, address in enumerate(typed_or_null(ipv6.get("ipAddress"), list, where)):
+                private = typed(address, dict, f"{where}[{index}]").get("privateIpAddress")
+                # Read to the end, so that a malformed description is always an error.
+                found |= bool(typed_or_null(private, str, f"{where}[{index}].privateIpAddress"))
+    except ValueError as error:
+        raise BackendError(
+            f"the cloud's description of the network interfaces cannot be read: {error}; with "
+            f"hostRouting.probeSnat.detect 'address' or 'always' it is not asked for"
+        ) from error
+    return found
+
+
+def _rules(section: ProbeSNATConfig, host: Host, otherwise: tuple[str, ...] = ()) -> ProbeRules | Obstacle:
+    """Return the rules for the device that probes come in by; it is one of `otherwise` without a default route."""
+    if section.dev:
+        return ProbeRules.of(section, section.dev)
+    devs = best_default_devs(host.routes.routes(IPV6)) or otherwise
+    if not devs:
+        step = f"see why no router advertises itself, or give {_DEV}"
+        return Obstacle("there is no IPv6 default route", step, may_change=True)
+    if len(devs) > 1:
+        reason = f"IPv6 default routes leave by {', '.join(devs)}"
+        return Obstacle(reason, f"choose the device that probes come in by with {_DEV}")
+    try:
+        return ProbeRules.of(section, devs[0])
+    except ValueError as error:
+        return Obstacle(f"of the device of the IPv6 default route {error}", "rename the device")
+
+
+def _addresses(host: Host, dev: str) -> set[str]:
+    """Return the IPv6 addresses of global scope on a device that the node may send from."""
+    return {
+        str(own.address)
+        for device in host.routes.links()
+        for own in device.addresses
+        if device.name == dev and own.family == IPV6 and own.scope == 0 and own.usable
+    }
+
+
+def _out_of_order(dev: str, host: Host) -> Obstacle | None:
+    device = next((device for device in host.routes.links() if device.name == dev), None)
+    if device is None:
+        return Obstacle(f"there is no device {dev}", f"correct {_DEV}", may_change=True)
+    if not device.up:
+        return Obstacle(f"the device {dev} is down", f"run: ip link set {dev} up", may_change=True)
+    return None
+
+
+def _wrong_route(section: ProbeSNATConfig, host: Host, dev: str) -> Obstacle | None:
+    """A reply that leaves by another device is not rewritten: the probe gets no answer, and the address leaks."""
+    leaves_by = _leaves_by(section.address, host)
+    elsewhere = [other for other in leaves_by if other != dev]
+    if leaves_by and not elsewhere:
+        if section.address in _addresses(host, dev):
+            reason = f"{section.address} is an address of the node itself, so that replies to probes would end there"
+            return Obstacle(reason, "give another hostRouting.probeSnat.address")
+        return None
+    switch = f"net/ipv6/conf/{dev}/disable_ipv6"
+    if (host.files.read(f"/proc/sys/{switch}") or b"").strip() == b"1":
+        return Obstacle(f"IPv6 is disabled on {dev}", f"run: sysctl -w {switch}=0", may_change=True)
+    step = f"add a route to {section.address} by {dev}"
+    if not leaves_by:
+        return Obstacle(f"no route leads to {section.address}", step, may_change=True)
+    reason = (
+        f"packets to {section.address} leave by {', '.join(elsewhere)}, not by {dev} alone, "
+        "so that replies to probes would not become the load balancer's again"
+    )
+    return Obstacle(reason, f"{step}, or correct {_DEV}")
+
+
+def _leaves_by(address: str, host: Host) -> list[str]:
+    """Return the devices of all next hops of the route that decides an IPv6 address; none if no route leads there."""
+    asked = [Address.parse(address).number]
+    [answer] = host.routes.lookup(asked, family=IPV6)
+    if answer.route and not answer.route.hops:
+        # Some kernels show a nexthop object by its number alone, and the path of a packet with its device.
+        [answer] = host.routes.lookup(asked, resolve=True, family=IPV6)
+    return sorted({hop.dev for hop in answer.route.hops if not hop.dead}) if answer.route else []
+
+
+#: The table: these rules, a sentence about others, or None without a table.
+Standing: TypeAlias = ProbeRules | str | None
+
+
+def standing_rules(ctx: Context, host: Host) -> Standing:
+    """Return the rules that the table has, a sentence about a table with others, or None without a table."""
+    listing = host.nftables.table(ctx, FAMILY, TABLE_NAME)
+    if listing is None:
+        return None
+    if any("unreadable" in entry.get("table", {}) for entry in listing):
+        return "it has flags, such as dormant or owner"
+    return effect_of(listing) or "its rules are not those of hostrouting"
+
+
+def change_to(before: Standing, after: ProbeRules | None) -> Change:
+    """Return the change of the table from one state to another."""
+    if after is None:
+        return Change("-", TABLE)
+    return Change("+", TABLE) if before is None else Change("~", TABLE, str(before))
+
+
+# --- repair
+
+
+def to_repair(ctx: Context, section: ProbeSNATConfig, host: Host) -> Change | NotWanted | None:
+    """Return the change that `repair` would make now; None if the table is right, or if no rules are installed.
+
+    An apply decided if the node wants the rules, and for which device. The installed file tells, so the cloud is not
+    asked again.
+    """
+    installed = _installed(host)
+    if installed is None:
+        return None
+    standing = standing_rules(ctx, host)
+    if standing == installed:
+        return None
+    outcome = assess(section, host)
+    # ipv6-hp-bpf deletes the table when it takes over the job. An obstacle is none to the unit at boot either.
+    return outcome if isinstance(outcome, NotWanted) else change_to(standing, installed)
+
+
+def repair(ctx: Context, section: ProbeSNATConfig, host: Host) -> Change | NotWanted | None:
+    """Load the installed rules if the table has others, or is gone; call it under the run lock."""
+    change, installed = to_repair(ctx, section, host), _installed(host)
+    if isinstance(change, Change) and installed is not None:
+        host.nftables.load(ctx, render(installed))
+    return change
+
+
+def _installed(host: Host) -> ProbeRules | None:
+    return parse((host.files.read(RULESET_PATH) or b"").decode(errors="replace"))

@@ -1,0 +1,16 @@
+"""The sweep: removes ebtables rules, neighbours and routes that a removed CNI (azure-vnet) left for pods that are gone.
+
+azure_vnet.py   azure-vnet's configuration, locks and state; only read
+leftovers.py    a snapshot -> the objects that azure-vnet may have left; recorded objects compared with it; pure
+verdicts.py     a snapshot -> a verdict on each of them, with its reason; the agreement of several readings; pure
+node.py         the machine -> a snapshot, judged; objects removed and restored, sort by sort
+task.py         CleanStaleCNI: read, confirm, record, remove and read again; restore
+report.py       `hostrouting sweep`
+"""
+
+from __future__ import annotations
+
+from hostrouting.azure.stale_cni.report import sweep_node
+from hostrouting.azure.stale_cni.task import CleanStaleCNI
+
+__all__ = ["CleanStaleCNI", "sweep_node"]

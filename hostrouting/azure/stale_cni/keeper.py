@@ -1,0 +1,143 @@
+"""The keeper that looks for stale objects of azure-vnet, and reports or removes them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import islice
+from logging import ERROR, INFO, WARNING
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import attrs
+
+from hostrouting.azure.stale_cni.task import CleanStaleCNI
+from hostrouting.base.commands import command_line
+from hostrouting.boot import INTENT_PATH, WATCH_TASK, Keeper
+from phases import Transaction
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Iterable, Mapping
+
+    from hostrouting.azure.stale_cni.verdicts import Verdict
+    from hostrouting.boot import ConfigInForce
+    from hostrouting.config import HostRoutingConfig, StaleCNIConfig
+    from hostrouting.host import Host
+    from phases import Context
+
+#: An object is left after so many sweeps within the time: another program adds it again and again.
+_MOST_SWEEPS: Final = 3
+_SECONDS_OF_A_CONTEST: Final = 3600.0
+#: Each object has a separate line, if one look finds no more than these.
+_MOST_LINES: Final = 100
+
+
+@attrs.define(eq=False)
+class StaleObjectKeeper(Keeper):
+    """The stale objects of azure-vnet."""
+
+    failure: ClassVar[str] = "stale objects of azure-vnet cannot be looked for now"
+    _host: Host
+    _logger: logging.Logger
+    _installed: ConfigInForce
+    #: The sweep of a config. One for all looks, since it logs each thing once.
+    _sweep: tuple[HostRoutingConfig, CleanStaleCNI] | None = None
+    #: The stale objects of the last look, and those that the log has named.
+    _seen: frozenset[str] = frozenset()
+    _told: frozenset[str] = frozenset()
+    #: Objects that look stale, until their pods are asked.
+    _alive: frozenset[str] = frozenset()
+    #: When objects were swept.
+    _sweeps: defaultdict[str, list[float]] = attrs.field(factory=lambda: defaultdict(list))
+    #: The objects that are left to the program that adds them.
+    _contested: frozenset[str] = frozenset()
+
+    def act(self, ctx: Context) -> float:
+        """Report or remove what is stale."""
+        config = self._installed.config
+        if not config.stale_cni.enabled:
+            return config.watch.interval
+        before = self._seen
+        self._look(ctx, config)
+        # Two looks must agree on an object.
+        return 0 if self._seen - before else config.watch.interval
+
+    def _look(self, ctx: Context, config: HostRoutingConfig) -> None:
+        task = self._task_for(config)
+        if config.stale_cni.sweep == "report":
+            self._tell(_by_name(task.foresee(ctx).stale), task)
+            return
+        # This asks no pod, and holds no lock: on most nodes, and most of the time, there is nothing to sweep.
+        stale = _by_name(task.suspects(ctx))
+        now = ctx.clock.monotonic()
+        may_clean = not stale or (not task.obstacle() and not self._is_contested(stale, now=now))
+        if stale and (not may_clean or stale.keys() <= self._alive):
+            # Asking takes a second, which a sweep takes anyway, under the lock.
+            stale = _by_name(task.foresee(ctx).stale)
+        if stale and may_clean:
+            self._clean(ctx, task, config.stale_cni, suspects=stale)
+        else:
+            self._tell(stale, task)
+
+    def _task_for(self, config: HostRoutingConfig) -> CleanStaleCNI:
+        if self._sweep is None or self._sweep[0] != config:
+            self._sweep = config, CleanStaleCNI(config, host=self._host, logger=self._logger)
+        return self._sweep[1]
+
+    # --- sweep: report
+
+    def _tell(self, stale: Mapping[str, str], task: CleanStaleCNI) -> None:
+        """Log each object that two looks agree on, and each that was named and is stale no more; once."""
+        now = frozenset(stale)
+        new = [name for name in stale if name in self._seen and name not in self._told]
+        gone = sorted(self._told - now)
+        self._seen, self._told = now, (self._told & now) | frozenset(new)
+        obstacle = task.obstacle() if new else ""
+        step = f"cannot be removed now: {obstacle}" if obstacle else f"run: {command_line('sweep', INTENT_PATH)}"
+        self._log(WARNING, {name: f"stale: {name}: {stale[name]}; {step}" for name in new}, event="stale")
+        self._log(INFO, {name: f"stale no more: {name}" for name in gone}, event="over")
+
+    def _log(self, level: int, lines: Mapping[str, str], *, event: str) -> None:
+        fields = {"task": WATCH_TASK, "event": event}
+        for name in islice(lines, _MOST_LINES):
+            self._logger.log(level, "%s", lines[name], extra={**fields, "subject": name})
+        if len(lines) > _MOST_LINES:
+            self._logger.log(level, "and %d more", len(lines) - _MOST_LINES, extra=fields)
+
+    # --- sweep: clean
+
+    def _clean(self, ctx: Context, task: CleanStaleCNI, section: StaleCNIConfig, *, suspects: Iterable[str]) -> None:
+        """Sweep as an apply does: with the readings that must agree, the record, and the look afterwards."""
+        with self._host.lock.hold(ctx) as held:
+            run = Transaction(held.within(None))
+            if self._installed.read().stale_cni != section or self._installed.is_reset:
+                return
+            try:
+                task.do(run.ctx)
+            finally:
+                for change in run.changes:
+                    self._sweeps[change.subject].append(ctx.clock.monotonic())
+                told = {change.subject: f"removed: {change.subject}: {change.detail}" for change in run.changes}
+                self._log(WARNING, told, event="repair")
+        self._alive = frozenset(suspects) - {change.subject for change in run.changes}
+        self._tell({}, task)
+
+    def _is_contested(self, suspects: Iterable[str], *, now: float) -> bool:
+        """Return True if any was swept too often; say so once."""
+        recent = {
+            name: [time for time in times if now - time < _SECONDS_OF_A_CONTEST] for name, times in self._sweeps.items()
+        }
+        self._sweeps = defaultdict(list, {name: times for name, times in recent.items() if times})
+        contested = frozenset(name for name in suspects if len(self._sweeps.get(name, ())) >= _MOST_SWEEPS)
+        for name in sorted(contested - self._contested)[:1]:
+            message = (
+                "nothing stale is removed for now: '%s' came back after %d sweeps within an hour; find the program "
+                "that adds it (azure-vnet, its monitor, a script?), and stop it"
+            )
+            self._logger.log(ERROR, message, name, _MOST_SWEEPS, extra={"task": WATCH_TASK, "object": name})
+        self._contested = contested
+        return bool(contested)
+
+
+def _by_name(verdicts: Iterable[Verdict]) -> dict[str, str]:
+    """Return the reasons of verdicts by the names of their objects."""
+    return {str(each.object): each.reason for each in verdicts}

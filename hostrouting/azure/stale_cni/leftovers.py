@@ -1,0 +1,268 @@
+"""A snapshot of a node -> the objects that azure-vnet may have left, each with the pod it was made for; pure.
+
+Recorded objects are compared with a snapshot here, too: which are there, which are missing, which are lost.
+
+An ebtables rule counts as azure-vnet's only if it has exactly the options of one of its forms: a rule with another
+option, or with a negated one, belongs to another program.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import attrs
+
+from hostrouting.azure.stale_cni.azure_vnet import POD_DEVICE, TUNNEL_MAC
+from hostrouting.host.packets.ebtables_rules import EbtablesRule
+from hostrouting.net.addresses import IPV6, Address, Prefix, address_bits, parse_address
+from hostrouting.net.links import Neighbour
+from hostrouting.net.routes import KERNEL_PROTOCOL, MAIN_TABLE, OUR_PROTOCOL, RA_PROTOCOL, ObservedRoute, place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from hostrouting.azure.stale_cni.azure_vnet import Endpoint
+    from hostrouting.azure.stale_cni.journal import Restorable
+    from hostrouting.host.ports import LinkAddress
+    from hostrouting.net.links import Device, Station
+
+OF_NODE: Final = "it serves the node itself, and every pod on the bridge needs it"
+OF_OTHER_NODE: Final = f"ip-masq-agent adds neighbours with {TUNNEL_MAC} for other nodes"
+
+
+def _forms(*lines: str) -> tuple[tuple[str, dict[str, str]], ...]:
+    rules = (EbtablesRule.parse(line, backend="") for line in lines)
+    return tuple((rule.chain, dict(rule.normal)) for rule in rules)
+
+
+#: The words in the forms below that stand for any value.
+_FREE: Final = frozenset({"address", "mac", "uplink"})
+_FOR_POD: Final = _forms(
+    "-A PREROUTING -p ARP --arp-op Request --arp-ip-dst address -j arpreply --arpreply-mac mac",
+    "-A PREROUTING -p IPv4 -i uplink --ip-dst address -j dnat --to-dst mac",
+    "-A PREROUTING -p IPv6 -i uplink --ip6-dst address -j dnat --to-dst mac",
+)
+_FOR_NODE: Final = _forms(
+    "-A POSTROUTING -s unicast -o uplink -j snat --to-src mac --snat-arp",
+    "-A PREROUTING -p ARP -i uplink --arp-op Reply -j dnat --to-dst ff:ff:ff:ff:ff:ff",
+    # Tunnel mode sends all traffic of pods and bridge to the fabric.
+    f"-A PREROUTING -i uplink -j dnat --to-dst {TUNNEL_MAC}",
+)
+
+
+@attrs.frozen(kw_only=True)
+class Snapshot:
+    """The state of a node at one time, as far as the sweep needs it."""
+
+    #: The ebtables table `nat` of all backends.
+    rules: tuple[EbtablesRule, ...] = ()
+    #: Those of all devices and both families, learned ones included.
+    neighbours: tuple[Neighbour, ...] = ()
+    #: Those of both families.
+    routes: tuple[ObservedRoute, ...] = ()
+    devices: tuple[Device, ...] = ()
+    #: The forwarding databases of all bridges.
+    stations: tuple[Station, ...] = ()
+    #: The pods in azure-vnet's own state.
+    endpoints: tuple[Endpoint, ...] = ()
+    #: The (device, address) that answered a probe; see `questions`.
+    answered: frozenset[LinkAddress] = frozenset()
+    #: False if no pod could be probed, for lack of privilege.
+    may_ask: bool = True
+
+
+def identity(each: Restorable) -> Restorable:
+    """Return the object without its position: a rule is the same at any position of its chain."""
+    return each._replace(position=0) if isinstance(each, EbtablesRule) else each
+
+
+def place_of(each: Restorable) -> object:
+    """Return the place of an object; two routes or neighbours cannot be added to one place.
+
+    A route of the new CNI to the same address with another metric has another place: the leftover steals its packets.
+    """
+    if isinstance(each, ObservedRoute):
+        # Every device may have its own IPv6 route.
+        return *place(each), each.dev if each.family == IPV6 else None
+    return (each.address, each.dev) if isinstance(each, Neighbour) else identity(each)
+
+
+def pod_devices(devices: Iterable[Device]) -> list[Device]:
+    """Return the host's ends of pods' veth pairs."""
+    return [device for device in devices if device.name.startswith(POD_DEVICE)]
+
+
+class Candidate(NamedTuple):
+    """An object that azure-vnet may have left."""
+
+    object: Restorable
+    #: The pod's; None if it was not made for a single address.
+    address: str | None
+    mac: str | None = None
+    #: Why the sweep does not understand it; empty if it does.
+    oddity: str = ""
+
+
+def candidates(snapshot: Snapshot, pods: Sequence[Prefix], bridge: str) -> Iterator[Candidate]:
+    """Yield the rules of the nat table, and neighbours and routes for pods on the bridge and on pods' devices."""
+    for rule in snapshot.rules:
+        if pod := read_pod_rule(rule):
+            yield Candidate(rule, *pod)
+        else:
+            foreign = "it is none of the rules that azure-vnet makes for a pod"
+            yield Candidate(rule, None, oddity=OF_NODE if is_of_node(rule) else foreign)
+    for neighbour in snapshot.neighbours:
+        if neighbour.permanent and (neighbour.dev == bridge or neighbour.dev.startswith(POD_DEVICE)):
+            yield Candidate(neighbour, neighbour.address, neighbour.mac, _oddity_of_neighbour(neighbour))
+    found = [route for route in snapshot.routes if _may_be_for_pod(route, pods, bridge)]
+    networks = {route.network for route in found}
+    # Of hundreds of thousands of routes hardly any share a network with these.
+    places = Counter(place_of(route) for route in snapshot.routes if route.network in networks)
+    for route in found:
+        oddity = _oddity_of_route(route) or ("another route has the same place" if places[place_of(route)] > 1 else "")
+        yield Candidate(route, _host(route), oddity=oddity)
+
+
+def _oddity_of_neighbour(neighbour: Neighbour) -> str:
+    if neighbour.mac == TUNNEL_MAC:
+        return OF_OTHER_NODE
+    if neighbour.protocol:
+        return f"it has the protocol {neighbour.protocol}, and azure-vnet sets none"
+    return f"it has the flags {neighbour.flags:#x}, and azure-vnet sets none" if neighbour.flags else ""
+
+
+# --- ebtables rules
+
+
+def read_pod_rule(rule: EbtablesRule) -> tuple[str, str] | None:
+    """Return address and hardware address of the pod that the rule was made for; None for any other rule.
+
+    >>> from hostrouting.host import EbtablesRule
+    >>> line = "-A PREROUTING -p IPv4 -i eth0 --ip-dst 10.240.0.9 -j dnat --to-dst aa:bb:cc:0:0:9 --dnat-target ACCEPT"
+    >>> read_pod_rule(EbtablesRule.parse(line, backend="nft"))
+    ('10.240.0.9', 'aa:bb:cc:00:00:09')
+    """
+    values = _free_values(rule, _FOR_POD)
+    if values is None:
+        return None
+    address, mac, uplink = values["address"], values["mac"], values.get("uplink")
+    # A masked address is a network. The first byte of a unicast address is even; names (`Broadcast`) do not match.
+    is_unicast = re.fullmatch("[0-9a-f][02468ace](:[0-9a-f]{2}){5}", mac) and mac != "00:00:00:00:00:00"
+    is_exact = parse_address(address) is not None and is_unicast
+    # Not every form has an uplink. A pattern is no uplink, nor is a pod's device.
+    by_uplink = uplink is None or not (uplink == "" or uplink.endswith("+") or uplink.startswith(POD_DEVICE))
+    return (address, mac) if is_exact and by_uplink else None
+
+
+def is_of_node(rule: EbtablesRule) -> bool:
+    """Return True for a rule that the bridge needs for the node itself and for all its pods."""
+    return _free_values(rule, _FOR_NODE) is not None
+
+
+def _free_values(rule: EbtablesRule, forms: Iterable[tuple[str, dict[str, str]]]) -> dict[str, str] | None:
+    """Return the values of the free options, if the rule has exactly the options of one of the forms."""
+    options = dict(rule.normal)
+    # azure-vnet repeats and negates no option.
+    if len(options) != len(rule.normal) or any(value.startswith("!") for value in options.values()):
+        return None
+    for chain, form in forms:
+        free = {word: options.get(name, "") for name, word in form.items() if word in _FREE}
+        if rule.chain == chain and options == {name: free.get(word, word) for name, word in form.items()}:
+            return free
+    return None
+
+
+# --- routes
+
+
+def _may_be_for_pod(route: ObservedRoute, pods: Sequence[Prefix], bridge: str) -> bool:
+    if route.dev == bridge:
+        # Of `boot` or `static`, as azure-vnet's are; those of DHCP clients and routing daemons are the node's.
+        return route.protocol in {3, 4} and not _oddity_of_route(route)
+    return (
+        any(dev.startswith(POD_DEVICE) for dev in ((route.dev,) if route.dev else route.devs))
+        and route.protocol not in {KERNEL_PROTOCOL, RA_PROTOCOL, OUR_PROTOCOL}
+        and (
+            any(pod.covers(Prefix(route.family, route.network, route.prefix_length)) for pod in pods)
+            or not _oddity_of_route(route)
+        )
+    )
+
+
+def _oddity_of_route(route: ObservedRoute) -> str:
+    """Return why azure-vnet cannot have made the route for a pod; empty if it leads straight to one address."""
+    if route.kind != "unicast":
+        return f"it is a route of the kind {route.kind}"
+    if route.dev is None:
+        return "it has several next hops"
+    if route.gateway is not None:
+        return "it has a gateway"
+    if route.table != MAIN_TABLE:
+        return f"it is in table {route.table}"
+    if route.from_prefix is not None:
+        return f"it is only for packets from {route.from_prefix}"
+    if route.expires:
+        return "it expires"
+    return "" if _host(route) else "it is to a network, not to one address"
+
+
+def _host(route: ObservedRoute) -> str | None:
+    """Return the single address that the route leads to; None if it leads to a network."""
+    is_host = route.prefix_length == address_bits(route.family)
+    return str(Address(route.family, route.network)) if is_host else None
+
+
+# --- recorded objects
+
+
+class Comparison(NamedTuple):
+    """Recorded objects and the state of the node."""
+
+    there: list[Restorable]
+    #: Those that are gone and can be restored.
+    missing: list[Restorable]
+    #: Those that are gone and cannot be restored, with the reason.
+    lost: dict[Restorable, str]
+
+    @property
+    def gone(self) -> list[Restorable]:
+        """All that are not there."""
+        return [*self.missing, *self.lost]
+
+
+def compare(objects: Iterable[Restorable], snapshot: Snapshot) -> Comparison:
+    """Compare recorded objects with the state of the node; each identical rule counts once."""
+    standing: defaultdict[object, list[Restorable]] = defaultdict(list)
+    for observed in snapshot.rules, snapshot.neighbours, snapshot.routes:
+        for each in observed:
+            standing[place_of(each)].append(each)
+    devices = {device.name for device in snapshot.devices}
+    found = Comparison([], [], {})
+    for each in objects:
+        others = standing[place_of(each)]
+        if any(_is_same(other, each) for other in others):
+            found.there.append(each)
+        elif obstacle := _obstacle(each, others, devices):
+            found.lost[each] = obstacle
+        else:
+            found.missing.append(each)
+            others.append(each)
+        if isinstance(each, EbtablesRule):
+            # One less for the next rule that is the same.
+            others.pop()
+    return found
+
+
+def _is_same(other: Restorable, wanted: Restorable) -> bool:
+    if isinstance(other, ObservedRoute) and isinstance(wanted, ObservedRoute):
+        return other.fulfils(wanted)
+    return identity(other) == identity(wanted)
+
+
+def _obstacle(wanted: Restorable, others: Sequence[Restorable], devices: set[str]) -> str | None:
+    """Return why the object cannot be restored; None if it can."""
+    if not isinstance(wanted, EbtablesRule) and wanted.dev not in devices:
+        return f"there is no device {wanted.dev} any more"
+    return f"its place was taken meanwhile by '{others[0]}'" if others else None

@@ -1,0 +1,192 @@
+"""The machine: readings of it, with a verdict on each object; objects removed from it and restored.
+
+Objects come back in place and in order, and never over another program's object. The log has the findings, and notes on
+rules that may go unseen.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import attrs
+
+from hostrouting.azure.stale_cni.azure_vnet import read_endpoints
+from hostrouting.azure.stale_cni.leftovers import Snapshot, pod_devices
+from hostrouting.azure.stale_cni.verdicts import judge, questions
+from hostrouting.exceptions import PermissionDeniedError
+from hostrouting.host.packets.ebtables_rules import EbtablesRule
+from hostrouting.net.addresses import IPV6
+from hostrouting.net.changes import RouteChange
+from hostrouting.net.links import Neighbour
+from hostrouting.net.routes import ObservedRoute
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from hostrouting.azure.stale_cni.journal import Restorable
+    from hostrouting.azure.stale_cni.verdicts import Verdict
+    from hostrouting.config import StaleCNIConfig
+    from hostrouting.host import Device, EbtablesReading, Host, Station
+    from phases import Context
+
+#: More objects of unknown kind than this are only counted.
+_MOST_SHOWN: Final = 10
+
+
+class Reading(NamedTuple):
+    """One reading of the machine, judged."""
+
+    verdicts: tuple[Verdict, ...]
+    ebtables: EbtablesReading
+    snapshot: Snapshot
+
+    @property
+    def stale(self) -> list[Verdict]:
+        """The verdicts on stale objects."""
+        return [verdict for verdict in self.verdicts if verdict.kind == "stale"]
+
+    @property
+    def spared(self) -> list[Verdict]:
+        """The verdicts on objects that are left alone."""
+        return [verdict for verdict in self.verdicts if verdict.kind != "stale"]
+
+    @property
+    def deaf(self) -> list[str]:
+        """The pods' devices on which a probe is not heard, each with the reason."""
+        deaf = (device for device in pod_devices(self.snapshot.devices) if not (device.up and device.carrier))
+        return [f"{device.name} {'has no carrier' if device.up else 'is down'}" for device in deaf]
+
+
+def observe(ctx: Context, host: Host) -> tuple[Snapshot, EbtablesReading]:
+    """Read the machine, without azure-vnet's own state and without probes."""
+    # First the objects that may be stale, then the signs of life: nothing is seen of a pod that comes in between.
+    reading = host.ebtables.read(ctx)
+    found = Snapshot(
+        rules=reading.rules,
+        routes=tuple(route for family in host.routes.families for route in host.routes.routes(family)),
+        neighbours=tuple(host.link_layer.neighbours()),
+    )
+    ctx.check()
+    devices = tuple(host.routes.links())
+    return attrs.evolve(found, devices=devices, stations=_stations(host, devices)), reading
+
+
+def _stations(host: Host, devices: Iterable[Device]) -> tuple[Station, ...]:
+    """Return the forwarding databases of all bridges: a pod that any of them has heard is alive."""
+    bridges = (device.name for device in devices if device.kind == "bridge")
+    return tuple(station for bridge in bridges for station in host.link_layer.stations(bridge))
+
+
+def wrong_bridge(host: Host, bridge: str) -> str | None:
+    """Return why `staleCni.bridge` cannot be the bridge of this node's pods; None if it can."""
+    devices = {device.name: device for device in host.routes.links()}
+    if bridge in devices:
+        return None
+    for pod in pod_devices(devices.values()):
+        master = devices.get(pod.master or "")
+        if master is not None and master.kind == "bridge":
+            told = f"there is no device {bridge}, but {pod.name} is a port of {master.name}"
+            return f"staleCni.bridge must name the bridge of azure-vnet's pods: {told}"
+    return None
+
+
+class Observer:
+    """Reads the machine any number of times, and logs each thing that it finds once."""
+
+    def __init__(self, section: StaleCNIConfig, logger: logging.Logger) -> None:
+        self._bridge = section.bridge
+        self._judged = partial(judge, pod_cidrs=section.pod_cidrs, bridge=section.bridge)
+        self._logger = logger
+        self._said: set[str] = set()
+        #: The lines on the objects of the last reading. Those on all objects of a month would fill the memory.
+        self._told: set[str] = set()
+        self._shown = 0
+
+    def read(self, ctx: Context, host: Host, *, may_guess: bool = False, asks: bool = True) -> Reading:
+        """Read and judge once; with `may_guess`, a lack of privilege to probe pods is logged instead of raised.
+
+        Without `asks` no pod is probed, which takes a second; more objects may look stale then.
+        """
+        ctx.check()
+        snapshot, ebtables = observe(ctx, host)
+        # Last, for the same reason as there.
+        snapshot = attrs.evolve(snapshot, endpoints=read_endpoints(host.files))
+        verdicts = self._judged(snapshot)
+        # The node may know nothing of a pod that has been silent for long, and yet it answers.
+        if asked := questions(snapshot, verdicts, bridge=self._bridge) if asks else ():
+            try:
+                answered = host.link_layer.answering(ctx, asked)
+                # A bridge learns a pod's hardware address from its answer.
+                snapshot = attrs.evolve(snapshot, answered=answered, stations=_stations(host, snapshot.devices))
+            except PermissionDeniedError as error:
+                if not may_guess:
+                    raise
+                self.say_once(logging.WARNING, f"{error}; pods that have been silent for long may be alive or gone")
+                snapshot = attrs.evolve(snapshot, may_ask=False)
+            verdicts = self._judged(snapshot)
+        self._tell(verdicts, ebtables)
+        return Reading(verdicts, ebtables, snapshot)
+
+    def say_once(self, level: int, line: str, **fields: object) -> None:
+        """Log a line that was not logged before."""
+        if line not in self._said:
+            self._said.add(line)
+            self._logger.log(level, "%s", line, extra=fields)
+
+    def _tell(self, verdicts: Iterable[Verdict], ebtables: EbtablesReading) -> None:
+        for note in ebtables.notes:
+            # Most nodes lack one of the two backends.
+            level = logging.INFO if ebtables.texts else logging.WARNING
+            self.say_once(level, f"ebtables rules may go unseen: {note}", note=note)
+        more = 0
+        before, self._told = self._told, set()
+        for verdict in verdicts:
+            line = f"{verdict.object} is left alone: {verdict.reason}"
+            if verdict.kind == "stale" or line in self._told:
+                continue
+            self._told.add(line)
+            if line in before:
+                continue
+            is_shown = verdict.kind == "unknown" and self._shown < _MOST_SHOWN
+            self._shown += is_shown
+            more += verdict.kind == "unknown" and not is_shown
+            self._logger.log(logging.WARNING if is_shown else logging.DEBUG, "%s", line, extra=verdict.to_mapping())
+        if more:
+            self._logger.warning("and %d more are left alone (shown by -v)", more, extra={"unknown": more})
+
+
+# --- removing and restoring
+
+
+class Sort(NamedTuple):
+    """The objects that one port changes."""
+
+    objects: Sequence[Restorable]
+    remove: Callable[[], None]
+    add: Callable[[], None]
+
+
+def by_sort(ctx: Context, host: Host, objects: Sequence[Restorable]) -> list[Sort]:
+    """Split the objects by the port that changes them, in the order in which they are removed."""
+    rules = [each for each in objects if isinstance(each, EbtablesRule)]
+    neighbours = [each for each in objects if isinstance(each, Neighbour)]
+    routes = [each for each in objects if isinstance(each, ObservedRoute)]
+    sorts = [
+        Sort(rules, lambda: host.ebtables.delete(ctx, rules), lambda: host.ebtables.insert(ctx, rules)),
+        Sort(
+            neighbours,
+            lambda: host.link_layer.remove_neighbours(neighbours),
+            lambda: host.link_layer.add_neighbours(neighbours),
+        ),
+        Sort(
+            routes,
+            lambda: host.routes.apply([RouteChange.remove(route) for route in routes]),
+            # Each device may have its own IPv6 route to a destination.
+            lambda: host.routes.apply(
+                [RouteChange(None, one.to_route(), "append" if one.family == IPV6 else "add") for one in routes]
+            ),
+        ),
+    ]
+    return [sort for sort in sorts if sort.objects]

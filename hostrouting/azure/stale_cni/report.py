@@ -1,0 +1,123 @@
+"""The sweep as a command (`hostrouting sweep`), with its report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from hostrouting.azure.stale_cni.task import CleanStaleCNI, Swept
+from hostrouting.config import require_config
+from hostrouting.exceptions import ConfigMistake, InvalidConfigError
+from phases import Change, TaskFailedError, run
+from phases import task as part
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Iterator
+
+    from hostrouting.azure.stale_cni.verdicts import Verdict
+    from hostrouting.config import HostRoutingConfig
+    from hostrouting.host import Host
+    from phases import Context
+
+_KINDS: Final = {"live": "of live pods", "node": "of the node", "unknown": "not understood"}
+
+
+@attrs.frozen(kw_only=True)
+class SweepReport:
+    """The objects that a sweep has removed, or would remove, and those that it leaves alone."""
+
+    #: True if `changes` are a forecast.
+    dry_run: bool
+    changes: tuple[Change, ...] = ()
+    #: The verdicts on the objects that are left alone.
+    spared: tuple[Verdict, ...] = ()
+    #: The path of the sweep's record; None if nothing was removed.
+    record: str | None = None
+    #: Why a sweep would be refused now; None if it would not.
+    obstacle: str | None = None
+    error: TaskFailedError | None = None
+
+    @property
+    def ok(self) -> bool:
+        """True if nothing stale is left that this sweep, or the next one, could not remove."""
+        return self.error is None and (self.obstacle is None or not self.changes)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the output of `sweep --json`."""
+        spared = [verdict.to_mapping() for verdict in self.spared]
+        removed = [{"object": change.subject, "reason": change.detail} for change in self.changes]
+        answer: dict[str, Any] = {
+            "ok": self.ok,
+            "dry_run": self.dry_run,
+            "would_remove" if self.dry_run else "removed": removed,
+            "spared": [each for each in spared if each["kind"] != "unknown"],
+            "unknown": [each for each in spared if each["kind"] == "unknown"],
+        }
+        if not self.dry_run:
+            answer["record"] = self.record
+        if self.obstacle:
+            answer["obstacle"] = self.obstacle
+        if self.error:
+            answer["error"] = str(self.error)
+        return answer
+
+    def lines(self, *, verbose: bool = False) -> Iterator[str]:
+        """Yield the report for people: the removed objects by reason, and the number of those left alone."""
+        by_reason: dict[str, list[str]] = {}
+        for change in self.changes:
+            by_reason.setdefault(change.detail or "", []).append(change.subject)
+        for reason, subjects in by_reason.items():
+            yield f"{reason}:"
+            yield from (f"  - {each}" for each in subjects)
+        if self.error is None:
+            yield self._summary()
+        counts: Counter[str] = Counter(verdict.kind for verdict in self.spared)
+        if counts:
+            told = ", ".join(f"{counts[kind]} {words}" for kind, words in _KINDS.items() if counts[kind])
+            yield f"left alone: {told}{':' if verbose else ' (-v lists them)'}"
+        for verdict in self.spared if verbose else ():
+            yield f"  = {verdict.object}: {verdict.reason}"
+
+    def _summary(self) -> str:
+        if not self.changes:
+            return "nothing stale of azure-vnet was found"
+        count = f"{len(self.changes)} stale object{'' if len(self.changes) == 1 else 's'}"
+        if not self.dry_run:
+            return f"removed {count}, recorded in {self.record}"
+        return f"would remove {count}{f'; will be refused: {self.obstacle}' if self.obstacle else ''}"
+
+
+def sweep_node(
+    ctx: Context,
+    config: HostRoutingConfig,
+    host: Host,
+    *,
+    dry_run: bool = False,
+    logger: logging.Logger | None = None,
+) -> SweepReport:
+    """Sweep a node under the run lock, or forecast a sweep by one reading.
+
+    A config in which the section is not enabled raises InvalidConfigError. An error of the sweep is the report's
+    `error`; a forecast raises PermissionDeniedError if a lack of privilege may have hidden all stale objects.
+    """
+    if not require_config(config).stale_cni.enabled:
+        step = 'write {"staleCni": {"enabled": true, "podCidrs": ["10.240.0.0/16"]}}, with the range of the removed CNI'
+        raise InvalidConfigError([ConfigMistake("hostRouting.staleCni.enabled", f"is not true; {step}")])
+    task = CleanStaleCNI(config, host=host, logger=logger)
+    if dry_run:
+        reading = task.foresee(ctx)
+        changes = tuple(Change("-", str(each.object), each.reason) for each in reading.stale)
+        obstacle = task.obstacle() if changes else None
+        return SweepReport(dry_run=True, changes=changes, spared=tuple(reading.spared), obstacle=obstacle)
+    swept = Swept()
+    with host.lock.hold(ctx) as held:
+        done = run(part(task.name)(partial(task.sweep, swept=swept)), held, logger=logger)
+    if done.error is not None and not isinstance(done.error, TaskFailedError):
+        raise done.error
+    return SweepReport(
+        dry_run=False, changes=done.changes, spared=tuple(swept.spared), record=swept.record, error=done.error
+    )

@@ -1,0 +1,392 @@
+"""CleanStaleCNI: read, confirm, record, remove and read again; only on live nodes, since a boot removes everything."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from contextlib import suppress
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from hostrouting.azure.stale_cni import azure_vnet
+from hostrouting.azure.stale_cni.journal import Sweeps, set_aside
+from hostrouting.azure.stale_cni.leftovers import compare, identity
+from hostrouting.azure.stale_cni.node import Observer, by_sort, observe, wrong_bridge
+from hostrouting.azure.stale_cni.verdicts import agree
+from hostrouting.base.findings import NodeFinding, hindered
+from hostrouting.boot import NodeTask
+from hostrouting.exceptions import (
+    HostFileError,
+    HostRoutingError,
+    NeighbourRejectedError,
+    PermissionDeniedError,
+    StaleCNIError,
+)
+from phases import Change
+from phases.exceptions import CONTEXT_OVER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hostrouting.azure.stale_cni.journal import Record, Restorable
+    from hostrouting.azure.stale_cni.leftovers import Snapshot
+    from hostrouting.azure.stale_cni.node import Reading
+    from hostrouting.azure.stale_cni.verdicts import Verdict
+    from hostrouting.config import StaleCNIConfig
+    from hostrouting.host import EbtablesReading
+    from phases import Context
+
+SECONDS_BETWEEN_READINGS: Final = 1.0
+#: A pod's link may be down for a moment, and then the pod cannot answer; one that stays down is no sign of life.
+READINGS_FOR_THE_DEAF: Final = 5
+#: For restoring the objects that a cancelled run, or one that is out of time, has removed.
+_SECONDS_TO_RESTORE: Final = 60.0
+
+
+@attrs.define(eq=False)
+class Swept:
+    """What one sweep learns and does."""
+
+    #: The verdicts of the last reading on objects that are left alone.
+    spared: Sequence[Verdict] = ()
+    #: The path of its record; None if it removed nothing.
+    record: str | None = None
+
+
+class CleanStaleCNI(NodeTask):
+    """Remove the ebtables rules, neighbours and routes of pods that a removed azure-vnet left, and nothing else.
+
+    All are removed or none, and all are recorded in the journal before; `undo` restores them. A config without the
+    section changes nothing. While azure-vnet is configured or at work, a sweep with anything to remove is refused
+    (`StaleCNIError`).
+    """
+
+    name = "clean-stale-cni"
+
+    @property
+    def _section(self) -> StaleCNIConfig:
+        return self._config.stale_cni
+
+    @property
+    def _sweeps(self) -> Sweeps:
+        return Sweeps(self._host.files, self._section.backup_dir)
+
+    @cached_property
+    def _observer(self) -> Observer:
+        # One for all readings, since it logs each thing once.
+        return Observer(self._section, self._logger)
+
+    def do(self, ctx: Context) -> None:
+        """Read until readings agree, remove the objects that are stale in all of them, and read once more."""
+        if not self._section.enabled or not self._host.is_live:
+            return
+        with self._host.lock.hold(ctx) as held:
+            self.sweep(held, Swept())
+
+    def sweep(self, ctx: Context, swept: Swept) -> None:
+        """Do as `do`, under the run lock, and tell it in `swept`."""
+        stale, unsteady, reading = self._confirmed(ctx, swept)
+        for verdict in unsteady:
+            changed = verdict._replace(kind="unknown", reason="it changed between readings")
+            self._logger.warning(
+                "%s is left alone: it changed between readings, so another program is changing it",
+                verdict.object,
+                extra=changed.to_mapping(),
+            )
+            swept.spared = [*swept.spared, changed]
+        if not stale:
+            self._logger.info("nothing stale of azure-vnet was found", extra={"removed": 0})
+            return
+        for verdict in stale:
+            self._logger.debug("%s is stale: %s", verdict.object, verdict.reason, extra=verdict.to_mapping())
+        objects = [verdict.object for verdict in stale]
+        try:
+            record = self._sweeps.add(objects, texts=reading.texts, now=ctx.clock.time())
+        except HostFileError as error:
+            raise StaleCNIError(f"nothing was changed: {_no_record(error)}") from error
+        self._sweep(ctx, record, stale, swept)
+        self._logger.info(
+            "stale objects of azure-vnet removed: %d, recorded in %s",
+            len(record.objects),
+            record.path,
+            extra={"removed": len(record.objects), "backup": record.path},
+        )
+        self._look_again(ctx, record)
+
+    def plan(self, ctx: Context) -> list[Change]:
+        """Return the objects that are stale by one reading, and why."""
+        if not self._section.enabled or not self._host.is_live:
+            return []
+        obstacle = self.obstacle()
+        optional = not self._section.required
+        return [
+            hindered("-", str(verdict.object), f"{obstacle}; {verdict.reason}", optional=optional)
+            if obstacle
+            else Change("-", str(verdict.object), verdict.reason)
+            for verdict in self._observer.read(ctx, self._host, may_guess=True).stale
+        ]
+
+    def undo(self, ctx: Context) -> None:
+        """Restore the objects that were swept since the machine was started; those that are there are left alone.
+
+        A record stays if any of its objects could not be restored; one of an earlier boot is removed.
+        """
+        if not self._host.is_live:
+            return
+        with self._host.lock.hold(ctx) as held:
+            recorded = self._sweeps.read()
+            if not recorded.current and not recorded.damaged:
+                self._logger.info("no sweep since this machine was started is recorded in %s", self._section.backup_dir)
+            for record in recorded.outlived:
+                self._logger.info(
+                    "%s is of %s, before this machine was restarted: nothing in it can be restored, so it is removed",
+                    record.path,
+                    record.time,
+                    extra={"backup": record.path},
+                )
+                self._sweeps.remove(record)
+                held.record(_removal(record))
+            for record in recorded.damaged:
+                aside = set_aside(self._host.files, record.path)
+                self._logger.warning("%s; %s", record.damage, aside, extra={"backup": record.path})
+            for record in recorded.current:
+                self._restore(held, record)
+            self._sweeps.clean_up()
+
+    def plan_undo(self, ctx: Context) -> list[Change]:
+        """Return the objects that `undo` would restore, and the records of earlier boots that it would remove."""
+        if not self._host.is_live:
+            return []
+        recorded = self._sweeps.read()
+        for record in recorded.damaged:
+            self._logger.warning("%s", record.damage)
+        missing: Counter[Restorable] = Counter()
+        if recorded.current:
+            snapshot = self._look(ctx)
+            for record in recorded.current:
+                # An object that one record restores is there for the next one.
+                missing |= Counter(map(identity, compare(record.objects, snapshot).missing))
+        return [*map(_removal, recorded.outlived), *map(_addition, missing.elements())]
+
+    def foresee(self, ctx: Context) -> Reading:
+        """Return one reading.
+
+        Raise PermissionDeniedError if nothing stale was seen, but a lack of privilege may have hidden it.
+        """
+        reading = self._observer.read(ctx, self._host, may_guess=True)
+        if not reading.stale and (reading.ebtables.denied or not reading.snapshot.may_ask):
+            raise PermissionDeniedError(
+                "cannot tell if a removed CNI left anything without root (CAP_NET_ADMIN to read ebtables rules, "
+                "CAP_NET_RAW to ask pods that have been silent for long); nothing was found in the rest"
+            )
+        return reading
+
+    def suspects(self, ctx: Context) -> list[Verdict]:
+        """Return the verdicts on stale objects by one reading that asks no pod if it lives, and so takes no time."""
+        return self._observer.read(ctx, self._host, may_guess=True, asks=False).stale
+
+    def findings(self, ctx: Context) -> tuple[list[NodeFinding], list[Verdict]]:
+        """Return a finding for each object that is stale by one reading, and the verdicts on the others.
+
+        There are none if the config does not ask for a sweep. Raise PermissionDeniedError as `foresee` does.
+        """
+        if not self._section.enabled or not self._host.is_live:
+            return [], []
+        reading, obstacle = self.foresee(ctx), self.obstacle()
+        step = f"cannot be removed now: {obstacle}" if obstacle else ""
+        finding = partial(NodeFinding, "stale-cni", step=step, apply="" if obstacle else "now")
+        return [finding(str(each.object), each.reason) for each in reading.stale], reading.spared
+
+    def obstacle(self) -> str | None:
+        """Return why `do` would be refused now; None if it would not."""
+        if reason := wrong_bridge(self._host, self._section.bridge) or self._in_use():
+            return reason
+        try:
+            self._sweeps.refuse_unsafe_folder()
+        except HostFileError as error:
+            return _no_record(error)
+        return None
+
+    def _in_use(self) -> str | None:
+        force = self._section.force
+        return azure_vnet.in_use(self._host.files, conflist=not force.conflist, lock=not force.lock)
+
+    # --- reading
+
+    def _confirmed(self, ctx: Context, swept: Swept) -> tuple[list[Verdict], list[Verdict], EbtablesReading]:
+        """Read as often as the config asks for; return the stale objects, the changed ones, and the last reading.
+
+        Raise if something is stale while azure-vnet may be at work.
+        """
+        readings: list[Sequence[Verdict]] = []
+        needed = self._section.confirmations
+        while True:
+            # Before and after the reading: a new pod has rules before anything else tells of it.
+            in_use = self._in_use()
+            found = self._observer.read(ctx, self._host)
+            swept.spared = found.spared
+            if found.ebtables.denied:
+                raise PermissionDeniedError(
+                    f"removing the leftovers of a CNI needs root (CAP_NET_ADMIN); nothing was changed: "
+                    f"{'; '.join(found.ebtables.notes)}"
+                )
+            readings.append(found.stale)
+            # A node without leftovers needs no confirmation.
+            if not any(readings):
+                break
+            self._refuse(in_use or self._in_use())
+            if found.deaf:
+                needed = self._section.confirmations + READINGS_FOR_THE_DEAF
+                given = f"its pod gets {READINGS_FOR_THE_DEAF} more readings to answer"
+                self._observer.say_once(logging.WARNING, f"{', '.join(found.deaf)}: {given}")
+            if len(readings) >= needed:
+                break
+            ctx.sleep(SECONDS_BETWEEN_READINGS)
+        return *agree(readings), found.ebtables
+
+    def _refuse(self, in_use: str | None) -> None:
+        if wrong := wrong_bridge(self._host, self._section.bridge):
+            raise StaleCNIError(f"{wrong}. Nothing was changed")
+        if in_use:
+            raise StaleCNIError(
+                f"{in_use}. Nothing was changed. Remove azure-vnet first; if you know that no pod of it is alive, "
+                f"staleCni.force (its switches conflist and lock) sweeps all the same"
+            )
+        force = self._section.force
+        if overlooked := azure_vnet.in_use(self._host.files, conflist=force.conflist, lock=force.lock):
+            self._observer.say_once(logging.WARNING, f"going on, as staleCni.force asks: {overlooked}")
+
+    # --- removing
+
+    def _sweep(self, ctx: Context, record: Record, stale: Sequence[Verdict], swept: Swept) -> None:
+        swept.record = record.path
+        gone: Sequence[Restorable] = record.objects
+        try:
+            for sort in by_sort(ctx, self._host, record.objects):
+                sort.remove()
+        except Exception as error:
+            was_begun, gone, left = self._roll_back(ctx, record)
+            if left:
+                lines = "".join(f"\n  {line}" for line in left)
+                raise StaleCNIError(
+                    f"{error}\nTHE ROLLBACK IS INCOMPLETE, this is not as before:{lines}\n"
+                    f"all of it is recorded in {record.path}; {self._reset} restores it"
+                ) from error
+            self._sweeps.remove(record)
+            swept.record = None
+            if isinstance(error, CONTEXT_OVER):
+                self._logger.warning("the sweep was stopped (%s); all the objects that it had removed are back", error)
+            if was_begun and isinstance(error, HostRoutingError):
+                raise StaleCNIError(f"{error}\nthe objects that were removed before that are back") from error
+            raise
+        except BaseException:
+            # An interrupt: only a reading shows which objects are gone; `undo` restores no others.
+            with suppress(HostRoutingError):
+                gone = compare(gone, self._look(ctx.shielded())).gone
+            raise
+        finally:
+            undo = partial(self._undo_sweep, record)
+            lasting = set(gone)
+            for verdict in stale:
+                if verdict.object in lasting:
+                    ctx.record(Change("-", str(verdict.object), verdict.reason), undo=undo)
+
+    def _roll_back(self, ctx: Context, record: Record) -> tuple[bool, Sequence[Restorable], list[str]]:
+        """Restore the removed objects; return if there were any, those that could not be, and the same in words.
+
+        A port that fails or is interrupted may have removed any part of its objects, so only a look shows what is gone.
+        """
+        # Not bound by the caller's context, whose end may be the reason for the rollback.
+        ctx = ctx.shielded().child(timeout=_SECONDS_TO_RESTORE)
+        problems: list[str] = []
+        try:
+            missing = compare(record.objects, self._look(ctx)).missing
+            for sort in reversed(by_sort(ctx, self._host, missing)):
+                try:
+                    sort.add()
+                except HostRoutingError as error:
+                    problems.append(str(error))
+            after = compare(record.objects, self._look(ctx))
+        except HostRoutingError as error:
+            return True, record.objects, [*problems, f"the present state cannot be read: {error}"]
+        lost = (f"{leftover}: {reason}" for leftover, reason in after.lost.items())
+        return bool(missing), after.gone, [*problems, *map(str, after.missing), *lost]
+
+    def _look_again(self, ctx: Context, record: Record) -> None:
+        """Raise StaleCNIError if another program adds removed objects again; removing them again would never end."""
+        try:
+            ctx.sleep(SECONDS_BETWEEN_READINGS)
+            back = compare(record.objects, self._look(ctx)).there
+        except CONTEXT_OVER as error:
+            self._logger.warning(
+                "no time to check if another program adds them again (%s); they are recorded in %s", error, record.path
+            )
+            return
+        for leftover in back:
+            self._logger.warning("another program added it again: %s", leftover, extra={"object": str(leftover)})
+        if back:
+            raise StaleCNIError(
+                f"another program adds them again: {len(back)} of {len(record.objects)} removed objects are back, "
+                f"the first is '{back[0]}'. They are left alone; find the program that makes them (azure-vnet, its "
+                f"monitor, a script?), stop it, and run this again"
+            )
+
+    # --- restoring
+
+    def _undo_sweep(self, record: Record, ctx: Context) -> None:
+        with self._host.lock.hold(ctx) as held:
+            if self._host.files.exists(record.path):
+                self._restore(held, record)
+            else:
+                self._logger.warning("another run has restored the objects of %s", record.path)
+
+    def _restore(self, ctx: Context, record: Record) -> None:
+        ctx.check()
+        _, missing, lost = compare(record.objects, self._look(ctx))
+        for leftover, reason in lost.items():
+            self._logger.warning("%s is not restored: %s", leftover, reason)
+        for sort in reversed(by_sort(ctx, self._host, missing)):
+            restored: Sequence[Restorable] = ()
+            try:
+                sort.add()
+                restored = sort.objects
+            except NeighbourRejectedError as error:
+                restored = error.made
+                raise
+            finally:
+                for leftover in restored:
+                    ctx.record(_addition(leftover))
+        if missing or not lost:
+            self._logger.info("objects restored: %d, of %s", len(missing), record.path)
+        if lost:
+            self._logger.warning(
+                "the record %s stays, since %d of its objects could not be restored; %s tries again",
+                record.path,
+                len(lost),
+                self._reset,
+            )
+        else:
+            self._sweeps.remove(record)
+
+    def _look(self, ctx: Context) -> Snapshot:
+        return observe(ctx, self._host)[0]
+
+    @property
+    def _reset(self) -> str:
+        """What restores a sweep: it needs the config if that names the folder of the records."""
+        is_usual = self._section.backup_dir == type(self._section)().backup_dir
+        return "'hostrouting reset'" if is_usual else "a reset with this config"
+
+
+def _no_record(error: HostFileError) -> str:
+    return f"no record of it can be written: {error}; see staleCni.backupDir"
+
+
+def _removal(record: Record) -> Change:
+    return Change("-", record.path, f"of {record.time}, before this machine was restarted")
+
+
+def _addition(restored: Restorable) -> Change:
+    return Change("+", str(restored), "restored")

@@ -1,0 +1,279 @@
+"""A snapshot of a node -> a verdict on each object that azure-vnet may have left, with its reason; pure.
+
+An object is stale only if nothing suggests that its pod lives, and only if it is understood. These prove that a pod
+lives, the strongest first: azure-vnet's record of a pod whose device exists; an answer to a probe; a hardware address
+that such a record has, or that a bridge has learned on a port. A learned neighbour proves nothing: the kernel keeps it
+until its place is needed, long after it was true.
+
+An address outlives its pod: the node or another pod may have it now. An object that leads to a hardware address which
+no device has is stale all the same. In tunnel mode all pods share one hardware address, so there the address decides.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from hostrouting.azure.stale_cni.azure_vnet import POD_DEVICE, TUNNEL_MAC, pods_by_device
+from hostrouting.azure.stale_cni.journal import object_to_mapping
+from hostrouting.azure.stale_cni.leftovers import OF_NODE, OF_OTHER_NODE, candidates, identity, pod_devices
+from hostrouting.host.packets.ebtables_rules import EbtablesRule
+from hostrouting.net.addresses import Address, Prefix
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from hostrouting.azure.stale_cni.azure_vnet import Endpoint
+    from hostrouting.azure.stale_cni.journal import Restorable
+    from hostrouting.azure.stale_cni.leftovers import Candidate, Snapshot
+    from hostrouting.host.ports import LinkAddress
+    from hostrouting.net.links import Station
+
+Kind = Literal["stale", "live", "node", "unknown"]
+
+
+class Verdict(NamedTuple):
+    """The kind of an object, and the reason; `address` is that of the pod it was made for, if any."""
+
+    object: Restorable
+    kind: Kind
+    address: str | None
+    reason: str
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the verdict for JSON and for log records, with the `details` that the journal records."""
+        return {**self._asdict(), "object": str(self.object), "details": object_to_mapping(self.object)}
+
+
+def judge(snapshot: Snapshot, *, pod_cidrs: Sequence[str], bridge: str) -> tuple[Verdict, ...]:
+    """Return a verdict on each object in the nat table, on the bridge and on pods' devices.
+
+    >>> from hostrouting.host import Neighbour
+    >>> from hostrouting.azure.stale_cni.leftovers import Snapshot
+    >>> neighbour = Neighbour("10.240.0.9", "azure0", "aa:bb:cc:00:00:09", permanent=True)
+    >>> verdict, = judge(Snapshot(neighbours=(neighbour,)), pod_cidrs=["10.240.0.0/16"], bridge="azure0")
+    >>> verdict.kind, verdict.reason
+    ('stale', 'no live endpoint of azure-vnet has 10.240.0.9')
+
+    An object that was not certainly made for one pod is `unknown`, and so is one whose pod could not be probed.
+    """
+    pods = [*map(Prefix.parse, pod_cidrs)]
+    found = list(candidates(snapshot, pods, bridge))
+    node = _Node(snapshot, bridge)
+    life = _Life(snapshot, found, bridge)
+
+    def verdict(candidate: Candidate) -> Verdict:
+        leftover, address, _, oddity = candidate
+        if address is None or oddity == OF_OTHER_NODE:
+            return Verdict(leftover, "node" if oddity in (OF_NODE, OF_OTHER_NODE) else "unknown", address, oddity)
+        if of_node := node.needs(candidate):
+            return Verdict(leftover, "node", address, of_node)
+        if not any(pod.covers(Address.parse(address)) for pod in pods):
+            return Verdict(leftover, "unknown", address, f"{address} is outside podCidrs")
+        kind, reason = _owned(candidate, address, node, life)
+        unclear = (oddity or life.doubt(candidate, address)) if kind == "stale" else None
+        return Verdict(leftover, "unknown" if unclear else kind, address, unclear or reason)
+
+    return tuple(map(verdict, found))
+
+
+def _owned(candidate: Candidate, address: str, node: _Node, life: _Life) -> tuple[Kind, str]:
+    sign, own = life.signs.get(address), node.addresses.get(address)
+    if sign or own:
+        if life.leads_nowhere(candidate):
+            return "stale", f"no device and no pod has {candidate.mac}, to which it leads; {sign or own}"
+        if sign:
+            return "live", sign
+        return ("stale", f"it was made for a pod, and {own}") if candidate.mac == TUNNEL_MAC else ("node", str(own))
+    return "stale", life.gone.get(address) or f"no live endpoint of azure-vnet has {address}"
+
+
+def questions(snapshot: Snapshot, verdicts: Sequence[Verdict], *, bridge: str) -> list[LinkAddress]:
+    """Return the (device, address) to probe before anything is taken for stale, each once.
+
+    Only pods' devices that are up with a carrier are probed; on the bridge, Azure's fabric would answer for every
+    address. For a rule, and for an object on the bridge, all of them are, since any may lead to the pod. Also probed
+    are recorded pods without a known hardware address, and all pods that are recorded for one device.
+    """
+    up = [device.name for device in pod_devices(snapshot.devices) if device.up and device.carrier]
+    asked: list[LinkAddress] = []
+    for found, kind, address, _ in verdicts:
+        if kind == "stale" and address is not None:
+            dev = None if isinstance(found, EbtablesRule) else found.dev
+            asked += ((device, address) for device in up if dev in (None, bridge, device))
+    return list(dict.fromkeys((*asked, *_of_records(snapshot, verdicts, up))))
+
+
+def _of_records(snapshot: Snapshot, verdicts: Iterable[Verdict], up: Sequence[str]) -> Iterator[LinkAddress]:
+    live = {verdict.address for verdict in verdicts if verdict.kind == "live"}
+    heard = {station.dev for station in snapshot.stations if not station.permanent}
+    for device, pods in pods_by_device(snapshot.endpoints).items():
+        endpoints = [endpoint for pod in pods for endpoint in pod]
+        addresses = [address for endpoint in endpoints for address in endpoint.addresses]
+        is_known = device in heard or any(endpoint.own_macs for endpoint in endpoints)
+        if device in up and not live.isdisjoint(addresses) and (len(pods) > 1 or not is_known):
+            yield from ((device, address) for address in addresses)
+
+
+def agree(readings: Sequence[Sequence[Verdict]]) -> tuple[list[Verdict], list[Verdict]]:
+    """Compare the stale objects of several readings; return those of the last one that agree, and the others.
+
+    An object agrees if all readings have it as often as the last one. A program is changing the others.
+    """
+    counts = [Counter(identity(verdict.object) for verdict in reading) for reading in readings]
+    steady = {key for key, count in counts[-1].items() if all(other[key] == count for other in counts)}
+    every = {identity(verdict.object): verdict for reading in readings for verdict in reading}
+    stale = [verdict for verdict in readings[-1] if identity(verdict.object) in steady]
+    return stale, [verdict for key, verdict in every.items() if key not in steady]
+
+
+# --- the evidence
+
+
+class _Node:
+    """The addresses and hardware addresses without which the node itself is cut off."""
+
+    def __init__(self, snapshot: Snapshot, bridge: str) -> None:
+        # In bridge mode pods and node share a subnet, so the gateway is inside podCidrs.
+        gateways = {route.gateway for route in snapshot.routes}
+        gateways |= {hop.gateway for route in snapshot.routes for hop in route.nexthops}
+        self._gateways = {str(gateway): f"{gateway} is a gateway of the node" for gateway in gateways - {None}}
+        uplinks = {bridge, *(route.dev for route in snapshot.routes if not route.prefix_length)}
+        #: Each address of the node, and a sentence that says so.
+        self.addresses: dict[str, str] = {}
+        self._macs: dict[str, str] = {}
+        #: azure-vnet also makes rules for these, and no pod has them.
+        self._of_uplinks: set[str] = set()
+        for device in snapshot.devices:
+            for each in device.addresses:
+                address = str(each.address)
+                self.addresses[address] = f"{address} is an address of the node itself, on {device.name}"
+                if device.name in uplinks or device.master == bridge:
+                    self._of_uplinks.add(address)
+            # An address may be absent for a moment while DHCP renews it; the hardware address stays.
+            if device.mac:
+                self._macs[device.mac] = f"{device.mac} is a hardware address of the node itself, that of {device.name}"
+
+    def needs(self, candidate: Candidate) -> str | None:
+        """Return why the node needs the object; None if it does not, even if a pod does."""
+        address, mac = candidate.address or "", candidate.mac
+        own = self.addresses.get(address)
+        if address in self._gateways:
+            return self._gateways[address]
+        if mac in self._macs:
+            return own or self._macs[mac]
+        # Without a hardware address that tells pods apart, the address decides.
+        return own if mac is None or (mac == TUNNEL_MAC and address in self._of_uplinks) else None
+
+
+class _Life:
+    """The signs that pods of azure-vnet use addresses and hardware addresses."""
+
+    def __init__(self, snapshot: Snapshot, candidates: Sequence[Candidate], bridge: str) -> None:
+        bridges = {bridge, *(device.name for device in snapshot.devices if device.kind == "bridge")}
+        stations = [s for s in sorted(snapshot.stations) if s.dev not in bridges and not s.permanent]
+        self._learned: defaultdict[str, set[str]] = defaultdict(set)
+        for station in stations:
+            self._learned[station.dev].add(station.mac)
+        #: For each address in use by a pod, the strongest sign of it.
+        self.signs: dict[str, str] = {}
+        #: For the addresses of dead records, why they are dead.
+        self.gone: dict[str, str] = {}
+        #: The known hardware addresses of the pod that has an address.
+        self._macs: defaultdict[str, set[str]] = defaultdict(set)
+        #: The addresses that objects give to a hardware address, of those that tell pods apart.
+        self._addresses: defaultdict[str, set[str]] = defaultdict(set)
+        for candidate in candidates:
+            if candidate.mac and candidate.address is not None and candidate.mac != TUNNEL_MAC:
+                self._addresses[candidate.mac].add(candidate.address)
+        self._devices = {device.name for device in snapshot.devices}
+        #: The records of pods whose device exists and is not another pod's now.
+        self._endpoints = self._living(snapshot)
+        self._weigh(snapshot, stations)
+        self._held = {station.mac for station in stations}.union(*map(self._macs_of, self._endpoints))
+        pods = [] if snapshot.may_ask else sorted(device.name for device in pod_devices(snapshot.devices))
+        # A device whose pod's address is known leads to no other pod; a record may lack one of two families.
+        known = {(each.host_device, ":" in address) for each in self._endpoints for address in each.addresses}
+        #: The devices that may lead to a pod of IPv4 (False) or IPv6 (True) that could not be probed.
+        self._unasked = {ipv6: [dev for dev in pods if (dev, ipv6) not in known] for ipv6 in (False, True)}
+
+    def _weigh(self, snapshot: Snapshot, stations: Sequence[Station]) -> None:
+        """Collect the signs, from the weakest to the strongest: the last one is told."""
+        for station in stations:
+            held = self._addresses.get(station.mac, ())
+            families = [":" in address for address in held]
+            # One pod has at most one address of each family.
+            if len(families) == len(set(families)):
+                sign = f"{station.mac}, its hardware address, is learned on {station.dev}"
+                self._believe(held, sign, {station.mac})
+        for endpoint in self._endpoints:
+            sign = f"azure-vnet's state has an endpoint with {endpoint.mac}, its hardware address{_on(endpoint)}"
+            self._believe(self._addresses.get(endpoint.mac, ()), sign, {endpoint.mac})
+        for device, address in sorted(snapshot.answered):
+            self._believe([address], f"{address} answers on {device}", self._learned[device])
+        for endpoint in self._endpoints:
+            self._believe(endpoint.addresses, _recorded(endpoint), self._macs_of(endpoint))
+
+    def leads_nowhere(self, candidate: Candidate) -> bool:
+        """Return True if the object leads to a hardware address that no pod has."""
+        mac = candidate.mac
+        if mac is None or mac == TUNNEL_MAC or mac in self._held:
+            return False
+        # A pod of which only the address is known may have it.
+        holders = {candidate.address or "", *self._addresses.get(mac, ())}
+        return all(self._macs[address] for address in holders if address in self.signs)
+
+    def doubt(self, candidate: Candidate, address: str) -> str | None:
+        """Return why it is unknown if a pod has the candidate's address; None if it is known."""
+        suspects = self._unasked[":" in address]
+        device = None if isinstance(candidate.object, EbtablesRule) else candidate.object.dev
+        if device is not None and device.startswith(POD_DEVICE):
+            if device not in self._devices:
+                return f"{device} was removed or renamed while all this was read"
+            suspects = [device] if device in suspects else []
+        if not suspects:
+            return None
+        first, *others = suspects
+        more = f" and {len(others)} more" if others else ""
+        return f"the pod on {first}{more} cannot be asked for {address} without CAP_NET_RAW"
+
+    def _believe(self, addresses: Iterable[str], sign: str, macs: set[str]) -> None:
+        for address in addresses:
+            self.signs[address] = sign
+            self._macs[address] |= macs
+
+    def _living(self, snapshot: Snapshot) -> list[Endpoint]:
+        """Return the records that protect; `gone` gets the addresses of the others."""
+        living: list[Endpoint] = []
+        for device, pods in pods_by_device(snapshot.endpoints).items():
+            known: list[list[Endpoint]] = []
+            reason = "which is gone"
+            if not device or device in self._devices:
+                # A device leads to one pod. If it is known which one, the records of others are dead.
+                known = (
+                    [pod for pod in pods if any(each.own_macs & self._learned[device] for each in pod)]
+                    or [
+                        pod
+                        for pod in pods
+                        if any((device, address) in snapshot.answered for each in pod for address in each.addresses)
+                    ]
+                    or pods
+                )
+                reason = "which is another pod's now"
+            for pod in pods:
+                if pod in known:
+                    living += pod
+                else:
+                    self.gone |= {a: f"{_recorded(each)}, {reason}" for each in pod for a in each.addresses}
+        return living
+
+    def _macs_of(self, endpoint: Endpoint) -> set[str]:
+        return endpoint.own_macs | self._learned[endpoint.host_device]
+
+
+def _recorded(endpoint: Endpoint) -> str:
+    return f"azure-vnet's state has an endpoint with it{_on(endpoint)}"
+
+
+def _on(endpoint: Endpoint) -> str:
+    return f", on {endpoint.host_device}" if endpoint.host_device else ""

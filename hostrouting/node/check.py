@@ -1,0 +1,338 @@
+"""The checks of `hostrouting check`: the proof, everything that a plan would change, and the state of the gates."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import attrs
+
+from hostrouting.base.commands import command_line
+from hostrouting.base.findings import STATES, NodeFinding
+from hostrouting.boot import INTENT_PATH, RESTARTS, WATCH_UNITS, Boot, Intent, held_gates, is_refused_now
+from hostrouting.config import OverlapMode, RouteOverlapConfig
+from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
+from hostrouting.host.units import template_of
+from hostrouting.net.addresses import IPV6
+from hostrouting.net.routes import KERNEL_PROTOCOL, OUR_PROTOCOL
+from hostrouting.node import capabilities
+from hostrouting.node.boot_files import boot_parts, installs_units, missing_tools
+from hostrouting.node.capabilities import PROBE_UNIT, watch_units
+from hostrouting.route_overlap import OverlapReport, check_now, silent_routers
+from hostrouting.static_routes import ConfigureStaticRoutes
+from phases import DeadlineExceededError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from hostrouting.base.findings import Severity
+    from hostrouting.config import HostRoutingConfig, ProbeSNATConfig, StaleCNIConfig
+    from hostrouting.host import Host
+    from phases import Change, Context
+
+    _Looker: TypeAlias = Callable[[Context], Iterable[NodeFinding]]
+
+#: Seconds for all checks except the proof; requests to the cloud have another limit.
+_LONGEST_LOOK: Final = 30.0
+#: When a unit ran last, in microseconds of the monotonic clock; 0 if it has not run since the boot.
+_RAN: Final = "ActiveExitTimestampMonotonic"
+_BEGAN: Final = "InactiveExitTimestampMonotonic"
+_prefix: Final = attrgetter("family", "network", "prefix_length")
+
+
+@attrs.frozen(kw_only=True)
+class NodeReport:
+    """The proof, the other findings, and the checks that could not be made."""
+
+    overlap: OverlapReport
+    mode: OverlapMode
+    findings: tuple[NodeFinding, ...] = ()
+    #: The command that findings name for most of them.
+    step: str | None = None
+    not_asked: tuple[str, ...] = ()
+    #: Those of them for which no time was left, by their names here.
+    unread: tuple[str, ...] = ()
+    #: The objects that a sweep would leave alone: object, address, kind and reason of each.
+    spared: tuple[dict[str, object], ...] = ()
+
+    @property
+    def severities(self) -> frozenset[Severity]:
+        """The severities of all findings."""
+        found = {finding.severity for finding in self.findings}
+        return frozenset(found if self.overlap.ok else {*found, self.severity})
+
+    @property
+    def severity(self) -> Severity:
+        """The severity of the findings of the proof."""
+        # A node without a default route reaches nothing, in either mode.
+        return "error" if self.mode is OverlapMode.STRICT or self.overlap.without_exit else "warning"
+
+    @property
+    def ok(self) -> bool:
+        """True if there is no error."""
+        return "error" not in self.severities
+
+    @property
+    def left_routes(self) -> int:
+        """The number of routes that an earlier config has left."""
+        return sum((found.kind, found.action) == ("lost-route", "-") for found in self.findings)
+
+    def lost_routes(self, config: HostRoutingConfig) -> int:
+        """Return the number of routes of the config that are not in force."""
+        kinds = [found.kind for found in self.findings]
+        return (
+            len(config.static_routes.routes) if "not-applied" in kinds else kinds.count("lost-route") - self.left_routes
+        )
+
+    def gates(self, config: HostRoutingConfig) -> dict[str, tuple[str, str]]:
+        """Return the state of each unit with a gate, and the words of the finding about it, if there is one.
+
+        The state is the kind of that finding (`held`, `down`, ...), or `open`, or `shut` if a start would be held now.
+        """
+        gates = {
+            found.subject: (found.kind.removeprefix("gate-"), found.reason)
+            for found in self.findings
+            if found.kind.startswith(("held", "gate-"))
+        }
+        named = {*gates, *map(template_of, gates)}
+        is_broken = any(found.kind == "disabled" for found in self.findings)
+        rest = "shut" if self.mode is OverlapMode.STRICT and not self.overlap.ok and not is_broken else "open"
+        return gates | {gate: (rest, "") for gate in config.gates if gate not in named}
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the report for `check --json`; empty lists of `findings` and the like are left out."""
+        more = {
+            "findings": [finding.to_mapping() for finding in self.findings],
+            "not_asked": list(self.not_asked),
+            "unread": list(self.unread),
+            "spared": list(self.spared),
+        }
+        answer = {**self.overlap.to_mapping(mode=self.mode), "ok": self.ok and not self.unread}
+        return answer | {name: found for name, found in more.items() if found}
+
+    def lines(self, *, verbose: bool = False) -> list[str]:
+        """Return the report as text lines; `verbose` offers to silence findings, too."""
+        proof = (str(self.overlap), self.overlap.allowance if verbose else "")
+        notes = [f"note: not looked at: {reason}" for reason in self.not_asked]
+        return [*filter(None, proof), *map(str, self.findings), *notes] or ["no findings"]
+
+
+def check_node(
+    ctx: Context,
+    config: HostRoutingConfig,
+    host: Host,
+    *,
+    seconds: float | None = None,
+    path: str = "",
+    root: str | None = None,
+    is_applied: bool = False,
+) -> NodeReport:
+    """Make all checks, which change nothing and need no root.
+
+    `seconds` bounds the wait, and with 0 no router is asked, nor the cloud about optional rules that are installed.
+
+    `path` and `root` are those of the command to run: `apply`, or `plan` for a config that an apply would refuse. If
+    the config `is_applied`, by a run that has just read its routes back, they are not compared again.
+
+    An image has no routes: the checks are of files, links, gates and programs, which a boot needs.
+    """
+    nothing = OverlapReport(expected_devs=(), cidrs=())
+    # After an apply of a config that expects no addresses there is nothing to prove, and many routes to read.
+    is_asked = host.is_live and (config.route_overlap.cidrs or not is_applied)
+    overlap = check_now(ctx.child(timeout=seconds), config, host) if is_asked else nothing
+    accepted = config.static_routes if overlap.ok else ConfigureStaticRoutes(config, host=host).accepted()
+    if accepted != config.static_routes:
+        # No section is suggested that an apply would refuse.
+        overlap = check_now(ctx.child(timeout=0), attrs.evolve(config, static_routes=accepted), host)
+    boot = Boot(host, gates=config.gates)
+    look = _Look(ctx.child(timeout=_LONGEST_LOOK), config, host, boot, overlap.expected_devs, seconds != 0, is_applied)
+    findings, step = (*overlap.notes, *look.findings()), None
+    if path and any(each.apply for each in findings):
+        refused = any(each.kind == "lost-route" and not each.apply for each in findings)
+        step = command_line("plan" if refused or look.is_worse() else "apply", path, root=root)
+        findings = tuple(attrs.evolve(each, step=f"run: {step}") if each.apply else each for each in findings)
+    return NodeReport(
+        overlap=overlap,
+        mode=config.route_overlap.mode,
+        findings=findings,
+        step=step,
+        not_asked=tuple(dict.fromkeys(look.not_asked)),
+        unread=tuple(look.unread),
+        spared=tuple(look.spared),
+    )
+
+
+@attrs.define(eq=False)
+class _Look:
+    """Makes each check by itself: one that cannot be made does not stop the others."""
+
+    ctx: Context
+    config: HostRoutingConfig
+    host: Host
+    boot: Boot
+    expected_devs: Sequence[str]
+    #: False if neither routers nor the cloud are to be asked.
+    asks: bool
+    is_applied: bool
+    not_asked: list[str] = attrs.field(factory=list)
+    unread: list[str] = attrs.field(factory=list)
+    spared: list[dict[str, object]] = attrs.field(factory=list)
+
+    def findings(self) -> Iterator[NodeFinding]:
+        """Yield all findings, the most important first; of an image those that matter at a boot."""
+        config, is_live, has_traces = self.config, self.host.is_live, self.boot.has_traces
+        if waiting := not has_traces and installs_units(self.ctx, config, self.host):
+            place = ", live or for the next boot" if is_live else " in the image"
+            severity: Severity = "warning" if is_live else "error"
+            reason = f"nothing of this config is installed{place}"
+            yield NodeFinding("not-applied", "hostRouting", reason, severity, apply="now")
+        # Of IPv4 only the own routes of the kernel stand in the way: the apply tells of them.
+        if is_live and (not waiting or IPV6 in config.families):
+            yield from _lasting(self._ask(routes=self._routes), waiting)
+        if not waiting:
+            yield from self._ask(files=self._files)
+        if has_traces:
+            live = {"held": self._held, "down": self.boot.down, "units": self._units} if is_live else {}
+            yield from self._ask(gates=self.boot.findings, **live)
+        siblings = [*self._ask(watch=self._watch)]
+        siblings += self._ask_sibling(self._probes, config.probe_snat, "probe-snat", "IPv6 probes")
+        yield from _lasting(siblings, waiting)
+        yield from self._ask(exposed=self._exposed)
+        if not is_live:
+            yield from missing_tools(config, self.host.files)
+            if config.route_overlap.cidrs or config.static_routes.routes:
+                step = command_line("check", INTENT_PATH)
+                self.not_asked.append(f"an image has no routes to be asked; on a node made of it, run: {step}")
+            return
+        if config.static_routes.routes:
+            yield from self._ask(networkd=self._networkd)
+        if config.route_overlap.cidrs:
+            yield from self._ask(routers=self._routers)
+        elif config.route_overlap != RouteOverlapConfig():
+            reason = "it names no addresses, so nothing is proven, now or at a boot"
+            yield NodeFinding("nothing-proven", "routeOverlap", reason, "warning", "give expectedCidrs or expected")
+        yield from self._ask_sibling(self._leftovers, config.stale_cni, "stale-cni", "leftovers of azure-vnet")
+
+    def is_worse(self) -> bool:
+        """Return True if an apply of this config would be refused, since it makes the node worse."""
+        section = self.config.route_overlap
+        is_asked = self.host.is_live and section.cidrs and section.mode is OverlapMode.STRICT
+        if self.is_applied or not is_asked:
+            # There is nothing to make worse, and a forecast reads all routes.
+            return False
+        from hostrouting.node.forecast import Forecaster
+
+        with suppress(HostRoutingError, DeadlineExceededError):
+            planned = ConfigureStaticRoutes(self.config, host=self.host).planned()
+            return Forecaster(self.ctx, self.config, self.host).planned(*planned).is_refused(self.config)
+        return False
+
+    def _ask_sibling(
+        self, look: _Looker, section: ProbeSNATConfig | StaleCNIConfig, kind: str, subject: str
+    ) -> Iterator[NodeFinding]:
+        if section.enabled:
+            severity: Severity = "error" if section.required else "warning"
+            yield from self._ask(NodeFinding(kind, subject, "", severity), **{kind: look})
+
+    def _ask(self, trouble: NodeFinding | None = None, /, **looks: _Looker) -> Iterator[NodeFinding]:
+        """Yield the findings of each look; for one that fails, add a note or yield `trouble`.
+
+        Errors of its kind are as severe as the trouble itself: those of an optional sibling are warnings.
+        """
+        for name, look in looks.items():
+            try:
+                # One by one: findings before a failure count.
+                for found in look(self.ctx):
+                    is_weighed = trouble and (found.kind, found.severity) == (trouble.kind, "error")
+                    yield attrs.evolve(found, severity=trouble.severity) if trouble and is_weighed else found
+            except (HostRoutingError, DeadlineExceededError) as error:
+                if self.ctx.cancelled:
+                    self.ctx.check()
+                reason = str(error).partition("\n")[0]
+                if self.ctx.over:
+                    self.unread.append(name)
+                    self.not_asked.append(f"{name}: {reason}")
+                elif trouble is None or isinstance(error, PermissionDeniedError):
+                    self.not_asked.append(reason)
+                else:
+                    yield attrs.evolve(trouble, reason=reason)
+
+    # --- the pair
+
+    def _routers(self, ctx: Context) -> Iterable[NodeFinding]:
+        return silent_routers(ctx, self.host, self.expected_devs) if self.asks else []
+
+    def _routes(self, ctx: Context) -> Iterable[NodeFinding]:
+        if self.is_applied:
+            prefixes = {route.prefix for route in self.config.static_routes.routes}
+            # Another program may have removed routes since; a finding also tells of those before the kernel's own.
+            ours, own = (
+                set(map(_prefix, self.host.routes.routes_of(number))) for number in (OUR_PROTOCOL, KERNEL_PROTOCOL)
+            )
+            if prefixes == ours and prefixes.isdisjoint(own):
+                return ()
+        return ConfigureStaticRoutes(self.config, host=self.host).findings(ctx)
+
+    def _files(self, ctx: Context) -> Iterable[NodeFinding]:
+        return map(_boot_file, self.boot.drift(ctx, *boot_parts(self.config), Intent(config=self.config)))
+
+    def _exposed(self, _ctx: Context) -> Iterator[NodeFinding]:
+        if reasons := self.boot.exposed(*boot_parts(self.config), *watch_units(self.config, self.host)):
+            yield NodeFinding("exposed", "hostRouting", reasons)
+
+    # --- the gates
+
+    def _held(self, ctx: Context) -> Iterator[NodeFinding]:
+        for gate in held_gates(ctx, self.host.services):
+            refused = is_refused_now(ctx, self.host.services, gate)
+            if refused:
+                # Its marker is set anew at each restart by systemd, so it does not say. Since the unit ran last, or
+                # began to start; if systemd has restarted it since, only the boot is known.
+                found = self.host.services.settings(ctx, gate, _RAN, _BEGAN, RESTARTS)
+                ran = int(found[_RAN] or 0) or int(found[_BEGAN] or 0) * (found[RESTARTS] == "0")
+                clock = ctx.clock
+                since = time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(clock.time() - clock.monotonic() + ran / 1e6))
+                reason = f"is held by its gate since {since}, and starts by itself once routing is right"
+                yield NodeFinding("held", gate, reason, step=f"see: systemctl status {gate}")
+            elif refused is None:
+                yield NodeFinding("held", gate, "is starting, and checks the routing now", "note")
+
+    def _units(self, ctx: Context) -> Iterator[NodeFinding]:
+        optional = WATCH_UNITS if self.config.probe_snat.required else {*WATCH_UNITS, PROBE_UNIT}
+        for name in self.boot.installed_units():
+            state = self.host.services.state(ctx, name)
+            if state.active_state == "failed":
+                severity: Severity = "warning" if name in optional else "error"
+                step = f"see: journalctl -b -u {name}"
+                yield NodeFinding("failed-unit", name, f"its last run failed ({state.result})", severity, step)
+
+    # --- the siblings
+
+    def _probes(self, ctx: Context) -> Iterable[NodeFinding]:
+        task = capabilities.probe_task()(self.config, host=self.host)
+        return task.findings(ctx, asks=self.asks) if self.host.is_live else map(_boot_file, task.plan(ctx))
+
+    def _watch(self, ctx: Context) -> Iterable[NodeFinding]:
+        if not (self.config.watch.enabled or WATCH_UNITS & set(self.boot.installed_units())):
+            return []
+        return capabilities.watch_task()(self.config, host=self.host).findings(ctx)
+
+    def _networkd(self, ctx: Context) -> Iterable[NodeFinding]:
+        return capabilities.networkd_findings(ctx, self.config, self.host)
+
+    def _leftovers(self, ctx: Context) -> Iterable[NodeFinding]:
+        findings, spared = capabilities.sweep_task()(self.config, host=self.host).findings(ctx)
+        self.spared += [verdict.to_mapping() for verdict in spared]
+        return findings
+
+
+def _lasting(found: Iterable[NodeFinding], waiting: bool) -> Iterator[NodeFinding]:
+    """Leave out what the first apply mends, if that is `waiting`."""
+    return (each for each in found if not (waiting and each.apply))
+
+
+def _boot_file(change: Change) -> NodeFinding:
+    state = change.detail or STATES[change.action]
+    return NodeFinding("boot-file", change.subject, state, apply="" if change.kind else "now")

@@ -1,0 +1,300 @@
+"""Configure: the tasks of a config in their order, one run at a time. Reset: the command that removes everything."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+
+from hostrouting.boot import Boot, Deployment, Intent, NamedTask, NodeTask, deploying, read_intent
+from hostrouting.config import HostRoutingConfig, require_config
+from hostrouting.exceptions import InvalidConfigError, WorseRoutingError
+from hostrouting.host import Host
+from hostrouting.node.boot_files import boot_parts
+from hostrouting.node.capabilities import probe_task, sweep_task, watch_task, watch_units
+from hostrouting.node.forecast import Forecast, Forecaster, dropped
+from hostrouting.route_overlap import CheckRouteOverlap
+from hostrouting.static_routes import ConfigureStaticRoutes
+from phases import (
+    CancelledError,
+    Change,
+    DeadlineExceededError,
+    TaskFailedError,
+    execute,
+    plan,
+    task,
+    tolerate,
+    with_timeout,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hostrouting.boot import Part
+    from phases import Context, Task
+
+    _T = TypeVar("_T", bound=NodeTask)
+    _Work: TypeAlias = Callable[[Context], None]
+
+#: A sibling of the routing pair may take this long, and never more than half of the time that is left.
+_SIBLING_SECONDS: Final = 60.0
+#: The kind of the change of a unit that its gate held before the run.
+RELEASED: Final = "released"
+_WORSE: Final = "refused, since these addresses leave right without this config, and would not with it:"
+_FORCE: Final = "correct the config, or use --force if this is meant"
+
+
+class _Pipeline(NamedTask, ABC):
+    """Tasks under one hold of the run lock; a failure does not stop the others, and one error at the end has all."""
+
+    anonymous = False
+    subtasks: tuple[Task, ...]
+    #: The present run.
+    _run: Deployment
+
+    def __init__(self, config: HostRoutingConfig, host: Host | None, logger: logging.Logger | None) -> None:
+        """Make the tasks of the pair, whose boot files are installed together: both scripts change at once."""
+        self._config = config
+        self._host = Host.given_or_live(host)
+        self._logger = logger
+        self._log = logger or logging.getLogger("hostrouting")
+        self._routes = self._make(ConfigureStaticRoutes)
+        self._check = self._make(CheckRouteOverlap)
+        self._boot = Boot(self._host, gates=config.gates, logger=self._log)
+
+    def _make(self, kind: type[_T]) -> _T:
+        return kind(self._config, host=self._host, logger=self._log)
+
+    def do(self, ctx: Context) -> None:
+        """Do all tasks; raise one error with every failure in it."""
+        with deploying(ctx, self._host, self._boot, self._parts(ctx), self._log) as run:
+            # One thread at a time has the lock, also of those that run the same task.
+            self._run, ctx = run, run.transaction.ctx
+            before = self._boot.held(ctx)
+            try:
+                self._do_all(*(partial(execute, subtask, logger=self._logger) for subtask in self.subtasks))
+            except (CancelledError, DeadlineExceededError):
+                if run.is_committed:
+                    self._log.warning("the config is changed, live and for the next boot; the rest was interrupted")
+                if not run.failures:
+                    raise
+            still, released = self._boot.release(ctx, before, is_right=not run.failures)
+            for unit in released:
+                ctx.record(Change("~", unit, "was held, and starts within seconds", RELEASED))
+            if still:
+                told = ", ".join(still)
+                self._log.warning("these are held until routing is right: %s", told, extra={"held": still})
+        if run.failures:
+            raise TaskFailedError.combine(run.failures)
+
+    @abstractmethod
+    def _do_all(self, files: _Work, *others: _Work) -> None:
+        """Attempt the tasks, under the lock."""
+
+    # --- the tasks of the pair, for one run, or for plans and names alone
+
+    def _live_half(self, whole: ConfigureStaticRoutes | CheckRouteOverlap) -> Task:
+        """Return a task of the pair without its boot files."""
+
+        @task(whole.name, plan=whole.plan_act, records=True)
+        def act(ctx: Context) -> None:
+            whole.act(ctx, seconds=max(0.0, self._run.until - ctx.clock.monotonic()))
+
+        return act
+
+    def _files_task(self) -> Task:
+        """Return a task for the scripts, units and gates of the pair, and for the intent of the whole config."""
+
+        @task("install-boot-files", plan=lambda ctx: self._boot.plan_install(ctx, *self._parts(ctx)), records=True)
+        def install(ctx: Context) -> None:
+            self._run.install(ctx)
+
+        return install
+
+    def _parts(self, ctx: Context) -> list[Part]:
+        """Return the parts to install or remove; that of a skipped task stays as it is."""
+        pair = zip((self._routes, self._check), boot_parts(self._config), strict=True)
+        with_unit = (self._routes, self._check, probe_task(), watch_task())
+        kept = frozenset(each.section for each in with_unit if ctx.skips(each))
+        return [*(part for each, part in pair if not ctx.skips(each)), Intent(config=self._config, kept=kept)]
+
+
+class Configure(_Pipeline):
+    """Configure a node, now and for every boot: routes, the proof, the gates, sweep, probes and the watch.
+
+    >>> from hostrouting import HostRoutingConfig
+    >>> from hostrouting.testing import FakeHost
+    >>> for task in Configure(HostRoutingConfig(), host=FakeHost()).subtasks:
+    ...     print(task.name)
+    install-boot-files
+    configure-static-routes
+    check-route-overlap
+    clean-stale-cni
+    configure-probe-snat
+    configure-watch
+
+    It holds the run lock from the first task to the last: no other run changes routes before they are proven.
+
+    It never makes a node worse: under STRICT a config by which an expected address that leaves right would leave wrong
+    is refused before any change (`WorseRoutingError`), unless `force` says that this is meant; under WARN it is told.
+    Over an installed config the routes come first, and until the proof after them the run is one transaction: if it
+    fails, is interrupted or is proven worse, it is undone, and the earlier config is in force, live and for every boot.
+    A node that is wrong and stays so is installed and held. On a node without hostrouting the boot files come first,
+    and stay: a node that fails the check must not start its machine at the next boot either.
+
+    A sibling (the sweep, the probes, the watch) that fails is a warning, unless its section is `required`; one error
+    with all failures is raised at the end. A config that asks for nothing changes nothing, and is refused over an
+    installed one; a whole agent config without `hostRouting` leaves that alone, and `{"hostRouting": {}}` removes it.
+    """
+
+    name = "configure"
+
+    def __init__(
+        self,
+        config: HostRoutingConfig,
+        *,
+        host: Host | None = None,
+        logger: logging.Logger | None = None,
+        force: bool = False,
+    ) -> None:
+        super().__init__(require_config(config), host, logger)
+        self._force = force
+        sweep = self._sibling(self._make(sweep_task()), required=config.stale_cni.required)
+        probes = self._sibling(self._make(probe_task()), required=config.probe_snat.required)
+        check = self._live_half(self._check)
+        # Stale objects may shadow routes.
+        last = (sweep, probes, check) if config.stale_cni.enabled else (check, sweep, probes)
+        watch = self._sibling(self._make(watch_task()), required=False)
+        self.subtasks = (self._files_task(), self._live_half(self._routes), *last, watch)
+        if config.void:
+            self.subtasks = tuple(map(self._idle, self.subtasks))
+
+    def _idle(self, each: Task) -> Task:
+        """Return a stand-in for a task of a config that asks for nothing; the first plan tells what `do` would do."""
+
+        def plan_nothing(_ctx: Context) -> Sequence[Change]:
+            if each.name == "install-boot-files":
+                self._boot.changes_nothing(self._config)
+            return ()
+
+        return task(each.name, plan=plan_nothing, records=True)(lambda _: None)
+
+    def do(self, ctx: Context) -> None:
+        """Do all tasks, unless the config asks for nothing; raise one error with every failure in it."""
+        if not self._boot.changes_nothing(self._config):
+            super().do(ctx)
+
+    def plan(self, ctx: Context) -> Sequence[Change]:
+        """Return the changes that `do` would make; do not change or wait."""
+        return plan(self, ctx).changes
+
+    def forecast(self, ctx: Context) -> Forecast:
+        """Return the proof of the node as the plan would leave it; change nothing, and do not wait."""
+        with ctx.interruptible():
+            forecaster = self._forecaster(ctx)
+            return Forecast() if forecaster is None else self._planned(ctx, forecaster)
+
+    def undo(self, ctx: Context) -> None:
+        """Do as `Reset`; a whole agent config without ours has nothing to undo."""
+        if self._config.given is not None:
+            Reset(self._config, host=self._host, logger=self._logger).do(ctx)
+
+    def _do_all(self, files: _Work, *others: _Work) -> None:
+        run, (routes, *last) = self._run, others
+        self._boot.refuse_exposed(*watch_units(self._config, self._host))
+        # A gateway that leads nowhere is refused before anything is changed.
+        self._routes.refuse_own_gateways()
+        if run.is_installed:
+            # One that is damaged is replaced.
+            with suppress(InvalidConfigError):
+                for warning in dropped(read_intent(self._host.files) or self._config, self._config):
+                    self._log.warning("%s", warning)
+        if run.carry_out(files, routes, prove=self._prove_before(run.transaction.ctx)):
+            run.attempt(*last)
+            if run.failures and self._boot.is_installed:
+                self._log.warning("this config is installed all the same; gated units start once this is fixed")
+
+    # --- the proofs
+
+    def _forecaster(self, ctx: Context) -> Forecaster | None:
+        """Return None for an image, and where the proof is left out."""
+        is_asked = self._host.is_live and not ctx.skips(self._check)
+        return Forecaster(ctx, self._config, self._host) if is_asked else None
+
+    def _planned(self, ctx: Context, forecaster: Forecaster) -> Forecast:
+        return forecaster.planned(*(([], []) if ctx.skips(self._routes) else self._routes.planned()))
+
+    def _prove_before(self, ctx: Context) -> Callable[[str], None] | None:
+        """Refuse a plan that makes the node worse; return the proof that comes after the changes."""
+        with ctx.interruptible():
+            # A dump of all routes is only worth it where something is to be proven.
+            forecaster = self._forecaster(ctx) if self._config.route_overlap.cidrs else None
+            if forecaster is None:
+                return None
+            forecaster.look()
+            planned = self._planned(ctx, forecaster)
+        self._refuse_worse(planned, "nothing was changed")
+        for line in planned.worse:
+            self._log.warning("this leaves right without this config: %s", line)
+
+        def prove(state: str) -> None:
+            with ctx.interruptible():
+                now = forecaster.now()
+            try:
+                self._refuse_worse(now, f"undone: {state}")
+            except WorseRoutingError as error:
+                raise TaskFailedError((self._check.name,), error) from error
+
+        return prove
+
+    def _refuse_worse(self, found: Forecast, state: str) -> None:
+        """Refuse what is worse under STRICT."""
+        if found.is_refused(self._config) and not self._force:
+            raise WorseRoutingError(found.report, "\n".join([_WORSE, *found.worse, f"{state}; {_FORCE}"]))
+
+    def _sibling(self, subtask: Task, *, required: bool) -> Task:
+        bounded = with_timeout(subtask, _SIBLING_SECONDS, share=0.5)
+        return bounded if required else tolerate(bounded, on_failure=self._keep_mistakes)
+
+    def _keep_mistakes(self, failure: TaskFailedError) -> None:
+        """Do not tolerate the failure of an optional task if the config is wrong: then it can never work."""
+        if any(isinstance(cause, InvalidConfigError) for cause in failure.failures):
+            raise failure
+
+
+class Reset(_Pipeline):
+    """Remove everything that hostrouting installed, by any config, and restore swept objects.
+
+    Most tasks remove their part if the config does not ask for it; only the sweep needs an explicit undo, since a
+    config without its section must not restore stale objects. If a boot file cannot be removed, nothing is changed, or
+    what was is undone; any other failure does not stop the other tasks.
+    """
+
+    name = "reset"
+
+    def __init__(
+        self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
+    ) -> None:
+        super().__init__(HostRoutingConfig(gates=()), host, logger)
+        sweep = sweep_task()(require_config(config), host=self._host, logger=self._log)
+        self.subtasks = (
+            # The gate first: the units would add the routes again if a gated machine started meanwhile.
+            self._files_task(),
+            self._make(watch_task()),
+            self._live_half(self._routes),
+            self._make(probe_task()),
+            self._live_half(self._check),
+            task("restore-stale-cni", plan=sweep.plan_undo)(sweep.undo),
+        )
+
+    def _do_all(self, files: _Work, *others: _Work) -> None:
+        run = self._run
+        run.attempt(files)
+        # The gates and the config stay, so the routes must, too.
+        if run.undo_partial("what was installed is in force, live and for the next boot"):
+            return
+        run.attempt(*others)
+        # The same failure of several tasks is reported once.
+        run.failures = [*{str(failure.cause): failure for failure in reversed(run.failures)}.values()][::-1]

@@ -1,0 +1,44 @@
+"""Complete a config with the routes that its node lacks, and prove them before anything is changed: `check --fix`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from hostrouting.base.commands import FIX
+from hostrouting.node.configure import Configure
+from hostrouting.route_overlap import check_now
+from hostrouting.static_routes import ConfigureStaticRoutes
+
+if TYPE_CHECKING:
+    from hostrouting.config import HostRoutingConfig
+    from hostrouting.host import Host
+    from phases import Context
+
+
+def fixed(
+    ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: float | None = None
+) -> HostRoutingConfig | str:
+    """Return the config with the routes that make its proof right once it is applied, or why none do.
+
+    It is the same config if that needs no more. What is late is waited for, as by any check. The proof is that of a
+    plan, so nothing is changed.
+    """
+    if not host.is_live:
+        return f"an image has no routes to be mended; on a node made of it, run: {FIX}"
+    if not check_now(ctx.child(timeout=seconds), config, host).ok:
+        config = attrs.evolve(config, static_routes=ConfigureStaticRoutes(config, host=host).accepted())
+    reason = ""
+    # Routes that mend one finding may bring another one to light, but hardly ever twice.
+    for _ in range(4):
+        found = Configure(config, host=host).forecast(ctx)
+        if found.undecided:
+            return found.undecided
+        if found.report is None or found.report.ok:
+            return config
+        reason = f"no routes of a config make this node right; with those that help:\n{found.report}"
+        if not found.report.suggested_routes:
+            break
+        config = attrs.evolve(config, static_routes=found.report.mended_routes)
+    return reason

@@ -1,0 +1,56 @@
+"""The history of a node: each apply, reset and sweep leaves an entry in the journal (`hostrouting.base.commands`)."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from hostrouting.base.commands import MESSAGE_ID
+from hostrouting.boot import installed_checksum
+from hostrouting.exceptions import HostFileError
+from hostrouting.host.systemd.entries import entry
+from hostrouting.host.systemd.notify import send
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Iterator
+
+    from hostrouting.host import FileStore
+
+
+@contextmanager
+def recorded(arguments: Namespace, files: FileStore, *, journal: str = "/run/systemd/journal/socket") -> Iterator[None]:
+    """Record the command that the block runs: by whom, the installed config before and after, and the verdict.
+
+    That is the first line of `arguments.verdict`, and the next one after a line that announces it by a colon. An image,
+    a container or another init has no journal, and an entry that cannot be sent ends nothing.
+    """
+    before = _checksum(files)
+    try:
+        yield
+    finally:
+        after = _checksum(files)
+        verdict = " ".join(re.sub(r"(?s)(?<!:)\n.*", "", str(arguments.verdict)).split())
+        uid, sudo_uid = os.getuid(), os.environ.get("SUDO_UID", "")
+        config = f"{before or 'none'} -> {after or 'none'}"
+        sent = entry(
+            MESSAGE=f"{arguments.command} by uid {uid} (SUDO_UID={sudo_uid}): {verdict}; installed config: {config}",
+            MESSAGE_ID=MESSAGE_ID,
+            PRIORITY="5",
+            SYSLOG_IDENTIFIER="hostrouting",
+            HOSTROUTING_COMMAND=arguments.command,
+            HOSTROUTING_UID=f"{uid}",
+            HOSTROUTING_SUDO_UID=sudo_uid,
+            HOSTROUTING_BEFORE=before,
+            HOSTROUTING_AFTER=after,
+            HOSTROUTING_VERDICT=verdict,
+        )
+        send(journal, sent)
+
+
+def _checksum(files: FileStore) -> str:
+    with suppress(HostFileError):
+        return installed_checksum(files)
+    return ""

@@ -1,0 +1,205 @@
+"""`plan` names the changes of `do`, and `check` the faults; neither changes anything or waits."""
+
+import logging
+
+import attrs
+import pytest
+from support.probe_listings import rules_in
+from support.probe_nodes import (
+    CONFIG,
+    FOREIGN,
+    OFF,
+    OURS,
+    TABLE,
+    THEIRS,
+    check,
+    config,
+    lead,
+    says,
+    state,
+)
+from support.probe_worlds import RULES
+
+from hostrouting.azure.probe_snat import ConfigureProbeSNAT
+from hostrouting.azure.probe_snat.ruleset import AGAIN_PATH, DEPARTURE, RULESET_PATH, ProbeRules, render
+from hostrouting.base.findings import LEFT, REFUSED
+from hostrouting.boot import INTENT_PATH
+from hostrouting.boot.layout import ASKED_PATH
+from hostrouting.config import HostRoutingConfig
+from hostrouting.exceptions import BackendError, PermissionDeniedError
+from hostrouting.testing import FakeHost
+from phases import Context
+
+UNIT_PATH = DEPARTURE.paths[1]
+
+
+class TestPlan:
+    def test_nothing_there(self, host: FakeHost, ctx: Context) -> None:
+        """The table, then the files and links; nothing is changed."""
+        before = state(host)
+        changes = [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)]
+        assert changes[:5] == [
+            f"+ {TABLE}",
+            *(f"+ {path}" for path in (INTENT_PATH, ASKED_PATH, RULESET_PATH, UNIT_PATH)),
+        ]
+        assert state(host) == before
+
+    @pytest.mark.parametrize(
+        ("ruleset", "detail"),
+        [
+            (FOREIGN, "its rules are not those of hostrouting"),
+            (
+                render(ProbeRules(dev="eth1", source="fe80::1", address="2001:db8::1")),
+                "it rewrites fe80::1 to 2001:db8::1 on eth1",
+            ),
+        ],
+    )
+    def test_drifted(self, host: FakeHost, ctx: Context, ruleset: str, detail: str) -> None:
+        """The finding says how the table differs."""
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        assert ConfigureProbeSNAT(CONFIG, host=host).plan(ctx) == []
+        host.nftables.texts.clear()
+        host.nftables.load(ctx, ruleset)
+        assert [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)] == [f"~ {TABLE} ({detail})"]
+
+    def test_without_root(self, host: FakeHost, ctx: Context) -> None:
+        """Rules cannot be read, files can: the plan names the rules that it does not know."""
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        host.nftables.may_read = False
+        unknown = "only root can read it"
+        assert [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)] == [
+            f"~ {TABLE} (unless it is in place: {unknown})"
+        ]
+        last = ConfigureProbeSNAT(OFF, host=host).plan(ctx)[-1]
+        assert str(last) == f"- {TABLE} (if it exists: {unknown})"
+
+    def test_nothing_is_waited_for(self, host: FakeHost, ctx: Context) -> None:
+        """The detail names the missing answers, of a router and of the cloud."""
+        lead(host)
+        host.metadata.error = BackendError("no answer")
+        began = ctx.clock.monotonic()
+        assert [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)] == [
+            f"+ {TABLE} (there is no IPv6 default route: follows once that is right)",
+            f"+ {RULESET_PATH}",
+            f"+ {UNIT_PATH}",
+            f"+ {AGAIN_PATH}",
+        ]
+        assert ctx.clock.monotonic() == began
+
+    def test_a_table_that_is_there(self, host: FakeHost, ctx: Context) -> None:
+        """It is changed, not added, also where something is in the way, and whether or not it may be read."""
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        lead(host)
+        expected = [f"~ {TABLE} (there is no IPv6 default route: follows once that is right)"]
+        assert [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)] == expected
+        host.nftables.may_read = False
+        assert [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)] == expected
+
+    @pytest.mark.parametrize("error", [BackendError("no answer"), None])
+    def test_a_cloud_without_an_answer(
+        self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture, error: BackendError | None
+    ) -> None:
+        """If the cloud does not answer, or not readably, the plan assumes the rules, and its log warns."""
+        host.metadata.error = error
+        host.metadata.document = {"error": "x"}
+        ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)
+        why = "no answer" if error else "the cloud's description of the network interfaces cannot be read: "
+        [said] = says(caplog, logging.WARNING)
+        assert said.partition(why)[:2] == ("the cloud does not say if this node has IPv6, so IPv6 is assumed: ", why)
+
+    def test_refusals_are_in_the_plan(self, host: FakeHost, ctx: Context) -> None:
+        """The plan says so, with the next step."""
+        lead(host, "eth0", "eth1")
+        first = ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)[0]
+        assert str(first) == (
+            f"+ {TABLE} (will be left out: IPv6 default routes leave by eth0, eth1; "
+            "choose the device that probes come in by with hostRouting.probeSnat.dev)"
+        )
+        assert first.kind == LEFT
+        required = HostRoutingConfig(probe_snat=attrs.evolve(CONFIG.probe_snat, required=True))
+        assert ConfigureProbeSNAT(required, host=host).plan(ctx)[0].kind == REFUSED
+
+
+class TestCheck:
+    def test_in_place(self, host: FakeHost, ctx: Context) -> None:
+        """Nothing is found; nor is anything where nothing is wanted, or in an image."""
+        assert check(host, ctx, OFF) == []
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        assert check(host, ctx) == []
+        assert check(FakeHost(is_live=False), ctx) == []
+
+    def test_missing(self, host: FakeHost, ctx: Context) -> None:
+        """After a foreign flush it names the missing parts, with the next step."""
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        host.nftables.texts.clear()
+        assert check(host, ctx) == [f"error: probe-snat: {TABLE}: is missing; apply the config"]
+
+    def test_drifted(self, host: FakeHost, ctx: Context) -> None:
+        """Rules that are not ours are told from none."""
+        host.nftables.load(ctx, FOREIGN)
+        drifted = "has drifted: its rules are not those of hostrouting; apply the config"
+        assert check(host, ctx)[0] == f"error: probe-snat: {TABLE}: {drifted}"
+
+    def test_the_same_effect_in_other_words(
+        self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """AgentBaker's own table on the same device is no drift, and stays; on another one it is replaced."""
+        caplog.set_level(logging.INFO)
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        theirs_again = THEIRS.replace("flush table", "delete table")
+        host.nftables.load(ctx, theirs_again)
+        theirs = host.nftables.tables[OURS]
+        assert check(host, ctx) == []
+        assert ConfigureProbeSNAT(CONFIG, host=host).plan(ctx) == []
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        assert host.nftables.tables[OURS] == theirs
+        host.nftables.load(ctx, theirs_again.replace('"eth0"', '"eth1"'))
+        how = "it rewrites fe80::1234:5678:9abc to 2603:1062:0:1:fe80:1234:5678:9abc on eth1"
+        assert check(host, ctx) == [f"error: probe-snat: {TABLE}: has drifted: {how}; apply the config"]
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        assert rules_in(host.nftables.tables[OURS]) == RULES
+        assert any(f"replaced, because it had drifted ({how})" in said for said in says(caplog, logging.INFO))
+
+    @pytest.mark.parametrize("name", ["cil_from_netdev", "cil_from_netdev-eth0"])
+    def test_cilium_before_nftables(
+        self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture, name: str
+    ) -> None:
+        """By tcx or tc, it takes probes first: the rules are loaded nevertheless; plan, apply and check say so."""
+        host.link_layer.programs = {"eth0": (name, "cil_to_netdev")}
+        words = f"Cilium's program {name} on eth0 takes packets before nftables sees them"
+        ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        assert rules_in(host.nftables.tables[OURS]) == RULES
+        said = says(caplog, logging.WARNING)
+        assert [line.startswith(words) for line in said] == [True, True]
+        [found] = check(host, ctx)
+        assert found.startswith(f"warning: probe-snat: eth0: {words}")
+        assert all(text.endswith("use ipv6-hp-bpf there, which does the same job") for text in (*said, found))
+
+    def test_a_node_that_went_wrong(self, host: FakeHost, ctx: Context) -> None:
+        """Rules that cannot work any more are found, too, without waiting."""
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        host.routes.add_route("2603:1062::/32", dev="eth1")
+        [found] = check(host, ctx)
+        assert "leave by eth1, not by eth0 alone" in found
+        lead(host)
+        began = ctx.clock.monotonic()
+        assert "there is no IPv6 default route" in check(host, ctx)[0]
+        assert ctx.clock.monotonic() == began
+
+    def test_a_cloud_that_does_not_answer(self, host: FakeHost, ctx: Context) -> None:
+        """The result of an earlier run counts; without one, a check of required rules cannot say if any are missing."""
+        host.metadata.error = BackendError("no answer")
+        with pytest.raises(BackendError, match="no answer"):
+            check(host, ctx, config(required=True))
+        host.metadata.error = None
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        host.metadata.error = BackendError("no answer")
+        host.nftables.texts.clear()
+        assert len(check(host, ctx)) == 1
+
+    def test_without_root(self, host: FakeHost, ctx: Context) -> None:
+        """The rules cannot be read, and that is an error, no finding."""
+        host.nftables.may_read = False
+        with pytest.raises(PermissionDeniedError):
+            check(host, ctx)

@@ -1,0 +1,231 @@
+"""The rules as text and as nft shows them: to the byte, to the real nft, and back."""
+
+import re
+import subprocess
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.boot_units import assert_systemd_accepts
+from support.filled import asset, changes
+from support.needs import needs
+from support.probe_listings import expected_listing, rules_in
+from support.probe_nodes import THEIRS
+from support.probe_worlds import RULES
+
+from hostrouting.azure.probe_snat import boot_unit
+from hostrouting.azure.probe_snat.ruleset import (
+    AGAIN_PATH,
+    FAMILY,
+    RULESET_PATH,
+    TABLE_NAME,
+    ProbeRules,
+    delete_script,
+    effect_of,
+    render,
+)
+from hostrouting.boot.layout import PROGRAM_FOLDERS
+from hostrouting.config import ProbeSNATConfig
+from hostrouting.exceptions import BackendError, InvalidConfigError
+from hostrouting.host.packets.nft import NftCommand
+from hostrouting.testing.node import KernelNode
+from hostrouting.testing.strategies import probe_snat_configs
+from phases import Context
+
+CTX = Context()
+
+
+class TestFiles:
+    def test_ruleset(self) -> None:
+        """The whole script, to the byte: its asset, with these places filled in; rendered twice it is the same."""
+        text = asset("probe_snat/probe-snat.nft").replace("@DEV@", "eth0").replace("@SOURCE@", "fe80::1234:5678:9abc")
+        assert render(RULES) == text.replace("@ADDRESS@", "2603:1062:0:1:fe80:1234:5678:9abc")
+        assert render(RULES) == render(RULES)
+
+    def test_unit(self) -> None:
+        """The whole unit, to the byte: its asset, with these places filled in."""
+        assert changes(asset("probe_snat/probe-snat.service"), boot_unit(RULES).files[1].content) == [
+            "-# @ORDER@",
+            "+# No Before= and no RequiredBy=: probes are not worth a node that does not start.",
+            *("-# @INSTALL@", "+WantedBy=hostrouting-ready.service"),
+        ]
+
+    def test_where_they_go(self) -> None:
+        """The ruleset before the unit that names it, for all to read."""
+        unit = boot_unit(RULES)
+        assert unit.name == "probe-snat.service"
+        assert unit.words("ExecStart") == ["nft", "-f", RULESET_PATH]
+        assert [(file.path, oct(file.mode)) for file in unit.files] == [
+            ("/etc/aks-flex-node/probe-snat.nft", "0o644"),
+            ("/etc/systemd/system/probe-snat.service", "0o644"),
+            (AGAIN_PATH, "0o644"),
+        ]
+
+    def test_the_drop_in_loads_the_rules_again(self) -> None:
+        """The drop-in for AgentBaker's unit is its asset; the words that it looks for are in our rules."""
+        [again] = [file for file in boot_unit(RULES).files if file.path == AGAIN_PATH]
+        assert again.content.decode() == asset("probe_snat/ipv6_nftables.conf")
+        [looked_for] = re.findall('grep -qF "(.*?)"', again.content.decode())
+        assert render(RULES).count(f'comment "{looked_for}"') == 1
+
+    @needs("systemd-analyze", "nft")
+    def test_systemd_has_nothing_to_say(self, tmp_path: Path) -> None:
+        """`systemd-analyze verify` prints nothing, and the unit is exposed to 1.7 at most."""
+        assert_systemd_accepts(boot_unit(RULES), tmp_path, most=17)
+
+    @needs("systemd-path")
+    def test_where_systemd_looks_for_nft(self) -> None:
+        """We search each folder of the search path that is built into systemd."""
+        path = subprocess.run(
+            ["systemd-path", "search-binaries-default"], check=True, capture_output=True, text=True
+        ).stdout.strip()
+        # Where a distribution has merged its folders, systemd names each of them once.
+        assert {*path.split(":")} <= {*PROGRAM_FOLDERS}
+
+    def test_a_device_may_be_called_as_a_placeholder(self) -> None:
+        """A value that is put in is not looked at again."""
+        rules = ProbeRules(dev="@ADDRESS@", source=RULES.source, address=RULES.address)
+        assert render(rules) == render(RULES).replace("eth0", "@ADDRESS@")
+
+
+class TestValues:
+    @pytest.mark.parametrize("dev", ["", "eth*", 'e"; flush ruleset; "', "eth\\", "a b", "sixteen-bytes-xx", "e\n"])
+    def test_devices_that_nft_could_misread(self, dev: str) -> None:
+        """Are refused, although the kernel allows some of them."""
+        with pytest.raises(ValueError, match="is not a device name"):
+            ProbeRules(dev=dev, source=RULES.source, address=RULES.address)
+
+    @pytest.mark.parametrize(
+        "addresses", [{"source": "2001:db8::1"}, {"address": "fe80::1"}, {"address": "::"}, {"source": "fe80::1; drop"}]
+    )
+    def test_addresses_of_the_wrong_kind(self, addresses: dict[str, str]) -> None:
+        """Are refused as the config refuses them."""
+        with pytest.raises(InvalidConfigError):
+            ProbeRules(**{"dev": "eth0", "source": RULES.source, "address": RULES.address, **addresses})
+
+
+def of_section(section: ProbeSNATConfig) -> ProbeRules:
+    return ProbeRules(dev=section.dev or "eth0", source=section.source, address=section.address)
+
+
+class TestListings:
+    @given(probe_snat_configs())
+    def test_back_to_the_same_values(self, section: ProbeSNATConfig) -> None:
+        """The expected listing of nft contains the values from which it was made."""
+        assert rules_in(expected_listing(of_section(section))) == of_section(section)
+
+    def test_a_name_that_is_a_pattern(self) -> None:
+        """Is not taken for that of a device, whichever program wrote it."""
+        text = repr(expected_listing(RULES)).replace("'eth0'", "'eth*'")
+        assert rules_in(eval(text)) is None  # noqa: S307 - it is ours
+
+
+#: Changes that give the rules another effect.
+_OTHERWISE = {
+    "priority": ("prerouting priority -300", "prerouting priority -200"),
+    "hook": ("hook postrouting", "hook output"),
+    "no exemption": (
+        'iifname "eth0" icmpv6 type { nd-neighbor-solicit, nd-router-advert, nd-neighbor-advert } counter accept\n',
+        "\n",
+    ),
+    "too few": ("nd-router-advert, ", ""),
+    "too many": ("nd-router-advert, ", "nd-router-advert, echo-request, "),
+    "dropped": ("counter accept", "counter drop"),
+    "exempted elsewhere": ('iifname "eth0" icmpv6', 'iifname "eth1" icmpv6'),
+    "way back": ('oifname "eth0"', 'oifname "eth1"'),
+    "another address back": ("ip6 daddr set fe80::1234", "ip6 daddr set fe80::1235"),
+    "after the rewriting": (
+        "set 2603:1062:0:1:fe80:1234:5678:9abc counter",
+        "set 2603:1062:0:1:fe80:1234:5678:9abc drop",
+    ),
+    "one more rule": ("  chain postrouting {", "  chain more { }\n  chain postrouting {"),
+    "a set": ("  chain postrouting {", "  set more { type ipv6_addr; }\n  chain postrouting {"),
+}
+
+
+@needs("kernel", "nft")
+class TestKernel:
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def nft() -> Generator[NftCommand]:
+        with KernelNode.made() as node:
+            yield NftCommand(("ip", "netns", "exec", node.name, "nft"))
+
+    @given(section=probe_snat_configs())
+    def test_any_section(self, nft: NftCommand, section: ProbeSNATConfig) -> None:
+        """The real nft accepts the rendered rules, in place of the section before, and lists them as expected."""
+        rules = of_section(section)
+        nft.check(CTX, render(rules))
+        nft.load(CTX, render(rules))
+        listing = nft.table(CTX, FAMILY, TABLE_NAME)
+        assert listing == expected_listing(rules)
+        assert rules_in(listing) == rules
+
+    @given(dev=st.text(st.sampled_from('ab0.@+-_"\\*;{}$#,!ü語 \n\t\xa0/'), max_size=15))
+    def test_any_device_name(self, nft: NftCommand, dev: str) -> None:
+        """A device name is refused before nft sees it, or nft reads it as the same name."""
+        try:
+            rules = ProbeRules(dev=dev, source=RULES.source, address=RULES.address)
+        except ValueError:
+            return
+        nft.load(CTX, render(rules))
+        assert rules_in(nft.table(CTX, FAMILY, TABLE_NAME) or []) == rules
+
+    def test_the_same_effect_in_other_words(self, nft: NftCommand) -> None:
+        """AgentBaker's table, over ours and alone, has the same effect on eth0, and differs to the letter."""
+        for before in delete_script(), render(RULES):
+            nft.load(CTX, before + THEIRS)
+            listing = nft.table(CTX, FAMILY, TABLE_NAME) or []
+            assert (effect_of(listing), rules_in(listing)) == (RULES, None)
+        nft.load(CTX, THEIRS.replace("eth0", "eth1"))
+        other = effect_of(nft.table(CTX, FAMILY, TABLE_NAME) or [])
+        assert other == ProbeRules(dev="eth1", source=RULES.source, address=RULES.address)
+
+    @pytest.mark.parametrize("difference", _OTHERWISE)
+    def test_another_effect(self, nft: NftCommand, difference: str) -> None:
+        """Whatever differs that a packet could notice: no values are read into it."""
+        before, after = _OTHERWISE[difference]
+        assert before in THEIRS
+        # The block alone: nft 0.9.8 dies of SIGSEGV if a set follows a declaration or flush of its table in one script.
+        block = THEIRS[THEIRS.index("table ip6 azureSLBProbe {") :]
+        nft.load(CTX, delete_script())
+        nft.load(CTX, block.replace(before, after, 1))
+        assert effect_of(nft.table(CTX, FAMILY, TABLE_NAME) or []) is None
+
+    @pytest.mark.parametrize(
+        "drifted",
+        [
+            "table ip6 azureSLBProbe",
+            "table ip6 azureSLBProbe {\nchain prerouting {\ntype filter hook input priority 7\n}\n}",
+            "table ip6 azureSLBProbe {\nchain prerouting {\n}\nchain mine {\n}\n}",
+            "table ip6 azureSLBProbe {\nset mine {\ntype ipv6_addr\n}\nmap more {\ntype ipv6_addr : ipv6_addr\n}\n}",
+            render(RULES) + 'insert rule ip6 azureSLBProbe prerouting iifname "eth*" accept\n',
+            render(RULES).replace("priority -300", "priority -200"),
+        ],
+    )
+    def test_whatever_the_table_was(self, nft: NftCommand, drifted: str) -> None:
+        """Other chains, hooks, priorities, rules, sets: one load, and it is ours; others' tables are as they were."""
+        nft.load(CTX, delete_script())
+        nft.load(CTX, f"{drifted}\n")
+        nft.load(CTX, "table ip6 theirs {\nchain prerouting {\ntype filter hook prerouting priority -300\n}\n}\n")
+        theirs = nft.table(CTX, "ip6", "theirs")
+        assert nft.table(CTX, FAMILY, TABLE_NAME) != expected_listing(RULES)
+        nft.load(CTX, render(RULES))
+        assert nft.table(CTX, FAMILY, TABLE_NAME) == expected_listing(RULES)
+        assert nft.table(CTX, "ip6", "theirs") == theirs
+
+    def test_one_transaction(self, nft: NftCommand) -> None:
+        """A file that is refused at its end has not touched the table either."""
+        nft.load(CTX, render(RULES))
+        with pytest.raises(BackendError, match="No such file"):
+            nft.load(CTX, render(RULES).replace("eth0", "eth1") + "delete table ip6 absent\n")
+        assert nft.table(CTX, FAMILY, TABLE_NAME) == expected_listing(RULES)
+
+    def test_away(self, nft: NftCommand) -> None:
+        """The table is deleted; if it does not exist, that is no error."""
+        nft.load(CTX, render(RULES))
+        for _ in range(2):
+            nft.load(CTX, delete_script())
+            assert nft.table(CTX, FAMILY, TABLE_NAME) is None

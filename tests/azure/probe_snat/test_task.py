@@ -1,0 +1,416 @@
+"""ConfigureProbeSNAT on a fake machine: its work, the nodes that it leaves alone, and the answers of the cloud."""
+
+import logging
+import re
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import attrs
+import pytest
+from support.imds import FakeIMDS, IMDSAnswer, network_interface
+from support.probe_listings import expected_listing, rules_in
+from support.probe_nodes import (
+    ADDRESS,
+    CONFIG,
+    FOREIGN,
+    NEIGHBOUR,
+    OFF,
+    OURS,
+    REASONS,
+    TABLE,
+    check,
+    config,
+    lead,
+    made_host,
+    says,
+    state,
+    takes_no_part,
+)
+from support.probe_worlds import RULES
+
+from hostrouting.azure.probe_snat import ConfigureProbeSNAT, boot_unit
+from hostrouting.azure.probe_snat.ruleset import DEPARTURE, RULESET_PATH, ProbeRules, render
+from hostrouting.boot import INTENT_PATH
+from hostrouting.boot.layout import ASKED_PATH
+from hostrouting.exceptions import BackendError, ToolNotFoundError, UnitError
+from hostrouting.host import Host
+from hostrouting.host.imds import InstanceMetadataClient
+from hostrouting.testing import FakeHost
+from phases import Context, run
+from phases.testing import ManualClock
+
+UNIT_PATH = DEPARTURE.paths[1]
+#: The listing of a table with flags.
+UNREADABLE = [{"table": {"family": OURS[0], "name": OURS[1], "unreadable": True}}]
+
+
+class LaterClock(ManualClock):
+    """After 10 s something happens, once."""
+
+    def __init__(self, happens: Callable[[], object]) -> None:
+        super().__init__(auto=True)
+        self._happens: Callable[[], object] | None = happens
+
+    def wait(self, doorbell: threading.Lock, until: float | None) -> None:
+        super().wait(doorbell, until)
+        if self._happens is not None and self.monotonic() >= 10:
+            self._happens()
+            self._happens = None
+
+
+EARLY = b"[Unit]\nBefore=network.target\n[Service]\nExecStart=/bin/true\n"
+
+
+class TestDo:
+    def test_live_and_for_every_boot(self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
+        """The table is exactly ours, ruleset and unit are there, others' tables as they were; again changes nothing."""
+        caplog.set_level(logging.INFO)
+        theirs = host.nftables.tables["ip6", "theirs"]
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        assert rules_in(host.nftables.tables[OURS]) == RULES
+        assert host.nftables.tables["ip6", "theirs"] == theirs
+        for file in boot_unit(RULES).files:
+            assert host.files.read(file.path) == file.content
+        assert host.files.exists("/etc/systemd/system/hostrouting-ready.service.wants/probe-snat.service")
+        assert says(caplog, logging.INFO) == [f"{TABLE} loaded: on eth0, {RULES.source} becomes {RULES.address}"]
+        before = state(host)
+        host.nftables.operations.calls.clear()
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        assert state(host) == before
+        assert host.nftables.operations.calls == [("table", *OURS)]
+
+    @pytest.mark.parametrize(
+        "ruleset",
+        [
+            FOREIGN,
+            "table ip6 azureSLBProbe",
+            render(RULES).replace("priority -300", "priority -200"),
+        ],
+    )
+    def test_drifted(self, ctx: Context, ruleset: str, caplog: pytest.LogCaptureFixture) -> None:
+        """Whatever bears the name is replaced, chains and hooks included."""
+        caplog.set_level(logging.INFO)
+        host = made_host(f"{ruleset}\n{NEIGHBOUR}")
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        assert host.nftables.tables[OURS] == expected_listing(RULES)
+        assert ("ip6", "theirs") in host.nftables.tables
+        assert says(caplog, logging.INFO)[0].startswith(f"{TABLE} replaced, because it had drifted (")
+
+    def test_a_table_with_flags(self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
+        """A table that cannot be read differs: it is found, planned for, replaced, and deleted."""
+        caplog.set_level(logging.INFO)
+        task = ConfigureProbeSNAT(CONFIG, host=host)
+        task.do(ctx)
+        host.nftables.texts[OURS] = "flags dormant"
+        detail = "it has flags, such as dormant or owner"
+        assert check(host, ctx) == [f"error: probe-snat: {TABLE}: has drifted: {detail}; apply the config"]
+        assert [str(change) for change in task.plan(ctx)] == [f"~ {TABLE} ({detail})"]
+        task.do(ctx)
+        assert host.nftables.tables[OURS] == expected_listing(RULES)
+        assert says(caplog, logging.INFO)[-1].startswith(f"{TABLE} replaced, because it had drifted")
+        host.nftables.texts[OURS] = "flags dormant"
+        task.undo(ctx)
+        assert OURS not in host.nftables.tables
+
+    def test_another_device(self, host: FakeHost, ctx: Context) -> None:
+        """A config that changes takes the rules and the boot's ruleset with it."""
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        lead(host, "eth1")
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        rules = ProbeRules(dev="eth1", source=RULES.source, address=RULES.address)
+        assert rules_in(host.nftables.tables[OURS]) == rules
+        assert host.files.read(RULESET_PATH) == render(rules).encode()
+
+    def test_a_race_with_a_flush(self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
+        """A flush right after the load is logged and is no failure, since the unit is installed."""
+        host.nftables.operations.plan(4, partial(setattr, host.nftables, "texts", {}))
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        assert host.files.exists(UNIT_PATH)
+        assert says(caplog, logging.WARNING) == [
+            (
+                f"{TABLE} was loaded and has changed since: another program changes the ruleset; "
+                "probe-snat.service loads it at each start of a gated unit"
+            )
+        ]
+
+    def test_late_routers(self, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+        """A default route that comes during the wait is in time; the wait is logged once."""
+        caplog.set_level(logging.INFO)
+        lead(host)
+        ConfigureProbeSNAT(CONFIG, host=host).do(Context(clock=LaterClock(lambda: lead(host, "eth0"))))
+        assert rules_in(host.nftables.tables[OURS]) == RULES
+        assert says(caplog, logging.INFO)[0] == "waiting up to 30 s: there is no IPv6 default route"
+        assert len(says(caplog, logging.INFO)) == 2
+
+    @pytest.mark.parametrize(
+        ("arrange", "settings", "error", "words", "seconds"),
+        [
+            (
+                lead,
+                CONFIG,
+                BackendError,
+                "IPv6 probes cannot reach pods: there is no IPv6 default route, not even after 30 s. No rule was",
+                30,
+            ),
+            (
+                lambda host: host.routes.add_route("2603:1062::/32", dev="eth1"),
+                CONFIG,
+                BackendError,
+                "leave by eth1, not by eth0 alone, ",
+                0,
+            ),
+            (
+                lambda host: host.link_layer.add_address("eth0", f"{CONFIG.probe_snat.address}/128"),
+                CONFIG,
+                BackendError,
+                "is an address of the node itself, ",
+                0,
+            ),
+            (
+                lambda _: None,
+                config(dev="eht0", detect="address"),
+                BackendError,
+                "no device eht0, not even after 30",
+                30,
+            ),
+            (
+                lambda host: setattr(host.nftables, "is_installed", False),
+                CONFIG,
+                ToolNotFoundError,
+                "install the package nftables",
+                0,
+            ),
+            # The rules are checked after the reading of the table.
+            (lambda host: host.nftables.fail_at(2, BackendError("no")), CONFIG, BackendError, "no", 0),
+            (
+                lambda host: host.files.write("/etc/systemd/system/early.service", EARLY, mode=0o644),
+                attrs.evolve(CONFIG, gates=("early.service",)),
+                UnitError,
+                "early.service cannot be a gate",
+                0,
+            ),
+        ],
+        ids=["no router", "another device", "an address of the node", "a typo", "no nft", "refused rules", "a gate"],
+    )
+    def test_a_run_that_fails(
+        self, host: FakeHost, ctx: Context, *, arrange: Any, settings: Any, error: Any, words: str, seconds: int
+    ) -> None:
+        """Neither file nor rule is changed; only what may come right is waited for."""
+        arrange(host)
+        before, began = state(host), ctx.clock.monotonic()
+        with pytest.raises(error, match=re.escape(words)):
+            ConfigureProbeSNAT(settings, host=host).do(ctx)
+        assert (state(host), ctx.clock.monotonic() - began) == (before, seconds)
+
+    def test_less_time_than_we_would_wait(self, host: FakeHost) -> None:
+        """A deadline that comes first does not hide the awaited route, nor the next step."""
+        lead(host)
+        before = state(host)
+        with pytest.raises(BackendError) as caught:
+            ConfigureProbeSNAT(CONFIG, host=host).do(Context(timeout=3, clock=ManualClock(auto=True)))
+        assert str(caught.value) == (
+            "IPv6 probes cannot reach pods: there is no IPv6 default route, not even within the time "
+            "allowed. No rule was changed; see why no router advertises itself, or give hostRouting.probeSnat.dev"
+        )
+        assert state(host) == before
+
+    def test_an_image(self, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
+        """Ruleset and unit are installed, planned and removed; the image cannot answer if nodes have IPv6."""
+        caplog.set_level(logging.INFO)
+        host = FakeHost(is_live=False)
+        task = ConfigureProbeSNAT(config(dev="eth0"), host=host)
+        changes = [str(change) for change in task.plan(ctx)]
+        assert changes[:4] == [f"+ {path}" for path in (INTENT_PATH, ASKED_PATH, RULESET_PATH, UNIT_PATH)]
+        task.do(ctx)
+        assert [record.getMessage() for record in caplog.records if hasattr(record, "task")] == [
+            "an image cannot tell if a node has IPv6: probe-snat.service is for nodes that have it",
+            (
+                "probe-snat.service needs nft, which is not in the image; "
+                "install the package nftables, or probes will not reach pods"
+            ),
+        ]
+        assert host.files.read(RULESET_PATH) == render(RULES).encode()
+        assert task.plan(ctx) == []
+        task.undo(ctx)
+        assert host.files.tree.snapshot() == {}
+
+    @pytest.mark.parametrize(("is_required", "asked"), [(True, b"probe-snat\n"), (False, b"\n")])
+    def test_gates_ask_only_about_required_rules(self, ctx: Context, is_required: bool, asked: bytes) -> None:
+        """The list of asked units names the unit only then, also where it did not before, or did."""
+        host = FakeHost(is_live=False)
+        for required in (not is_required, is_required):
+            ConfigureProbeSNAT(config(dev="eth0", required=required), host=host).do(ctx)
+        assert host.files.read(ASKED_PATH) == asked
+
+    def test_an_image_with_nft(self, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
+        """Wherever systemd looks for it, nothing is warned of."""
+        host = FakeHost(is_live=False)
+        host.files.write("/usr/local/sbin/nft", b"", mode=0o755)
+        ConfigureProbeSNAT(config(dev="eth0"), host=host).do(ctx)
+        assert says(caplog, logging.WARNING) == []
+
+
+class TestNoPart:
+    """A node that needs no rules has none afterwards."""
+
+    @pytest.mark.parametrize("why", REASONS)
+    def test_files_of_an_earlier_run_are_removed(self, host: FakeHost, ctx: Context, why: str) -> None:
+        """Table, ruleset and unit; others' tables stay."""
+        before = state(host)
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        settings = takes_no_part(host, why)
+        changes = [str(change) for change in ConfigureProbeSNAT(settings, host=host).plan(ctx)]
+        assert {f"- {UNIT_PATH}", f"- {RULESET_PATH}", f"- {TABLE}"} <= {*changes}
+        ConfigureProbeSNAT(settings, host=host).do(ctx)
+        assert state(host) == before
+        assert ConfigureProbeSNAT(settings, host=host).plan(ctx) == []
+
+    @pytest.mark.parametrize("why", REASONS)
+    def test_zero_impact(self, ctx: Context, why: str) -> None:
+        """On a node without an earlier config, neither nft nor systemd is called; upstream's own table stays."""
+        host = made_host(FOREIGN)
+        settings = takes_no_part(host, why)
+        before = state(host)
+        task = ConfigureProbeSNAT(settings, host=host)
+        assert task.plan(ctx) == []
+        assert why == "off" or task.findings(ctx) == []
+        task.do(ctx)
+        task.undo(ctx)
+        assert state(host) == before
+        assert host.nftables.operations.calls == []
+        assert host.services.operations.calls == []
+
+    @pytest.mark.parametrize(
+        ("why", "message"),
+        [
+            ("no IPv6, says the cloud", "INFO: this node has no IPv6, says the cloud"),
+            ("no IPv6 address", "INFO: this node has no IPv6: there is no global address on eth0"),
+            ("eBPF", "WARNING: the eBPF programme ipv6-hp-bpf (ipv6_hp_egress, ipv6_hp_ingress) does this job on eth0"),
+        ],
+    )
+    def test_why(self, host: FakeHost, caplog: pytest.LogCaptureFixture, why: str, message: str) -> None:
+        """The log says so; loudly, where two programs could get into each other's way."""
+        caplog.set_level(logging.INFO)
+        ConfigureProbeSNAT(takes_no_part(host, why), host=host).do(Context(clock=ManualClock(auto=True)))
+        said = [f"{record.levelname}: {record.getMessage()}" for record in caplog.records]
+        assert f"{message}: the node needs no rules for IPv6 probes, and those of an earlier run are removed" in said
+
+    def test_an_address_that_comes_late(self, host: FakeHost) -> None:
+        """With `detect` address the node may still get one, as long as a router may answer its first questions."""
+        host.link_layer.remove_address("eth0", ADDRESS)
+        host.link_layer.ages = {"eth0": 1.0}
+        host.routes.add_route("0.0.0.0/0", dev="eth0")
+        ctx = Context(clock=LaterClock(lambda: host.link_layer.add_address("eth0", ADDRESS)))
+        ConfigureProbeSNAT(config(detect="address"), host=host).do(ctx)
+        assert rules_in(host.nftables.tables[OURS]) == RULES
+
+    @pytest.mark.parametrize(
+        ("ages", "dev", "seconds"),
+        [
+            ({}, None, 0),
+            ({"eth0": 1000.0}, None, 0),
+            ({"eth0": 1000.0, "eth1": 1.0}, None, 0),
+            ({"eth0": 3.0}, None, 12),
+            ({"eth0": 3.0, "eth1": 1000.0}, "eth1", 0),
+            ({"eth0": 1000.0, "eth1": 3.0}, "eth1", 12),
+        ],
+    )
+    def test_a_node_without_ipv6_waits_for_routers_only(
+        self, host: FakeHost, ctx: Context, ages: dict[str, float], dev: str | None, seconds: int
+    ) -> None:
+        """Routers answer within 15 s after the device came up; later applies do not wait."""
+        host.link_layer.remove_address("eth0", ADDRESS)
+        host.link_layer.ages = ages
+        lead(host)
+        host.routes.add_route("0.0.0.0/0", dev="eth0")
+        began = ctx.clock.monotonic()
+        ConfigureProbeSNAT(config(dev=dev, detect="address"), host=host).do(ctx)
+        assert seconds <= ctx.clock.monotonic() - began <= seconds + 1
+        assert OURS not in host.nftables.tables
+
+    @pytest.mark.parametrize("path", [RULESET_PATH, UNIT_PATH])
+    def test_a_file_went_first(self, host: FakeHost, ctx: Context, path: str) -> None:
+        """The table is ours as long as either file is there; the plan says so, too."""
+        before = state(host)
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        host.files.remove(path)
+        assert str(ConfigureProbeSNAT(OFF, host=host).plan(ctx)[-1]) == f"- {TABLE}"
+        ConfigureProbeSNAT(OFF, host=host).do(ctx)
+        assert state(host) == before
+
+    def test_nft_went_first(self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
+        """A missing nft stops nothing: the files are removed, and the log names the rest."""
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        host.nftables.is_installed = False
+        ConfigureProbeSNAT(OFF, host=host).plan(ctx)
+        ConfigureProbeSNAT(OFF, host=host).do(ctx)
+        assert host.files.tree.snapshot() == {}
+        [said] = says(caplog, logging.WARNING)
+        assert said.startswith(f"{TABLE} cannot be deleted, and disappears with the next boot: nft is needed")
+
+
+class TestCloud:
+    """The answers of the cloud, over HTTP, from a test server."""
+
+    @pytest.mark.parametrize("answer", [{"error": "x"}, [7], IMDSAnswer(body=b"<html>"), IMDSAnswer(status=400)])
+    def test_an_unreadable_answer(self, host: FakeHost, answer: object) -> None:
+        """An unreadable answer is an error where the probes are required, and the files of an earlier run stay."""
+        with FakeIMDS([network_interface(ipv6=["fd00::4"])]) as imds:
+            self.run(host, imds)
+        before = state(host)
+        with FakeIMDS(answer) as imds, pytest.raises(BackendError):
+            self.run(host, imds)
+        assert state(host) == before
+
+    def test_no_answer_in_all_the_time_that_there_is(self, host: FakeHost) -> None:
+        """A run that ends with that quotes the cloud's answer, not only the deadline."""
+        with FakeIMDS(IMDSAnswer(status=503, body=b"maintenance")) as imds:
+            clock = ManualClock(auto=True)
+            task = ConfigureProbeSNAT(config(required=True), host=asking(host, imds))
+            report = run(task, timeout=3, ctx=Context(clock=clock))
+        assert "the last: 503 Service Unavailable: 'maintenance'" in str(report.error)
+
+    @pytest.mark.parametrize("detect", ["address", "always"])
+    def test_is_not_asked_in_vain(self, host: FakeHost, ctx: Context, detect: str) -> None:
+        """Only for `detect` imds."""
+        ConfigureProbeSNAT(config(detect=detect), host=host).plan(ctx)
+        check(host, ctx, config(detect=detect))
+        ConfigureProbeSNAT(config(detect=detect), host=host).do(ctx)
+        assert host.metadata.operations.calls == []
+
+    @staticmethod
+    def run(host: FakeHost, imds: FakeIMDS) -> None:
+        ConfigureProbeSNAT(config(required=True), host=asking(host, imds)).do(Context(timeout=30))
+
+    @pytest.mark.parametrize(
+        ("section", "leads_by", "dev"),
+        [({}, ["eth0"], "eth0"), ({}, [], "eth1"), ({"dev": "eth7"}, [], "eth7"), ({"dev": "eth1"}, ["eth0"], "eth1")],
+    )
+    def test_a_silent_cloud_does_not_keep_the_rules_from_a_node(
+        self, host: FakeHost, ctx: Context, section: Any, leads_by: list[str], dev: str
+    ) -> None:
+        """On the device of the config, of the IPv6 default route, or of the IPv4 one, and at once."""
+        host.metadata.error = BackendError("no answer")
+        host.routes.add_address("eth1", "10.224.0.4/16")
+        host.routes.add_route("default", gateway="10.224.0.1", dev="eth1")
+        lead(host, *leads_by)
+        began = ctx.clock.monotonic()
+        task = ConfigureProbeSNAT(config(**section), host=host)
+        planned = task.plan(ctx)
+        task.do(ctx)
+        assert ctx.clock.monotonic() == began
+        rules = rules_in(host.nftables.tables[OURS])
+        assert rules is not None
+        assert rules.dev == dev
+        assert (str(planned[0]), task.plan(ctx)) == (f"+ {TABLE}", [])
+        ConfigureProbeSNAT(OFF, host=host).do(ctx)
+        with pytest.raises(BackendError, match="no answer"):
+            ConfigureProbeSNAT(config(**section, required=True), host=host).do(ctx)
+        assert OURS not in host.nftables.tables
+
+
+def asking(host: FakeHost, imds: FakeIMDS) -> Host:
+    parts = {field.name: getattr(host, field.name) for field in attrs.fields(Host)}
+    return Host(**{**parts, "metadata": InstanceMetadataClient(imds.endpoint)})

@@ -1,0 +1,352 @@
+"""azure-vnet's state, its locks, and the configuration that names it."""
+
+import json
+import re
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.stale_cni_worlds import TUNNEL_MAC, cns_state_of, state_of
+
+from hostrouting.azure.stale_cni.azure_vnet import (
+    ENDPOINTS_PATH,
+    STATE_PATH,
+    Endpoint,
+    configured,
+    locked,
+    parse_endpoints,
+    parse_state,
+    read_endpoints,
+)
+from hostrouting.exceptions import StaleCNIError
+from hostrouting.testing import MemoryFiles
+
+
+def written(path: str, content: bytes | str) -> MemoryFiles:
+    files = MemoryFiles()
+    files.tree.write(path, content.encode() if isinstance(content, str) else content, mode=0o644)
+    return files
+
+
+# --- the state
+
+
+def test_endpoints_are_read() -> None:
+    """Each pod with its addresses of both families, compressed, its hardware address and the host's veth device."""
+    content = state_of({"azv1": ["10.240.0.9", "FD00:10:240::0:9"], "azv2": ["10.240.0.10"]})
+    assert parse_state(content) == (
+        Endpoint(("10.240.0.9", "fd00:10:240::9"), "azv1", TUNNEL_MAC),
+        Endpoint(("10.240.0.10",), "azv2", TUNNEL_MAC),
+    )
+
+
+def test_without_a_state_there_are_no_endpoints() -> None:
+    """A removed azure-vnet has often taken its state with it, and a file of 0 bytes is an empty store."""
+    assert read_endpoints(MemoryFiles()) == ()
+    assert read_endpoints(written(STATE_PATH, b"")) == read_endpoints(written(ENDPOINTS_PATH, b"")) == ()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{}",
+        "null",
+        '{"Network": {}}',
+        '{"Network": {"Version": "v1.4.39", "TimeStamp": "2023-05-01T00:00:00Z", "ExternalInterfaces": {}}}',
+        '{"Network": null}',
+        '{"Network": {"ExternalInterfaces": null}}',
+        '{"Network": {"ExternalInterfaces": {}}}',
+        '{"Network": {"ExternalInterfaces": {"eth0": {"Networks": null}}}}',
+        '{"Network": {"ExternalInterfaces": {"eth0": {"Networks": {"azure": {"Endpoints": {}}}}}}}',
+        '{"Network": {"ExternalInterfaces": {"eth0": null}}}',
+    ],
+)
+def test_a_state_without_pods_has_no_endpoints(content: str) -> None:
+    """A map that was never made is null in Go's JSON."""
+    assert parse_state(content.encode()) == ()
+
+
+def test_missing_fields_of_an_endpoint_are_empty() -> None:
+    """An endpoint need not have addresses or a device; an address that was never set is empty text."""
+    nothing = {"IPAddresses": None, "HostIfName": None, "MacAddress": None}
+    endpoints = {"a": {}, "b": nothing, "c": {"IPAddresses": [{"IP": "", "Mask": None}], "MacAddress": ""}, "d": None}
+    networks = {"azure": {"Endpoints": endpoints}}
+    content = json.dumps({"Network": {"ExternalInterfaces": {"eth0": {"Networks": networks}}}})
+    assert parse_state(content.encode()) == (Endpoint(()),) * 4
+
+
+@pytest.mark.parametrize("address", ["::ffff:10.240.0.33", "::FFFF:0AF0:21", "10.240.0.33"])
+def test_an_ipv4_address_in_the_clothes_of_ipv6_is_one(address: str) -> None:
+    """An IPv4-mapped IPv6 address is the address of the IPv4 pod."""
+    (endpoint,) = parse_state(state_of({"azv1": [address]}))
+    assert endpoint.addresses == ("10.240.0.33",)
+
+
+@pytest.mark.parametrize("text", ["qrvMAAAJ", "aa:bb:cc:00:00:09", "AA:BB:CC:0:0:9"])
+def test_hardware_addresses_are_read_in_both_forms(text: str) -> None:
+    """Go writes base64; a later version, or a person, may write colons."""
+    (endpoint,) = parse_state(state_of({"azv1": []}).replace(b"EjRWeJq8", text.encode()))
+    assert endpoint.mac == "aa:bb:cc:00:00:09"
+
+
+def test_hardware_addresses_of_infiniband_are_longer() -> None:
+    """A hardware address of 20 bytes is no reason to refuse the whole state."""
+    (endpoint,) = parse_state(state_of({"azv1": []}).replace(b"EjRWeJq8", b"AAAA" * 6 + b"AAk="))
+    assert endpoint.mac == ":".join(["00"] * 19 + ["09"])
+
+
+IN_NETWORKS = "the file.Network.ExternalInterfaces['eth0'].Networks['azure']"
+IN_ENDPOINTS = f"{IN_NETWORKS}.Endpoints['00000000-eth0']"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b" ", "Expecting value: line 1 column 2 (char 1)"),
+        (b"[]", "the file should be an object, not list"),
+        (b'{"Network": []}', "the file.Network should be an object, not list"),
+        (
+            b'{"Network": {"ExternalInterfaces": "eth0"}}',
+            "the file.Network.ExternalInterfaces should be an object, not str",
+        ),
+        (
+            b'{"Network": {"ExternalInterfaces": {"eth0": 1}}}',
+            "the file.Network.ExternalInterfaces['eth0'] should be an object, not int",
+        ),
+        (state_of({"azv1": ["10.240.0"]}), "'10.240.0' is not an IPv4 address"),
+        (state_of({"azv1": ["10.240.0.9"]}).replace(b'"azv1"', b"1"), "HostIfName should be text, not int"),
+        (
+            state_of({"azv1": ["10.240.0.9"]}).replace(b'"10.240.0.9"', b"9"),
+            f"an entry of {IN_ENDPOINTS}.IPAddresses.IP should be text, not int",
+        ),
+        (
+            re.sub(rb'"IPAddresses": \[.*?\]', b'"IPAddresses": "x"', state_of({"a": []})),
+            f"{IN_ENDPOINTS}.IPAddresses should be a list, not str",
+        ),
+        (
+            re.sub(rb'"IPAddresses": \[.*?\]', b'"IPAddresses": [7]', state_of({"a": []})),
+            f"an entry of {IN_ENDPOINTS}.IPAddresses should be an object, not int",
+        ),
+        (
+            re.sub(rb'"IPAddresses": \[.*?\]', b'"IPAddresses": ["10.240.0.9/16"]', state_of({"a": []})),
+            f"an entry of {IN_ENDPOINTS}.IPAddresses should be an object, not str",
+        ),
+        (b'{"foo": 1}', "the file has no Network"),
+        (b'{"IPAM": {}}', "the file has no Network"),
+        (b'{"Network": {"Version": "v2"}}', "the file.Network has no ExternalInterfaces"),
+        (
+            b'{"Network": {"ExternalInterfaces": {"eth0": {"Name": "eth0"}}}}',
+            "the file.Network.ExternalInterfaces['eth0'] has no Networks",
+        ),
+        (state_of({"a": []}).replace(b'"Endpoints"', b'"endpoints"'), f"{IN_NETWORKS} has no Endpoints"),
+        (state_of({"a": []}).replace(b'"IPAddresses"', b'"IPs"'), f"{IN_ENDPOINTS} has no IPAddresses"),
+        (state_of({"a": ["::1"]}).replace(b'"IP"', b'"Ip"'), f"an entry of {IN_ENDPOINTS}.IPAddresses has no IP"),
+        (state_of({"a": []}).replace(b'"EjRWeJq8"', b"7"), "MacAddress should be text, not int"),
+        *(
+            (state_of({"a": []}).replace(b"EjRWeJq8", text), f"'{text.decode()}' is not a hardware address")
+            for text in (b"EjRW", b"EjRWeJq", b"no", b"aa:bb:cc:00:00", b"aa:bb:cc:00:00:100", b"aa:bb:cc:00:00:xx")
+        ),
+        (b"[" * 100_000, "it is nested too deeply"),
+        (b"\xff\xfe\xfa", "'utf-16-le' codec can't decode"),
+    ],
+)
+def test_a_state_that_is_not_understood_is_refused(content: bytes, reason: str) -> None:
+    """Live pods cannot be told from dead ones then: the error names the file, the fault and the next step."""
+    with pytest.raises(StaleCNIError) as caught:
+        read_endpoints(written(STATE_PATH, content))
+    text = str(caught.value)
+    assert text.startswith(f"cannot read azure-vnet's state in {STATE_PATH}: {reason}")
+    assert text.endswith("if no pod of azure-vnet is left, move the file away and run this again")
+
+
+KEYS = ("Network", "ExternalInterfaces", "Networks", "Endpoints", "IPAddresses", "IP", "HostIfName", "MacAddress")
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(KEYS), inner),
+    )
+)
+def test_no_state_is_a_foreign_error(document: object) -> None:
+    """Any JSON is either parsed or refused with a StaleCNIError."""
+    with suppress(StaleCNIError):
+        read_endpoints(written(STATE_PATH, json.dumps(document)))
+
+
+# --- the configuration
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"name": "azure", "plugins": [{"type": "azure-vnet", "mode": "bridge"}, {"type": "portmap"}]},
+        {"name": "azure", "type": "azure-vnet"},
+        {"type": "bridge", "ipam": {"type": "azure-vnet-ipam"}},
+        {"plugins": [{"type": "portmap"}, {"type": "bridge", "ipam": {"type": "azure-vnet-ipam"}}]},
+        {"type": "multus", "delegates": [{"name": "azure", "plugins": [{"type": "azure-vnet"}]}]},
+        [{"type": "portmap"}, {"type": "azure-vnet"}],
+        {"plugins": {"azure": {"type": "azure-vnet"}}},
+        {"type": "/opt/cni/bin/azure-vnet"},
+        {"type": "azure-vnet/"},
+        {"type": "azure-vnet-swift"},
+    ],
+)
+@pytest.mark.parametrize("name", ["10-azure.conflist", "10-azure.conf", "azure.json"])
+def test_a_configuration_that_names_azure_vnet_is_found(document: object, name: str) -> None:
+    """By itself, in a list of plugins, as the IPAM plugin, as a plugin of another plugin, by path."""
+    assert configured(written(f"/etc/cni/net.d/{name}", json.dumps(document))) == [
+        f"/etc/cni/net.d/{name} names azure-vnet"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("05-cilium.conflist", '{"name": "cilium", "plugins": [{"type": "cilium-cni"}]}'),
+        ("05-cilium.conflist", '{"name": "azure-vnet", "plugins": [{"type": "cilium-cni"}]}'),
+        ("10-azure.conflist.cilium_bak", '{"type": "azure-vnet"}'),
+        ("10-azure.conflist.disabled", '{"type": "azure-vnet"}'),
+        ("10-other.conf", '{"type": "/opt/azure-vnet/bridge"}'),
+        ("10-other.conf", '{"type": "my-azure-vnet"}'),
+        ("empty.conf", ""),
+        ("odd.conf", '{"type": ["azure-vnet"], "plugins": "azure-vnet", "ipam": 3}'),
+        ("odd.conf", "[]"),
+        ("odd.conf", '{"plugins": [3, null, {"type": null}]}'),
+    ],
+)
+def test_other_configurations_are_none(name: str, content: str) -> None:
+    """Another CNI, a file that no runtime reads, and values of another shape."""
+    assert configured(written(f"/etc/cni/net.d/{name}", content)) == []
+
+
+def test_without_the_folder_nothing_is_configured() -> None:
+    """A node need not have a CNI at all."""
+    assert configured(MemoryFiles()) == []
+
+
+@pytest.mark.parametrize("content", [b'{"type": "azure-vnet",', b"\xff azure-vnet", b"[" * 100_000 + b"azure-vnet"])
+def test_a_broken_file_that_has_its_name_in_it_counts(content: bytes) -> None:
+    """Perhaps it is being written at this moment: the cautious answer is yes, and it says so."""
+    path = "/etc/cni/net.d/10-azure.conflist"
+    assert configured(written(path, content)) == [f"{path} is not valid JSON and contains 'azure-vnet'"]
+
+
+def test_a_configuration_of_any_depth_is_found() -> None:
+    """A document that is nested too deeply to be searched counts if the name is in it."""
+    nested = '{"a": ' * 900 + '{"type": "azure-vnet"}' + "}" * 900
+    (reason,) = configured(written("/etc/cni/net.d/10-deep.conf", nested))
+    assert "azure-vnet" in reason
+
+
+def test_an_unreadable_file_counts_and_has_a_reason() -> None:
+    """A folder, or a link to itself: the runtime may read it in some way, so it is a reason."""
+    files = written("/etc/cni/net.d/10-azure.conflist", '{"type": "azure-vnet"}')
+    files.tree.make_directory("/etc/cni/net.d/x.conflist")
+    assert configured(files) == [
+        "/etc/cni/net.d/10-azure.conflist names azure-vnet",
+        "/etc/cni/net.d/x.conflist cannot be read (Is a directory); move it away if no container runtime uses it",
+    ]
+
+
+# --- the locks
+
+LOCKS = [
+    "/var/run/azure-vnet.json.lock",
+    "/var/run/azure-vnet/azure-vnet.json.lock",
+    "/var/run/azure-vnet-ipam.json.lock",
+    "/var/run/azure-vnet/azure-vnet-ipam.json.lock",
+]
+
+
+@pytest.mark.parametrize("path", LOCKS)
+def test_a_lock_that_a_process_holds_is_found(path: str) -> None:
+    """Newer versions lock the file, whatever is in it."""
+    files = written(path, "")
+    files.tree.locked.add(path)
+    assert locked(files) == [f"a process holds the lock {path}"]
+
+
+@pytest.mark.parametrize("path", LOCKS)
+def test_a_lock_file_of_a_living_process_is_found(path: str) -> None:
+    """For older versions the file is the lock, and it contains the process id of the holder."""
+    files = written(path, "4711\n")
+    files.tree.make_directory("/proc/4711")
+    assert locked(files) == [f"process 4711 holds the lock {path}"]
+
+
+@pytest.mark.parametrize("content", ["", "4711", "-1", "no number", "1/../1", "9" * 400, "٤٧"])
+def test_a_stale_lock_file_holds_nothing(content: str) -> None:
+    """A lock file is stale if its process is gone or its content is not a process id."""
+    assert locked(written(LOCKS[0], content)) == []
+
+
+def test_without_lock_files_nothing_is_locked() -> None:
+    """As on most nodes."""
+    assert locked(MemoryFiles()) == []
+
+
+# --- the state of CNS
+
+
+def test_endpoints_of_stateless_mode_are_read() -> None:
+    """Both families, the host's veth, and the hardware address, which CNS writes with colons."""
+    content = b"""{"Endpoints": {"0a49": {"PodName": "web-0", "PodNamespace": "default", "IfnameToIPMap": {"eth0": {
+        "IPv4": [{"IP": "10.240.0.9", "Mask": "//8AAA=="}], "IPv6": [{"IP": "FD00:10:240::9", "Mask": ""}],
+        "HostVethName": "azv1", "MacAddress": "AA:BB:CC:00:00:09", "NICType": "InfraNIC"}}}}}"""
+    expected = (Endpoint(("10.240.0.9", "fd00:10:240::9"), "azv1", "aa:bb:cc:00:00:09"),)
+    assert parse_endpoints(content) == expected
+    files = written(ENDPOINTS_PATH, content)
+    files.tree.write(STATE_PATH, state_of({"azv2": ["10.240.0.10"]}), mode=0o600)
+    assert read_endpoints(files) == (Endpoint(("10.240.0.10",), "azv2", TUNNEL_MAC), *expected)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"{}",
+        b"null",
+        b'{"Endpoints": null}',
+        b'{"Endpoints": {}}',
+        b'{"Endpoints": {"0a": null}}',
+        b'{"Endpoints": {"0a": {"IfnameToIPMap": null}}}',
+        b'{"Endpoints": {"0a": {"IfnameToIPMap": {"eth0": null}}}}',
+    ],
+)
+def test_cns_without_pods_has_no_endpoints(content: bytes) -> None:
+    """Go writes null for a value that was never set."""
+    assert parse_endpoints(content) == ()
+
+
+def test_pods_of_another_cni_that_uses_cns_are_none_of_azure_vnets() -> None:
+    """Cilium's pods get their addresses from CNS, too; those records have no device."""
+    assert parse_endpoints(cns_state_of({"": ["10.240.0.9"], "azv1": ["10.240.0.10"]})) == (
+        Endpoint(("10.240.0.10",), "azv1"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"[]", "the file should be an object, not list"),
+        (b'{"ContainerNetworkService": {}}', "the file has no Endpoints"),
+        (b'{"Endpoints": []}', "the file.Endpoints should be an object, not list"),
+        (b'{"Endpoints": {"0a": {"PodName": "x"}}}', "the file.Endpoints['0a'] has no IfnameToIPMap"),
+        (
+            b'{"Endpoints": {"0a": {"IfnameToIPMap": {"eth0": {"IPv4": "10.0.0.1"}}}}}',
+            "the file.Endpoints['0a'].IfnameToIPMap['eth0'].IPv4 should be a list, not str",
+        ),
+        (b'{"Endpoints": {"0a": {"IfnameToIPMap": {"eth0": {"IPv4": [{"IP": "x"}]}}}}}', "'x' is not an IPv4 address"),
+        (
+            b'{"Endpoints": {"0a": {"IfnameToIPMap": {"eth0": {"MacAddress": "x:y"}}}}}',
+            "'x:y' is not a hardware address",
+        ),
+        (b'{"Endpoints": ' * 100_000, "nested too deeply"),
+    ],
+)
+def test_a_file_that_is_no_state_of_cns_is_an_error(content: bytes, reason: str) -> None:
+    """The error says where the file is not as expected."""
+    with pytest.raises(ValueError, match=r".") as caught:
+        parse_endpoints(content)
+    assert reason in str(caught.value)

@@ -1,0 +1,356 @@
+"""The journal: nothing is lost in it, only root's records are trusted, and damaged ones are set aside."""
+
+import json
+import os
+from pathlib import Path
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.needs import needs
+from support.stale_cni_worlds import arp_reply, dnat, rules_of
+
+from hostrouting.azure.stale_cni.journal import Record, Restorable, Sweeps, from_json, read_record, set_aside, to_json
+from hostrouting.exceptions import HostFileError
+from hostrouting.host import EbtablesRule, Neighbour, NextHop, ObservedRoute
+from hostrouting.host.files.store import RootedFiles
+from hostrouting.net.addresses import IPV6, Address, Prefix
+from hostrouting.net.routes import KINDS, Encapsulation
+from hostrouting.testing import MemoryFiles, strategies
+
+FOLDER = "/var/lib/hostrouting/stale-cni"
+SWEEP = f"{FOLDER}/sweep-20260101T000000Z-1.json"
+NOW = 1767225600.0  # 2026
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+ANOTHER_USER = 65534
+
+NUMBERS = st.integers(0, 0xFFFFFFFF)
+BYTES = st.integers(0, 0xFF)
+TEXTS = st.text(max_size=12)
+WORDS = st.text(st.characters(categories=["L", "N", "P"]), max_size=12)
+EXTRA = st.lists(st.tuples(st.integers(1, 40), st.binary(max_size=20)), max_size=2).map(tuple)
+ADDRESSES = st.ip_addresses().map(lambda address: Address.parse(str(address)))
+MACS = st.binary(min_size=6, max_size=6).map(lambda octets: octets.hex(":"))
+ENCAPSULATIONS = st.none() | st.builds(Encapsulation, st.integers(0, 0xFFFF), st.binary(max_size=9))
+HOPS = st.builds(
+    NextHop,
+    gateway=st.none() | ADDRESSES,
+    dev=strategies.device_names(),
+    weight=st.integers(1, 256),
+    onlink=st.booleans(),
+    extra=EXTRA,
+    encapsulation=ENCAPSULATIONS,
+)
+
+
+def prefixes(family: int) -> st.SearchStrategy[Prefix]:
+    """Return networks without host bits."""
+    addresses, bits = (st.ip_addresses(v=6), 128) if family == IPV6 else (st.ip_addresses(v=4), 32)
+    drawn: st.SearchStrategy[tuple[object, int]] = st.tuples(addresses, st.integers(0, bits))
+    return drawn.map(lambda pair: Prefix.parse(f"{pair[0]}/{pair[1]}").masked)
+
+
+@st.composite
+def observed_routes(draw: st.DrawFn) -> ObservedRoute:
+    """Return routes of both families, also such as no kernel makes."""
+    family, network, length = draw(st.sampled_from([2, IPV6]).flatmap(prefixes))
+    hops = tuple(draw(st.lists(HOPS, max_size=3)))
+    return ObservedRoute(
+        network,
+        length,
+        gateway=None if hops else draw(st.none() | ADDRESSES),
+        dev=None if hops else draw(strategies.device_names()),
+        metric=draw(NUMBERS),
+        table=draw(st.integers(1, 0xFFFFFFFF)),
+        protocol=draw(BYTES),
+        kind=draw(st.sampled_from(KINDS[1:])),
+        scope=draw(BYTES),
+        source=draw(st.none() | prefixes(family).map(lambda prefix: prefix.network)),
+        tos=draw(BYTES),
+        flags=draw(NUMBERS),
+        nexthops=hops,
+        extra=draw(EXTRA),
+        nexthop_id=draw(NUMBERS),
+        encapsulation=draw(ENCAPSULATIONS),
+        family=family,
+        from_prefix=draw(st.none() | prefixes(family)) if family == IPV6 else None,
+        expires=draw(NUMBERS),
+    )
+
+
+restorables: st.SearchStrategy[Restorable] = st.one_of(
+    st.builds(EbtablesRule, st.sampled_from(["nft", "legacy"]), WORDS, NUMBERS, st.lists(WORDS).map(tuple)),
+    st.builds(Neighbour, ADDRESSES.map(str), TEXTS, MACS, st.booleans(), NUMBERS, BYTES),
+    observed_routes(),
+)
+
+
+@given(st.lists(restorables, max_size=4), st.dictionaries(st.sampled_from(["nft", "legacy"]), TEXTS))
+def test_nothing_is_lost(objects: list[Restorable], texts: dict[str, str]) -> None:
+    """Every object is read as it was, known attributes or not, and so is the text of ebtables."""
+    sweep = Record(boot_id="b", time="t", objects=tuple(objects), texts=tuple(texts.items()))
+    assert from_json(to_json(sweep)) == sweep
+
+
+def test_a_record_is_readable() -> None:
+    """Each object is also there as its own tool prints it, and so is the output of ebtables-save."""
+    line = dnat("10.240.0.9", "aa:bb:cc:00:00:09")
+    neighbour = Neighbour("10.240.0.9", "azure0", "aa:bb:cc:00:00:09", permanent=True)
+    route = ObservedRoute.parse("172.16.1.0/24", "eth0", "10.224.0.9", protocol=4)
+    files = MemoryFiles()
+    record = Sweeps(files, FOLDER).add([*rules_of(line), neighbour, route], texts=[("nft", "*nat\n")], now=NOW)
+    written = json.loads(files.read(record.path) or b"")
+    rule_, neighbour_, route_ = written["objects"]
+    assert (written["time"], written["ebtables-save"]) == ("2026-01-01T00:00:00Z", {"nft": "*nat\n"})
+    assert rule_["ebtables rule"] == f"ebtables nft nat: {line}"
+    assert neighbour_["neighbour"] == "10.240.0.9 dev azure0 lladdr aa:bb:cc:00:00:09 PERMANENT"
+    assert route_["route"] == "172.16.1.0/24 via 10.224.0.9 dev eth0 proto static"
+
+
+# --- records of sweeps
+
+
+def test_only_root_may_read_it() -> None:
+    """Only root may read a record, since it contains the addresses of a cluster."""
+    files = MemoryFiles()
+    record = Sweeps(files, FOLDER).add([], texts=[], now=NOW)
+    file = files.tree.file(record.path)
+    assert (record.path, file and file.mode) == (SWEEP, 0o600)
+
+
+def test_the_newest_comes_first() -> None:
+    """Records are numbered, past nine too, so that their order does not depend on the clock."""
+    files = MemoryFiles()
+    files.write(BOOT_ID, b"boot-1\n", mode=0o444)
+    sweeps = Sweeps(files, FOLDER)
+    made = [sweeps.add([], texts=[], now=NOW + number // 6) for number in range(12)]
+    assert [record.path for record in sweeps.read().current] == [record.path for record in reversed(made)]
+    assert sweeps.read()[1:] == ([], [])
+    assert {record.boot_id for record in made} == {"boot-1"}
+
+
+def test_records_of_other_boots_are_told_apart() -> None:
+    """The objects in them went with that boot."""
+    files = MemoryFiles()
+    sweeps = Sweeps(files, FOLDER)
+    files.write(BOOT_ID, b"boot-1\n", mode=0o444)
+    old = sweeps.add([], texts=[], now=NOW)
+    files.write(BOOT_ID, b"boot-2\n", mode=0o444)
+    new = sweeps.add([], texts=[], now=NOW)
+    assert sweeps.read() == ([new], [old], [])
+
+
+def test_other_files_in_the_folder_are_left_alone() -> None:
+    """A file with another name is another program's."""
+    files = MemoryFiles()
+    for name in ("notes.txt", "sweep-.json", "sweep-x.json", "sweep-1-2.json.orig", "sweep-2026-٣.json"):
+        files.write(f"{FOLDER}/{name}", b"?", mode=0o644)
+    sweeps = Sweeps(files, FOLDER)
+    assert sweeps.read() == ([], [], [])
+    sweeps.remove(sweeps.add([], texts=[], now=NOW))
+    assert len(files.names(FOLDER)) == 5
+
+
+@pytest.mark.parametrize(("folder", "left"), [(FOLDER, "/var/lib"), ("/srv/backups/cni/", "/srv/backups")])
+def test_the_last_record_takes_the_folder_with_it(folder: str, left: str) -> None:
+    """Nothing of hostrouting remains, but the folder above one that an operator has chosen does."""
+    files = MemoryFiles()
+    sweeps = Sweeps(files, folder)
+    first, second = (sweeps.add([], texts=[], now=NOW) for _ in range(2))
+    sweeps.remove(first)
+    assert files.exists(second.path)
+    sweeps.remove(second)
+    assert (files.exists(left), files.names(left)) == (True, [])
+
+
+class FullDisk(MemoryFiles):
+    """A disk on which folders can be made and nothing can be written."""
+
+    def write(self, path: str, content: bytes, *, mode: int) -> bool:
+        self.tree.make_directory(path.rpartition("/")[0])
+        raise HostFileError(f"cannot write {path}: No space left on device")
+
+
+@pytest.mark.parametrize("was_there", [False, True])
+def test_a_record_that_cannot_be_written_leaves_no_folder(*, was_there: bool) -> None:
+    """Only a folder that was there before is there afterwards."""
+    files = FullDisk()
+    files.tree.make_directory(FOLDER if was_there else "/var/lib")
+    with pytest.raises(HostFileError, match="No space left"):
+        Sweeps(files, FOLDER).add([], texts=[], now=NOW)
+    assert files.tree.exists("/var/lib/hostrouting") == was_there
+
+
+# --- damage
+
+SWEPT: dict[str, object] = json.loads(
+    to_json(
+        Record(
+            boot_id="b",
+            time="t",
+            objects=(
+                *rules_of(arp_reply("10.240.0.9", "a")),
+                Neighbour("10.240.0.9", "d", "02:00:00:00:00:09", permanent=True),
+                ObservedRoute.parse("10.0.0.1/32", "d"),
+                ObservedRoute.parse("::1/128", "d"),
+            ),
+        )
+    )
+)
+
+
+def broken(number: int, **fields: object) -> bytes:
+    """Return the record with one object that differs from our form."""
+    entries: list[dict[str, object]] = SWEPT["objects"]  # type: ignore[assignment]
+    objects = [{**entry, **(fields if index == number else {})} for index, entry in enumerate(entries)]
+    return json.dumps({**SWEPT, "objects": objects}).encode()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b"[" * 100_000,
+        b"\xff",
+        b'{"objects": []}',
+        b'{"objects": 7, "time": "t", "boot_id": "b", "ebtables-save": {}}',
+        json.dumps({**SWEPT, "objects": [{"file": "a"}]}).encode(),
+        json.dumps({**SWEPT, "ebtables-save": 7}).encode(),
+        broken(0, position="1"),
+        broken(0, backend="iptables"),
+        broken(0, spec=["-j", "DR\0P"]),
+        broken(0, spec=["\ud800"]),
+        broken(1, protocol=256),
+        broken(1, address="10.240.0"),
+        broken(1, permanent="yes"),
+        broken(1, mac=None),
+        broken(2, destination="10.0.0.1/8"),
+        broken(2, tos=999),
+        broken(2, scope=-1),
+        broken(2, scope=1e999),
+        broken(2, gateway=1 << 32),
+        broken(2, gateway="300.1.1.1"),
+        broken(2, table=0),
+        broken(2, extra=[[1 << 14, "00"]]),
+        broken(2, extra=[[1, "00" * 65536]]),
+        broken(2, extra=[[1, "xyz"]]),
+        broken(2, kind="teleport"),
+        broken(2, nexthops=[["a", "b"]]),
+        broken(3, metric=1 << 32),
+        broken(3, destination="fd00::/129x"),
+        broken(3, destination=None),
+        broken(3, extra=[1]),
+    ],
+)
+def test_a_damaged_sweep_is_not_restored(content: bytes) -> None:
+    """The reason names the file and the next step; its objects are ignored, and other records are used."""
+    files = MemoryFiles()
+    files.write(SWEEP, content, mode=0o600)
+    sweeps = Sweeps(files, FOLDER)
+    good = sweeps.add([], texts=[], now=NOW)
+    current, outlived, (damaged,) = sweeps.read()
+    assert (current, outlived, damaged.path) == ([good], [], SWEEP)
+    assert damaged.damage.startswith(f"{SWEEP} is damaged: ")
+    assert damaged.damage.endswith("; restore by hand the objects that are missing, then delete it")
+
+
+def test_a_folder_with_the_name_of_a_record_hides_no_record() -> None:
+    """A record that cannot be read at all is a damaged one."""
+    files = MemoryFiles()
+    files.tree.make_directory(SWEEP)
+    sweeps = Sweeps(files, FOLDER)
+    good = sweeps.add([], texts=[], now=NOW)
+    assert sweeps.read().current == [good]
+    assert "it is not a file" in sweeps.read().damaged[0].damage
+
+
+def test_a_record_of_another_user_is_not_trusted() -> None:
+    """Nor is a link, or a record that others may write to: root would restore any object that it lists."""
+    files = MemoryFiles()
+    sweeps = Sweeps(files, FOLDER)
+    good, theirs, opened, linked = (sweeps.add([], texts=[], now=NOW) for _ in range(4))
+    files.tree.change(theirs.path, owner=ANOTHER_USER)
+    files.write(opened.path, to_json(opened), mode=0o666)
+    files.link(linked.path, good.path)
+    recorded = sweeps.read()
+    assert recorded.current == [good]
+    assert [record.path for record in recorded.damaged] == [linked.path, opened.path, theirs.path]
+    said = ("it is a symbolic link", f"may change {opened.path} (owner 0, mode 0666)", "(owner 65534,")
+    assert all(words in record.damage for words, record in zip(said, recorded.damaged, strict=True))
+
+
+@needs("root")
+def test_a_planted_record_is_not_read(tmp_path: Path) -> None:
+    """A real file that another user wrote before root closed the folder is not read."""
+    files = RootedFiles(str(tmp_path))
+    good = Record(objects=rules_of(arp_reply("10.240.0.9", "a")), path="/run/ours/record.json")
+    files.write(good.path, to_json(good), mode=0o644)
+    assert read_record(files, good.path) == good
+    os.chown(tmp_path / "run/ours/record.json", ANOTHER_USER, -1)
+    planted = read_record(files, good.path)
+    assert planted is not None
+    assert planted.objects == ()
+    assert "(owner 65534, mode 0644), and only root's records are trusted" in planted.damage
+
+
+def test_an_absent_record_is_none(tmp_path: Path) -> None:
+    """Nothing was recorded, and nothing is wrong."""
+    assert read_record(RootedFiles(str(tmp_path)), "/run/ours/record.json") is None
+
+
+@pytest.mark.parametrize("exposed", ["/var/lib/hostrouting/stale-cni", "/var/lib", "/"])
+def test_a_folder_that_others_can_write_has_no_records(exposed: str) -> None:
+    """No record is written there and none is read, also where only a folder above is another user's."""
+    files = MemoryFiles()
+    files.tree.make_directory("/var/lib")
+    sweeps = Sweeps(files, FOLDER)
+    if exposed != FOLDER:
+        files.tree.change(exposed, mode=0o1777)
+        with pytest.raises(HostFileError, match=f"stale-cni is not safe .* others than root may change {exposed} "):
+            sweeps.add([], texts=[], now=NOW)
+        assert files.names("/var/lib") == []
+        files.tree.change(exposed, mode=0o755)
+    sweeps.add([], texts=[], now=NOW)
+    files.tree.change(exposed, owner=ANOTHER_USER)
+    with pytest.raises(HostFileError, match=rf"stale-cni is not safe .* {exposed} \(owner 65534, mode "):
+        sweeps.read()
+
+
+def test_a_sticky_folder_is_not_safe(tmp_path: Path) -> None:
+    """In a folder like /tmp any user may be the first to take a name."""
+    files = RootedFiles(str(tmp_path))
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o1777)
+    with pytest.raises(HostFileError, match=r"/open/records is not safe .*/open \(owner \d+, mode 1777\)"):
+        Sweeps(files, "/open/records").refuse_unsafe_folder()
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[" * 100_000, None])
+def test_a_damaged_record_is_set_aside(damage: bytes | None) -> None:
+    """A damaged record is renamed, unchanged, and no later run reads it."""
+    files = MemoryFiles()
+    for number in (1, 2):
+        if damage is None:
+            files.tree.make_directory(f"{SWEEP}/sub")
+        else:
+            files.write(SWEEP, damage, mode=0o600)
+        assert set_aside(files, SWEEP) == f"it was set aside as {SWEEP}.damaged-{number}"
+        assert Sweeps(files, FOLDER).read() == ([], [], [])
+    if damage is not None:
+        assert files.read(f"{SWEEP}.damaged-2") == damage
+
+
+def test_a_record_that_cannot_be_set_aside_is_told(tmp_path: Path) -> None:
+    """A name that is too long for its folder, for example, stops nothing."""
+    files = RootedFiles(str(tmp_path))
+    name = "r" * 250
+    (tmp_path / name).touch()
+    assert set_aside(files, f"/{name}").startswith("it could not be set aside: cannot look for ")
+
+
+def test_the_path_of_a_record_is_no_part_of_its_value() -> None:
+    """Two records of the same objects are equal, wherever they are."""
+    assert Record(objects=(), path="/a") == attrs.evolve(Record(objects=()), path="/b")

@@ -1,0 +1,118 @@
+"""Pods that are hard to tell from dead ones, in real namespaces: silent, on other bridges, with a link that is down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+import pytest
+from support.ebtables_backends import BACKENDS
+from support.needs import needs
+from support.stale_cni_nodes import LIVE, LIVE_MAC, REUSED, STALE, World, add_link
+from support.stale_cni_worlds import config_of, dnat
+
+from hostrouting.azure.stale_cni import CleanStaleCNI
+from hostrouting.exceptions import PermissionDeniedError, StaleCNIError
+from hostrouting.host import Neighbour
+from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
+from hostrouting.testing.node import KernelNode
+from phases import Context, run
+
+pytestmark = needs("kernel", "ebtables-nft")
+
+
+def test_a_pod_that_was_silent_for_long_is_asked(world: World) -> None:
+    """The bridge has forgotten it, and there is no state: it answers on its veth, and keeps its rules."""
+    world.node.run("bridge", "fdb", "delete", LIVE_MAC, "dev", "azv1", "master")
+    task = world.sweep()
+    assert world.planned(task) == STALE
+    world.node.run("bridge", "fdb", "delete", LIVE_MAC, "dev", "azv1", "master")
+    task.do(Context(timeout=60))
+    assert world.asks(LIVE)
+    assert world.asks(REUSED)
+
+
+def test_pods_on_a_bridge_of_another_name_are_not_taken_for_dead(world: World) -> None:
+    """The config names a bridge that is not there: refused, both are named, and the live pod loses nothing."""
+    before = world.shown()
+    task = world.sweep(config_of(bridge="azure1"))
+    with pytest.raises(StaleCNIError, match=r"no device azure1, .* a port of azure0"):
+        task.do(Context(timeout=60))
+    assert world.shown() == before
+    assert world.asks(LIVE)
+
+
+def test_a_pod_on_a_second_bridge_keeps_its_rules(world: World) -> None:
+    """It has been heard by a bridge that is not the config's; it need not answer, and there is no state."""
+    ip = world.node.ip
+    ip("link", "add", "azure9", "type", "bridge")
+    ip("link", "set", "azure9", "up")
+    add_link(world.node, "azv9", "fe:00:00:00:00:19", there=world.live, peer="eth9", peer_mac="aa:bb:cc:00:00:19")
+    ip("link", "set", "azv9", "master", "azure9")
+    line = dnat("10.240.0.19", "aa:bb:cc:00:00:19")
+    world.rule(line)
+    world.node.run("bridge", "fdb", "replace", "aa:bb:cc:00:00:19", "dev", "azv9", "master", "dynamic")
+    world.sweep().do(Context(timeout=60))
+    assert line in [shown.strip() for shown in world.shown()["ebtables"]]
+    assert world.asks(REUSED)
+
+
+# The usual kernel of the tests cannot filter VLANs; `.ci/kernel` has one that can.
+if "legacy" in BACKENDS:
+
+    def test_a_bridge_that_filters_vlans_has_heard_the_same_pods(world: World) -> None:
+        """Its stations are in VLAN 1 then, and permanent ones are shown twice; the verdicts are the same."""
+        world.node.ip("link", "set", "azure0", "type", "bridge", "vlan_filtering", "1")
+        assert world.asks(LIVE)
+        stations = world.host().link_layer.stations("azure0")
+        assert 1 in {station.vlan for station in stations if station.mac == LIVE_MAC and not station.permanent}
+        before = world.shown()
+        task = world.sweep()
+        assert world.planned(task) == STALE
+        with world.stream(LIVE) as lost:
+            task.do(Context(timeout=60))
+            assert world.asks(REUSED)
+            task.undo(Context(timeout=60))
+        assert (world.shown(), lost) == (before, [])
+
+
+@pytest.mark.parametrize(("node", "device"), [("node", "azv1"), ("live", "eth0")])
+def test_a_pod_whose_link_is_down_for_a_moment_keeps_its_rules(world: World, node: str, device: str) -> None:
+    """The bridge forgets it, and it cannot be asked: it is given time, and is there again with its link."""
+    before = world.shown()
+    there: KernelNode = getattr(world, node)
+    there.ip("link", "set", device, "down")
+
+    class ComesBack(NetlinkLinkLayer):
+        looked = 0
+
+        def neighbours(self) -> list[Neighbour]:
+            self.looked += 1
+            if self.looked == 3:
+                there.ip("link", "set", device, "up")
+            return super().neighbours()
+
+    task = CleanStaleCNI(config_of(), host=attrs.evolve(world.host(), link_layer=ComesBack(netns=world.node.name)))
+    report = run(task, timeout=60)
+    report.raise_for_failure()
+    assert not any(LIVE in change.subject for change in report.changes)
+    after = world.shown()
+    for sort in "ebtables", "neigh":
+        assert [line for line in after[sort] if f"{LIVE} " in line] == [
+            line for line in before[sort] if f"{LIVE} " in line
+        ]
+    assert world.asks(LIVE)
+
+
+def test_without_privilege_no_silent_pod_is_stale(world: World) -> None:
+    """Without CAP_NET_RAW a pod that was silent for long is not in the plan, and a check says that it cannot tell."""
+    world.node.run("bridge", "fdb", "delete", LIVE_MAC, "dev", "azv1", "master")
+
+    class Denied(NetlinkLinkLayer):
+        def answering(self, ctx: Context, addresses: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+            raise PermissionDeniedError("asking needs CAP_NET_RAW")
+
+    host = attrs.evolve(world.host(), link_layer=Denied(netns=world.node.name))
+    assert CleanStaleCNI(config_of(), host=host).plan(Context(timeout=60)) == []
+    with pytest.raises(PermissionDeniedError, match="cannot tell if a removed CNI left anything"):
+        CleanStaleCNI(config_of(), host=host).findings(Context(timeout=60))

@@ -1,0 +1,223 @@
+"""CleanStaleCNI on a fake machine: every reason to refuse a sweep, told by plan and check beforehand."""
+
+import pytest
+from support.stale_cni_sweeps import CONFLIST, DEAD, DEAD6, STALE, made_host, refused, sweep, there
+from support.stale_cni_worlds import config_of, context, whole_state
+
+from hostrouting.azure.stale_cni.azure_vnet import ENDPOINTS_PATH, STATE_PATH
+from hostrouting.base.findings import LEFT, REFUSED
+from hostrouting.exceptions import PermissionDeniedError
+
+
+def test_without_privilege_nothing_is_begun() -> None:
+    """Half of a sweep would be none: refused before anything is written or deleted."""
+    host = made_host()
+    host.ebtables.may_read = False
+    before = whole_state(host)
+    with pytest.raises(PermissionDeniedError, match="nothing was changed"):
+        sweep(host).do(context())
+    assert whole_state(host) == before
+
+
+def test_it_refuses_while_azure_vnet_is_configured() -> None:
+    """Nothing is changed; the error names the file and the ways out."""
+    host = made_host()
+    host.files.tree.write(CONFLIST, b'{"plugins": [{"type": "azure-vnet"}]}', mode=0o644)
+    before = whole_state(host)
+    assert refused(lambda: sweep(host).do(context())) == (
+        "azure-vnet is still in use: /etc/cni/net.d/10-azure.conflist names azure-vnet. Nothing was changed. Remove "
+        "azure-vnet first; if you know that no pod of it is alive, staleCni.force (its switches conflist and lock) "
+        "sweeps all the same"
+    )
+    assert whole_state(host) == before
+    assert {change.detail for change in sweep(host).plan(context())} == {
+        "will be left out: azure-vnet is still in use: /etc/cni/net.d/10-azure.conflist names azure-vnet; "
+        f"no live endpoint of azure-vnet has {address}"
+        for address in (DEAD, DEAD6, "10.240.0.11", "fd00:10:240::11")
+    }
+    # An optional sweep fails no apply, so the plan as a whole is none that will be refused; a required one does.
+    assert {change.kind for change in sweep(host).plan(context())} == {LEFT}
+    assert {change.kind for change in sweep(host, config_of(required=True)).plan(context())} == {REFUSED}
+
+
+def test_there_is_nothing_to_refuse_where_nothing_is_stale() -> None:
+    """An image that still carries azure-vnet's configuration, on a node without leftovers, is fine."""
+    host = made_host()
+    sweep(host).do(context())
+    host.files.tree.write(CONFLIST, b'{"plugins": [{"type": "azure-vnet"}]}', mode=0o644)
+    host.files.tree.write("/var/run/azure-vnet.json", b"", mode=0o600)
+    sweep(host).do(context())
+    assert there(host) == []
+
+
+def test_it_refuses_when_azure_vnet_shows_up_between_readings() -> None:
+    """Configuration and locks are looked at before and after each reading."""
+    host = made_host()
+    path = "/etc/cni/net.d/10-azure.conflist"
+
+    def another_program() -> None:
+        host.files.tree.write(path, b'{"type": "azure-vnet"}', mode=0o644)
+
+    host.ebtables.operations.plan(1, another_program)
+    refused(lambda: sweep(host).do(context()))
+    assert there(host) == STALE
+
+
+def test_force_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    """With force the sweep runs although azure-vnet is configured, and logs that once."""
+    host = made_host()
+    host.files.tree.write(CONFLIST, b'{"type": "azure-vnet"}', mode=0o644)
+    config = config_of(force={"conflist": True})
+    assert next(change.detail for change in sweep(host, config).plan(context())) == (
+        f"no live endpoint of azure-vnet has {DEAD}"
+    )
+    sweep(host, config).do(context())
+    assert there(host) == []
+    assert [message for message in caplog.messages if message.startswith("going on, as staleCni.force asks")] == [
+        (
+            "going on, as staleCni.force asks: azure-vnet is still in use: "
+            "/etc/cni/net.d/10-azure.conflist names azure-vnet"
+        )
+    ]
+
+
+LOCKS = [
+    "/var/run/azure-vnet.json.lock",
+    "/var/run/azure-vnet/azure-vnet-ipam.json.lock",
+    "/var/run/azure-vnet/azure-vnet.lock",
+    "/var/lock/azure-vnet/azure-vnet.json.lock",
+    "/var/lock/azure-vnet/any.lock",
+]
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_it_refuses_while_a_lock_of_any_version_is_held(lock: str) -> None:
+    """From 1.4.16 on it is one lock, 1.4.5 had a folder of them; an older one is its file, with a process id in it."""
+    host = made_host()
+    host.files.tree.write(lock, b"", mode=0o600)
+    host.files.tree.locked.add(lock)
+    before = whole_state(host)
+    assert f"azure-vnet is still in use: a process holds the lock {lock}. " in refused(
+        lambda: sweep(host).do(context())
+    )
+    assert whole_state(host) == before
+    host.files.tree.locked.clear()
+    host.files.tree.write(lock, b"4711", mode=0o600)
+    host.files.tree.write("/proc/4711/comm", b"azure-vnet\n", mode=0o444)
+    assert f"process 4711 holds the lock {lock}" in refused(lambda: sweep(host).do(context()))
+    host.files.tree.write(lock, b"4712", mode=0o600)
+    sweep(host).do(context())
+    assert there(host) == []
+
+
+def test_locks_of_cns_are_no_sign_of_azure_vnet() -> None:
+    """CNS always runs, and gives addresses to Cilium's pods, too."""
+    host = made_host()
+    for lock in "/var/lock/azure-vnet/azure-cns.json.lock", "/var/run/azure-vnet/azure-endpoints.lock":
+        host.files.tree.write(lock, b"", mode=0o600)
+        host.files.tree.locked.add(lock)
+    sweep(host).do(context())
+    assert there(host) == []
+
+
+@pytest.mark.parametrize(
+    ("force", "refusal"),
+    [
+        ({"conflist": True}, f"a process holds the lock {LOCKS[2]}"),
+        ({"lock": True}, "/etc/cni/net.d/10-azure.conflist names azure-vnet"),
+        ({"conflist": True, "lock": True}, None),
+    ],
+)
+def test_each_switch_of_force_overlooks_one_thing(force: dict[str, bool], refusal: str | None) -> None:
+    """A conflist that no runtime reads any more says nothing about a program that runs at this moment."""
+    host = made_host()
+    host.files.tree.write(CONFLIST, b'{"type": "azure-vnet"}', mode=0o644)
+    host.files.tree.write(LOCKS[2], b"", mode=0o600)
+    host.files.tree.locked.add(LOCKS[2])
+    config = config_of(force=force)
+    if refusal is None:
+        sweep(host, config).do(context())
+        assert there(host) == []
+    else:
+        assert refused(lambda: sweep(host, config).do(context())).startswith(
+            f"azure-vnet is still in use: {refusal}. Nothing was changed."
+        )
+        assert there(host) == STALE
+
+
+def test_a_state_of_cns_that_is_not_understood_is_refused() -> None:
+    """Live pods cannot be told from dead ones then."""
+    host = made_host()
+    host.files.tree.write(ENDPOINTS_PATH, b'{"Endpoint": {}}', mode=0o600)
+    before = whole_state(host)
+    assert f"cannot read azure-vnet's state in {ENDPOINTS_PATH}: the file has no Endpoints." in refused(
+        lambda: sweep(host).do(context())
+    )
+    assert whole_state(host) == before
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_it_refuses_a_state_that_it_does_not_understand(*, force: bool) -> None:
+    """Live pods cannot be told from dead ones then, and no switch changes that."""
+    host = made_host()
+    before = whole_state(host)
+    host.files.tree.write(STATE_PATH, b"{", mode=0o600)
+    config = config_of(force={"conflist": force, "lock": force})
+    assert "Without it live pods cannot be told from dead ones" in refused(lambda: sweep(host, config).do(context()))
+    host.files.tree.remove(STATE_PATH)
+    assert whole_state(host) == before
+
+
+def test_a_bridge_of_another_name_is_refused() -> None:
+    """Pods on another bridge than the config's would all look dead: plan and check say so, nothing is changed."""
+    host = made_host()
+    config = config_of(bridge="azure1", force={"conflist": True, "lock": True})
+    before = whole_state(host)
+    why = (
+        "staleCni.bridge must name the bridge of azure-vnet's pods: there is no device azure1, "
+        "but azv1 is a port of azure0"
+    )
+    assert refused(lambda: sweep(host, config).do(context())) == f"{why}. Nothing was changed"
+    assert whole_state(host) == before
+    changes = sweep(host, config).plan(context())
+    assert changes
+    assert all(str(change.detail).startswith(f"will be left out: {why}; ") for change in changes)
+    findings = sweep(host, config).findings(context())[0]
+    assert {finding.step for finding in findings} == {f"cannot be removed now: {why}"}
+
+
+def test_a_folder_of_records_that_others_can_write_is_told_beforehand() -> None:
+    """The sweep would write nothing down there, and so take nothing away: plan and check say so, and not 'apply'."""
+    host = made_host()
+    config = config_of(backup_dir="/srv/records")
+    host.files.tree.write("/srv/of-others", b"", mode=0o644)
+    host.files.tree.change("/srv", mode=0o1777)
+    before = whole_state(host)
+    failed = refused(lambda: sweep(host, config).do(context()))
+    why = failed.removeprefix("nothing was changed: ")
+    assert "others than root may change /srv (owner 0, mode 1777)" in why
+    assert whole_state(host) == before
+    changes = sweep(host, config).plan(context())
+    assert changes
+    assert all(str(change.detail).startswith(f"will be left out: {why}; ") for change in changes)
+    findings = sweep(host, config).findings(context())[0]
+    assert findings
+    assert {finding.step for finding in findings} == {f"cannot be removed now: {why}"}
+    assert sweep(host, config).obstacle() == why
+
+
+def test_objects_that_cannot_be_recorded_stay() -> None:
+    """A full disk is an error before anything is removed; it says so, and where to look."""
+    host = made_host()
+    before = whole_state(host)
+    task = sweep(host)
+    host.files.operations.calls.clear()
+    task.do(context())
+    write = [call[0] for call in host.files.operations.calls].index("write") + 1
+    task.undo(context())
+    host.files.fail_at(write)
+    assert refused(lambda: task.do(context())) == (
+        "nothing was changed: no record of it can be written: cannot go on: No space left on device; "
+        "see staleCni.backupDir"
+    )
+    assert whole_state(host) == before

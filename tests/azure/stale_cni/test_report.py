@@ -1,0 +1,269 @@
+"""`hostrouting sweep`: its reports for people and programs, and its exit status."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
+from pathlib import Path
+
+import pytest
+from support.kernel import powerless
+from support.needs import needs
+from support.stale_cni_worlds import NODE_RULES, arp_reply, config_of, context, dnat, node_of, whole_state
+
+from hostrouting.azure.stale_cni import CleanStaleCNI, sweep_node
+from hostrouting.azure.stale_cni.journal import from_json
+from hostrouting.azure.stale_cni.report import SweepReport
+from hostrouting.boot import NOT_INSTALLED
+from hostrouting.config import HostRoutingConfig
+from hostrouting.exceptions import InvalidConfigError, LockHeldError, PermissionDeniedError
+from hostrouting.node.check import check_node
+from hostrouting.node.status import verdict_now
+from hostrouting.testing import FakeHost, KernelNode
+from phases import Context
+from phases.testing import ManualClock
+
+DEAD, DEAD_MAC = "10.240.0.9", "aa:bb:cc:00:00:09"
+LIVE, LIVE_MAC = "10.240.0.10", "aa:bb:cc:00:00:10"
+FOREIGN = "-A PREROUTING -p IPv4 -i eth1 -j mark --mark-set 0x1 --mark-target ACCEPT"
+WHY = f"no live endpoint of azure-vnet has {DEAD}"
+RULES = [f"ebtables nft nat: {arp_reply(DEAD, DEAD_MAC)}", f"ebtables nft nat: {dnat(DEAD, DEAD_MAC)}"]
+
+
+def made_host() -> FakeHost:
+    """A node with a live pod, a dead one, and a rule that is not azure-vnet's."""
+    host = node_of(FakeHost())
+    host.files.tree.make_directory("/var/lib")
+    for line in (arp_reply(DEAD, DEAD_MAC), dnat(DEAD, DEAD_MAC), dnat(LIVE, LIVE_MAC), FOREIGN):
+        host.ebtables.add(line)
+    host.link_layer.learn(LIVE_MAC, "azv1")
+    return host
+
+
+def told(report: SweepReport, *, verbose: bool = False) -> list[str]:
+    return list(report.lines(verbose=verbose))
+
+
+def test_removed_objects_are_reported_by_reason_with_the_record() -> None:
+    """People see each object under the reason that it shares; programs also get the objects that were left alone."""
+    host = made_host()
+    report = sweep_node(context(), config_of(), host)
+    assert host.files.tree.read(str(report.record)) is not None
+    assert told(report) == [
+        f"{WHY}:",
+        *(f"  - {rule}" for rule in RULES),
+        f"removed 2 stale objects, recorded in {report.record}",
+        "left alone: 1 of live pods, 3 of the node, 1 not understood (-v lists them)",
+    ]
+    answer = report.to_mapping()
+    assert json.loads(json.dumps(answer)) == answer
+    assert (answer["ok"], answer["dry_run"], answer["record"]) == (True, False, report.record)
+    assert answer["removed"] == [{"object": rule, "reason": WHY} for rule in RULES]
+    assert answer["unknown"] == [
+        {
+            "object": f"ebtables nft nat: {FOREIGN}",
+            "address": None,
+            "kind": "unknown",
+            "reason": "it is none of the rules that azure-vnet makes for a pod",
+            "details": {
+                "ebtables rule": f"ebtables nft nat: {FOREIGN}",
+                "backend": "nft",
+                "chain": "PREROUTING",
+                "position": 6,
+                "spec": FOREIGN.split()[2:],
+            },
+        }
+    ]
+    assert [(each["kind"], each["address"]) for each in answer["spared"]] == [
+        ("node", "10.240.0.4"),
+        ("node", None),
+        ("live", LIVE),
+        ("node", None),
+    ]
+    assert answer["spared"][2]["reason"] == f"{LIVE_MAC}, its hardware address, is learned on azv1"
+
+
+def test_a_check_lists_the_objects_left_alone_in_its_json() -> None:
+    """The same objects with the same reasons; the key is there only where there are any."""
+    host, config = made_host(), config_of()
+    expected = sweep_node(context(), config, made_host(), dry_run=True).to_mapping()
+    answer = check_node(context(), config, host).to_mapping()
+    by_object = itemgetter("object")
+    assert sorted(answer["spared"], key=by_object) == sorted(expected["spared"] + expected["unknown"], key=by_object)
+    assert "spared" not in check_node(context(), HostRoutingConfig(), host).to_mapping()
+
+
+def test_an_object_has_the_same_json_form_in_an_answer_and_in_the_journal() -> None:
+    """A program reads the objects of an answer as it reads those of a record."""
+    report = sweep_node(context(), config_of(), made_host(), dry_run=True)
+    answer = report.to_mapping()
+    details = [each["details"] for each in (*answer["spared"], *answer["unknown"])]
+    record = from_json(json.dumps({"objects": details, "boot_id": "", "time": "", "ebtables-save": {}}).encode())
+    assert record.damage == ""
+    assert sorted(map(str, record.objects)) == sorted(str(verdict.object) for verdict in report.spared)
+
+
+def test_a_run_leaves_nothing_on_its_task() -> None:
+    """One task may run twice: what a sweep spared and recorded is in its report, and a verdict after it looks."""
+    host, config = made_host(), config_of()
+    task = CleanStaleCNI(config, host=host)
+    before = {**vars(task)}
+    task.do(context())
+    # Of all readings of a watch, the observer logs each thing once.
+    assert {name: value for name, value in vars(task).items() if name != "_observer"} == before
+    sentence, spared = verdict_now(context(), host, config)
+    assert sentence == NOT_INSTALLED
+    assert [*spared] == check_node(context(), config, host).to_mapping()["spared"]
+
+
+def test_with_v_each_object_that_is_left_alone_is_listed() -> None:
+    """An object that was left alone and never shown looked as if it were not there."""
+    lines = told(sweep_node(context(), config_of(), made_host()), verbose=True)
+    why = f"{LIVE_MAC}, its hardware address, is learned on azv1"
+    assert f"  = ebtables nft nat: {dnat(LIVE, LIVE_MAC)}: {why}" in lines
+    assert sum(line.startswith("  = ") for line in lines) == len(NODE_RULES) + 2
+
+
+def test_a_dry_run_changes_nothing_and_lists_stale_objects() -> None:
+    """A dry run takes one reading, and says if a sweep would be refused."""
+    host = made_host()
+    before = whole_state(host)
+    report = sweep_node(context(), config_of(), host, dry_run=True)
+    assert (whole_state(host), report.ok) == (before, True)
+    assert told(report)[-2] == "would remove 2 stale objects"
+    assert [each["object"] for each in report.to_mapping()["would_remove"]] == RULES
+    assert "removed" not in report.to_mapping()
+    host.files.tree.write("/etc/cni/net.d/10-azure.conflist", b'{"type": "azure-vnet"}', mode=0o644)
+    report = sweep_node(context(), config_of(), host, dry_run=True)
+    why = "azure-vnet is still in use: /etc/cni/net.d/10-azure.conflist names azure-vnet"
+    assert (report.ok, report.to_mapping()["obstacle"]) == (False, why)
+    assert told(report)[-2] == f"would remove 2 stale objects; will be refused: {why}"
+
+
+def test_a_clean_node_is_said_to_be_clean() -> None:
+    """And is fine, with a dry run and without."""
+    for dry_run in False, True:
+        report = sweep_node(context(), config_of(), node_of(FakeHost()), dry_run=dry_run)
+        assert report.ok
+        assert told(report) == ["nothing stale of azure-vnet was found", "left alone: 3 of the node (-v lists them)"]
+
+
+def test_a_refusal_is_reported_with_the_findings() -> None:
+    """A refusal is an error of the report; nothing has gone, and there is no record."""
+    host = made_host()
+    host.files.tree.write("/etc/cni/net.d/10-azure.conflist", b'{"type": "azure-vnet"}', mode=0o644)
+    report = sweep_node(context(), config_of(), host)
+    answer = report.to_mapping()
+    assert (report.ok, answer["ok"], answer["removed"], answer["record"]) == (False, False, [], None)
+    assert "10-azure.conflist names azure-vnet. Nothing was changed." in answer["error"]
+    assert told(report) == ["left alone: 1 of live pods, 3 of the node, 1 not understood (-v lists them)"]
+
+
+def test_a_sweep_that_was_undone_has_no_record() -> None:
+    """The deletion is refused: all is as before."""
+    host = made_host()
+    before = whole_state(host)
+    host.ebtables.fail_at(3)
+    report = sweep_node(context(), config_of(), host)
+    assert (whole_state(host), report.changes, report.record, report.ok) == (before, (), None, False)
+
+
+@pytest.mark.parametrize("config", [HostRoutingConfig(), config_of(enabled=False)])
+def test_without_the_section_the_error_says_how_to_add_it(config: HostRoutingConfig) -> None:
+    """Without the section in the config the command is an error, not a no-op."""
+    with pytest.raises(InvalidConfigError, match="is not true; write") as caught:
+        sweep_node(context(), config, made_host())
+    assert [error.path for error in caught.value.errors] == ["hostRouting.staleCni.enabled"]
+
+
+@pytest.mark.parametrize("without", ["may_read", "may_probe"])
+def test_a_dry_run_without_privilege_says_that_it_cannot_tell(without: str) -> None:
+    """Nothing found is no news where not all can be seen."""
+    host = made_host()
+    setattr(host.ebtables if without == "may_read" else host.link_layer, without, False)
+    with pytest.raises(PermissionDeniedError, match="cannot tell if a removed CNI left anything"):
+        sweep_node(context(), config_of(), host, dry_run=True)
+
+
+def test_one_run_at_a_time() -> None:
+    """A sweep waits for the run lock, as every run does that changes something."""
+    host = made_host()
+    with host.lock.hold(Context()), pytest.raises(LockHeldError):
+        sweep_node(Context(timeout=1, clock=ManualClock(auto=True)), config_of(), host)
+    assert sweep_node(context(), config_of(), host).ok
+
+
+# --- the command
+
+OWN_FILES = [
+    *("unshare", "--mount", "sh", "-c"),
+    'for d in /run /var/lib; do mount -t tmpfs -o mode=755 none $d; done; exec "$@"',
+    "sh",
+]
+DEAD_LINE = dnat(DEAD, DEAD_MAC)
+
+
+@pytest.fixture
+def node() -> Iterator[KernelNode]:
+    with KernelNode.made() as node:
+        node.add_link("eth0")
+        node.add_address("eth0", "10.224.0.4/16")
+        node.run("ebtables-nft", "-t", "nat", *DEAD_LINE.split())
+        yield node
+
+
+def command(node: KernelNode, *words: str, prefix: Sequence[str] = OWN_FILES) -> subprocess.CompletedProcess[str]:
+    entering = ["nsenter", f"--net=/run/netns/{node.name}", *prefix]
+    argv = [*entering, sys.executable, "-m", "hostrouting", "sweep", *words]
+    return subprocess.run(argv, check=False, text=True, capture_output=True)
+
+
+def written(folder: Path, **section: object) -> str:
+    path = folder / "sweep.json"
+    path.write_text(json.dumps({"hostRouting": {"staleCni": {"podCidrs": ["10.240.0.0/16"], **section}}}))
+    return str(path)
+
+
+@needs("kernel", "ebtables-nft")
+def test_the_command_lists_stale_objects_and_removes_them(node: KernelNode, tmp_path: Path) -> None:
+    """A forecast is exit 0, or 4 if asked; the sweep is exit 0, and afterwards there is nothing."""
+    config = written(tmp_path, enabled=True, confirmations=1)
+    forecast = command(node, "--dry-run", config)
+    assert (forecast.returncode, forecast.stdout) == (0, f"{WHY}:\n  - {RULES[1]}\nwould remove 1 stale object\n")
+    assert command(node, "--dry-run", "--exit-code", config).returncode == 4
+    done = command(node, "--json", config)
+    answer = json.loads(done.stdout)
+    # The result once, in the answer; the log of tasks needs -v.
+    assert done.stderr == ""
+    assert (done.returncode, answer["ok"], answer["removed"]) == (0, True, [{"object": RULES[1], "reason": WHY}])
+    assert answer["record"].startswith("/var/lib/hostrouting/stale-cni/sweep-")
+    again = command(node, "--dry-run", "--exit-code", config)
+    assert (again.returncode, again.stdout) == (0, "nothing stale of azure-vnet was found\n")
+    for done in command(node, config), command(node, "-v", config):
+        assert ("completed task=clean-stale-cni" in done.stderr) == ("-v" in done.args)
+        assert (done.stdout + done.stderr).count("nothing stale of azure-vnet was found") == 1
+
+
+@needs("kernel", "ebtables-nft")
+def test_the_command_lists_the_objects_left_alone(node: KernelNode, tmp_path: Path) -> None:
+    """With -v on stdout, each with its reason."""
+    node.run("ebtables-nft", "-t", "nat", *dnat("10.241.0.1", DEAD_MAC).split())
+    told = command(node, "--dry-run", "-v", written(tmp_path, enabled=True))
+    assert told.stdout.endswith(
+        "left alone: 1 not understood:\n"
+        f"  = ebtables nft nat: {dnat('10.241.0.1', DEAD_MAC)}: 10.241.0.1 is outside podCidrs\n"
+    )
+
+
+@needs("kernel", "ebtables-nft")
+def test_how_the_command_ends(node: KernelNode, tmp_path: Path) -> None:
+    """A config that asks for no sweep is exit 2; without privilege, or during another run, it could not: exit 3."""
+    refused = command(node, "--json", written(tmp_path, enabled=False))
+    assert refused.returncode == 2
+    assert json.loads(refused.stdout)["errors"][0]["path"] == "hostRouting.staleCni.enabled"
+    config = written(tmp_path, enabled=True)
+    powerless_run = command(node, config, prefix=[*OWN_FILES, *powerless()])
+    assert (powerless_run.returncode, powerless_run.stdout) == (3, "")
+    assert "nothing was changed" in powerless_run.stderr
+    assert DEAD_LINE in [line.strip() for line in node.run("ebtables-nft-save").splitlines()]

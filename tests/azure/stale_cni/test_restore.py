@@ -1,0 +1,93 @@
+"""The removed objects that can be restored, and those that cannot."""
+
+import pytest
+from support.stale_cni_worlds import dnat, rules_of
+
+from hostrouting.azure.stale_cni.journal import Restorable
+from hostrouting.azure.stale_cni.leftovers import Snapshot, compare
+from hostrouting.host import Device, Neighbour, ObservedRoute
+from hostrouting.net.addresses import Prefix
+
+MAC = "aa:bb:cc:00:00:09"
+DEVICES = (Device("azure0", 1, up=True), Device("azv1", 2, up=True))
+NEIGHBOUR = Neighbour("10.240.0.9", "azure0", MAC, permanent=True)
+ROUTE = ObservedRoute.parse("10.240.0.9/32", "azv1", protocol=3, scope=253)
+ROUTE6 = ObservedRoute.parse("fd00::9/128", "azv1", metric=1024, protocol=3)
+RULE, TWIN = rules_of(dnat("10.240.0.9", MAC), dnat("10.240.0.9", MAC))
+ALL: list[Restorable] = [RULE, NEIGHBOUR, ROUTE, ROUTE6]
+
+
+def test_missing_objects_are_restored() -> None:
+    """On a node without any of them, all objects are restored."""
+    assert compare(ALL, Snapshot(devices=DEVICES)) == ([], ALL, {})
+
+
+def test_present_objects_are_left_alone() -> None:
+    """A second restore changes nothing, even if a rule has moved in its chain or the device has no carrier."""
+    snapshot = Snapshot(
+        rules=(RULE._replace(position=7),),
+        neighbours=(NEIGHBOUR,),
+        routes=(ROUTE._replace(flags=16), ROUTE6),
+        devices=DEVICES,
+    )
+    assert compare(ALL, snapshot) == (ALL, [], {})
+
+
+def test_of_rules_that_are_alike_as_many_come_back_as_are_missing() -> None:
+    """Two were taken, one is there."""
+    assert compare([RULE, TWIN], Snapshot(rules=(RULE,))) == ([RULE], [TWIN], {})
+
+
+@pytest.mark.parametrize("leftover", [NEIGHBOUR, ROUTE, ROUTE6], ids=str)
+def test_an_object_without_its_device_is_given_up(leftover: Neighbour | ObservedRoute) -> None:
+    """The kernel removed the object with its device."""
+    assert compare([leftover], Snapshot()) == ([], [], {leftover: f"there is no device {leftover.dev} any more"})
+
+
+@pytest.mark.parametrize(
+    ("leftover", "other"),
+    [
+        (NEIGHBOUR, NEIGHBOUR._replace(mac="02:00:00:00:00:01")),
+        (NEIGHBOUR, NEIGHBOUR._replace(permanent=False)),
+        (ROUTE, ROUTE._replace(dev="lxc1")),
+        (ROUTE, ROUTE._replace(protocol=4)),
+        (ROUTE6, ROUTE6._replace(protocol=4)),
+    ],
+    ids=str,
+)
+def test_a_place_that_was_taken_is_left_alone(
+    leftover: Neighbour | ObservedRoute, other: Neighbour | ObservedRoute
+) -> None:
+    """A pod that has got the address meanwhile keeps it."""
+    snapshot = Snapshot(
+        neighbours=(other,) if isinstance(other, Neighbour) else (),
+        routes=(other,) if isinstance(other, ObservedRoute) else (),
+        devices=DEVICES,
+    )
+    assert compare([leftover], snapshot) == ([], [], {leftover: f"its place was taken meanwhile by '{other}'"})
+
+
+def test_a_route_of_another_metric_is_in_nobodys_way() -> None:
+    """The kernel tells routes of one destination apart by their metric."""
+    snapshot = Snapshot(routes=(ROUTE._replace(metric=100, dev="lxc1"),), devices=DEVICES)
+    assert compare([ROUTE], snapshot) == ([], [ROUTE], {})
+
+
+def test_ipv6_routes_of_two_devices_do_not_conflict() -> None:
+    """As the kernel has them: one that is there is in no other's way, and both come back."""
+    other = ROUTE6._replace(dev="azure0")
+    assert compare([ROUTE6], Snapshot(routes=(other,), devices=DEVICES)).missing == [ROUTE6]
+    assert compare([ROUTE6, other], Snapshot(devices=DEVICES)).missing == [ROUTE6, other]
+
+
+def test_a_route_for_some_senders_only_is_in_nobodys_way() -> None:
+    """The kernel looks for the sender's prefix first."""
+    other = ROUTE6._replace(from_prefix=Prefix.parse("fd00:1::/64"))
+    assert compare([ROUTE6], Snapshot(routes=(other,), devices=DEVICES)).missing == [ROUTE6]
+
+
+def test_of_ipv4_routes_in_one_place_only_the_first_comes_back() -> None:
+    """Twins can be appended, but not added: the second is given up, and so its record stays."""
+    twin = ROUTE._replace(dev="azure0")
+    found = compare([ROUTE, twin], Snapshot(devices=DEVICES))
+    assert found == ([], [ROUTE], {twin: f"its place was taken meanwhile by '{ROUTE}'"})

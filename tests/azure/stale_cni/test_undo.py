@@ -1,0 +1,190 @@
+"""CleanStaleCNI on a fake machine: undo, from the records of earlier runs."""
+
+import logging
+
+import pytest
+from support.stale_cni_sweeps import (
+    DEAD,
+    DEAD_MAC,
+    FOLDER,
+    LINES,
+    RECORD,
+    STALE,
+    done_by,
+    made_host,
+    refused,
+    sweep,
+    there,
+)
+from support.stale_cni_worlds import NODE_RULES, config_of, context, whole_state
+
+from hostrouting.azure.stale_cni.azure_vnet import STATE_PATH
+from hostrouting.azure.stale_cni.journal import Sweeps
+from hostrouting.config import HostRoutingConfig
+from hostrouting.exceptions import BackendError
+from hostrouting.host import ObservedRoute
+from phases import Change
+
+#: The stale objects in the order in which undo restores them.
+RESTORED = [*STALE[6:], *STALE[4:6], *STALE[:4]]
+
+
+def test_undo_restores_everything_in_place_and_order() -> None:
+    """Rules, neighbours, routes and files are as before the sweep, whatever the config says by then."""
+    host = made_host()
+    before = whole_state(host)
+    sweep(host).do(context())
+    assert [change.subject for change in sweep(host).plan_undo(context())] == STALE
+    sweep(host, HostRoutingConfig()).undo(context())
+    assert whole_state(host) == before
+    assert sweep(host).plan_undo(context()) == []
+    sweep(host).undo(context())
+    assert whole_state(host) == before
+
+
+def test_undo_of_several_sweeps_restores_all_of_them() -> None:
+    """The newest sweep is undone first, so that each finds its chain as it left it."""
+    host = made_host()
+    before = whole_state(host)
+    sweep(host, config_of(pod_cidrs=("10.240.0.0/16",))).do(context())
+    between = whole_state(host)
+    sweep(host).do(context())
+    assert len(host.files.tree.names(FOLDER)) == 2
+    assert whole_state(host) != between
+    sweep(host).undo(context())
+    assert whole_state(host) == before
+
+
+def test_undo_leaves_places_that_were_taken(caplog: pytest.LogCaptureFixture) -> None:
+    """A live pod has got the address: its neighbour and its route stay, and objects that are not restored are named."""
+    host = made_host()
+    sweep(host).do(context())
+    host.link_layer.add_neighbour(DEAD, "azure0", "02:00:00:00:00:01")
+    host.link_layer.remove_device("azv1")
+    sweep(host).undo(context())
+    assert [message for message in caplog.messages if "not restored" in message] == [
+        (
+            f"{DEAD} dev azure0 lladdr {DEAD_MAC} PERMANENT is not restored: its place was taken meanwhile by "
+            f"'{DEAD} dev azure0 lladdr 02:00:00:00:00:01 PERMANENT'"
+        ),
+        "10.240.0.11 dev azv1 scope link is not restored: there is no device azv1 any more",
+        "fd00:10:240::11 dev azv1 metric 1024 is not restored: there is no device azv1 any more",
+    ]
+    assert sorted(host.ebtables.lines()) == sorted([*NODE_RULES, *LINES])
+    assert caplog.messages[-1] == (
+        f"the record {RECORD} stays, since 3 of its objects could not be restored; 'hostrouting reset' tries again"
+    )
+    assert host.files.tree.exists(RECORD)
+
+
+def test_an_object_that_could_not_be_restored_is_when_its_place_is_free() -> None:
+    """The record has stayed; objects that are there are left alone, and then the record goes."""
+    host = made_host()
+    before = whole_state(host)
+    sweep(host).do(context())
+    host.link_layer.add_neighbour(DEAD, "azure0", "02:00:00:00:00:01")
+    changes = done_by(sweep(host).undo)
+    assert changes == [Change("+", text, "restored") for text in RESTORED if not text.startswith(f"{DEAD} ")]
+    (usurper,) = [each for each in host.link_layer.neighbours() if each.mac == "02:00:00:00:00:01"]
+    host.link_layer.remove_neighbours([usurper])
+    assert done_by(sweep(host).undo) == [Change("+", f"{DEAD} dev azure0 lladdr {DEAD_MAC} PERMANENT", "restored")]
+    assert whole_state(host) == before
+
+
+def test_twins_of_an_ipv4_route_do_not_come_back_both(caplog: pytest.LogCaptureFixture) -> None:
+    """The kernel adds no second route in one place: the first comes, the record stays for the other."""
+    host = made_host()
+    host.link_layer.add_device("azv2", kind="veth")
+    one, two = (ObservedRoute.parse("10.240.0.12/32", dev, protocol=3, scope=253) for dev in ("azv1", "azv2"))
+    Sweeps(host.files, FOLDER).add([one, two], texts=[], now=0)
+    sweep(host).undo(context())
+    assert one in host.routes.routes()
+    assert f"10.240.0.12 dev azv2 scope link is not restored: its place was taken meanwhile by '{one}'" in (
+        caplog.messages
+    )
+    assert len(host.files.tree.names(FOLDER)) == 1
+
+
+def test_a_file_that_is_no_record_does_not_stop_undo(caplog: pytest.LogCaptureFixture) -> None:
+    """All valid records are restored; the file is named and set aside. A plan shows the objects and changes nothing."""
+    host = made_host()
+    before = whole_state(host)
+    sweep(host).do(context())
+    bad = f"{FOLDER}/sweep-x-5.json"
+    host.files.tree.write(bad, b"{", mode=0o600)
+    assert [change.subject for change in sweep(host).plan_undo(context())] == STALE
+    assert caplog.messages[-1].startswith(f"{bad} is damaged: ")
+    caplog.clear()
+    sweep(host).undo(context())
+    [text] = [message for message in caplog.messages if message.startswith(f"{bad} is damaged: ")]
+    assert text.endswith(f"then delete it; it was set aside as {bad}.damaged-1")
+    assert host.files.tree.names(FOLDER) == ["sweep-x-5.json.damaged-1"]
+    host.files.tree.remove(f"{bad}.damaged-1")
+    assert whole_state(host) == before
+
+
+def test_messages_name_the_command_that_finds_the_record(caplog: pytest.LogCaptureFixture) -> None:
+    """The config names the folder of the records, so the command needs it unless the folder is the usual one."""
+    host = made_host()
+    config = config_of(backup_dir="/srv/records")
+    sweep(host, config).do(context())
+    host.link_layer.remove_device("azv1")
+    sweep(host, config).undo(context())
+    assert caplog.messages[-1].endswith("a reset with this config tries again")
+
+
+@pytest.mark.parametrize("fail", ["ebtables", "link_layer"])
+def test_an_undo_that_fails_can_be_done_again(fail: str) -> None:
+    """The record stays until all of it is back."""
+    host = made_host()
+    before = whole_state(host)
+    sweep(host).do(context())
+    if fail == "ebtables":
+        host.ebtables.fail_at(2)
+    else:
+        host.link_layer.refuse_at(1)
+    refused(lambda: sweep(host).undo(context()), BackendError)
+    assert host.files.tree.exists(RECORD)
+    sweep(host).undo(context())
+    assert whole_state(host) == before
+
+
+def test_undo_does_not_look_for_live_pods() -> None:
+    """A state that cannot be parsed does not keep objects from being restored."""
+    host = made_host()
+    sweep(host).do(context())
+    host.files.tree.write(STATE_PATH, b"{", mode=0o600)
+    sweep(host).undo(context())
+    host.files.tree.remove(STATE_PATH)
+    assert there(host) == STALE
+
+
+def test_objects_swept_before_a_reboot_are_not_restored(caplog: pytest.LogCaptureFixture) -> None:
+    """A reboot removed the objects, so undo plans and logs the removal of the record only."""
+    caplog.set_level(logging.INFO)
+    host = made_host()
+    sweep(host).do(context())
+    host.files.tree.write("/proc/sys/kernel/random/boot_id", b"boot-2\n", mode=0o444)
+    after = whole_state(host)
+    task = sweep(host)
+    expected = Change("-", RECORD, "of 2026-01-01T00:00:01Z, before this machine was restarted")
+    assert task.plan_undo(context()) == [expected]
+    assert done_by(task.undo) == [expected]
+    assert whole_state(host)[:-1] == after[:-1]
+    assert not host.files.tree.exists("/var/lib/hostrouting")
+    assert caplog.messages[-3:-1] == [
+        f"no sweep since this machine was started is recorded in {FOLDER}",
+        (
+            f"{RECORD} is of 2026-01-01T00:00:01Z, before this machine was restarted: nothing in it can be "
+            f"restored, so it is removed"
+        ),
+    ]
+
+
+def test_undo_without_a_sweep_reads_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """A node that was never swept is not read; the message names the folder of the records."""
+    caplog.set_level(logging.INFO)
+    host = made_host()
+    sweep(host).undo(context())
+    assert caplog.messages == [f"no sweep since this machine was started is recorded in {FOLDER}"]
+    assert (host.ebtables.operations.calls, host.link_layer.operations.calls) == ([], [])

@@ -1,0 +1,657 @@
+"""The findings of `check`: the proof, drift from the config, and the gates; on a fake machine."""
+
+import json
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from hostrouting.cli import main
+from hostrouting.config import HostRoutingConfig
+from hostrouting.exceptions import BackendError, ToolNotFoundError, UnitError
+from hostrouting.host import Host, Route, RouteChange
+from hostrouting.net.addresses import IPV6, parse_ipv4
+from hostrouting.net.default_route import default_routes
+from hostrouting.node.check import NodeReport, check_node
+from hostrouting.node.configure import Configure, Reset
+from hostrouting.node.fix import fixed
+from hostrouting.node.status import NodeStatus, node_status
+from hostrouting.route_overlap.fabric import Fabric, FabricAddress
+from hostrouting.route_overlap.task import prove_config
+from hostrouting.static_routes import ConfigureStaticRoutes
+from hostrouting.testing import FakeHost
+from phases import Context, TaskFailedError, execute
+from phases.testing import ManualClock
+
+NSPAWN = "systemd-nspawn@.service"
+DROP_IN = f"/etc/systemd/system/{NSPAWN}.d/10-hostrouting.conf"
+SCRIPT = "/etc/aks-flex-node/static-routes.sh"
+ROUTES = {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
+OVERLAP = {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}}
+PROBES = {"probeSnat": {"enabled": True, "detect": "address"}}
+SWEEP = {"staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"]}}
+DEAD_POD = "-A PREROUTING -p IPv4 -i eth0 --ip-dst 10.240.0.9 -j dnat --to-dst 12:34:56:78:9a:bc --dnat-target ACCEPT"
+
+
+def config_of(**sections: object) -> HostRoutingConfig:
+    return HostRoutingConfig.from_mapping({"gates": [NSPAWN], **sections})
+
+
+def in_time() -> Context:
+    return Context(clock=ManualClock(auto=True))
+
+
+@pytest.fixture
+def host() -> FakeHost:
+    host = FakeHost()
+    host.files.write(f"/lib/systemd/system/{NSPAWN}", b"[Service]\nExecStart=/bin/sleep infinity\n", mode=0o644)
+    host.routes.add_link("eth0")
+    host.routes.add_address("eth0", "10.224.0.4/16")
+    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
+    host.routes.add_link("ib0")
+    host.routes.add_address("ib0", "172.16.1.4/16")
+    host.files.tree.write("/proc/sys/kernel/random/boot_id", b"this-boot\n", mode=0o444)
+    host.link_layer.add_address("eth0", "2001:db8::4/64")
+    host.routes.add_route("::/0", dev="eth0")
+    host.link_layer.add_device("azure0", kind="bridge")
+    return host
+
+
+def applied(host: FakeHost, **sections: object) -> HostRoutingConfig:
+    config = config_of(**sections)
+    execute(Configure(config, host=host), in_time())
+    return config
+
+
+def check(host: FakeHost, config: HostRoutingConfig) -> NodeReport:
+    return check_node(in_time(), config, host, seconds=0)
+
+
+def told(report: NodeReport) -> list[tuple[str, str, str]]:
+    return [(finding.severity, finding.kind, finding.subject) for finding in report.findings]
+
+
+def lose_our_routes(host: FakeHost) -> None:
+    host.routes.apply([RouteChange.remove(route) for route in host.routes.routes() if route.protocol == 142])
+
+
+def test_a_node_that_is_as_the_config_wants_it(host: FakeHost) -> None:
+    """Nothing to say, in words and in JSON."""
+    report = check(host, applied(host, **ROUTES, **OVERLAP))
+    assert report.ok
+    assert report.lines() == ["172.16.8.0/22 leaves by eth0"]
+    assert check(host, applied(host, **ROUTES)).lines() == ["no findings"]
+    assert set(report.to_mapping()) == {"ok", "mode", "expected_devs", "cidrs"}
+
+
+def test_routes_alone_are_looked_at(host: FakeHost) -> None:
+    """Route, drop-in, boot script and link gone: each is an error, as in the plan."""
+    config = applied(host, **ROUTES)
+    lose_our_routes(host)
+    link = "/etc/systemd/system/hostrouting-ready.service.requires/static-routes.service"
+    for path in (DROP_IN, SCRIPT, link):
+        host.files.remove(path)
+    host.services.daemon_reload(in_time())
+    report = check(host, config)
+    assert not report.ok
+    assert set(told(report)) == {
+        ("error", "lost-route", "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"),
+        ("error", "boot-file", SCRIPT),
+        ("error", "boot-file", link),
+        ("error", "boot-file", DROP_IN),
+    }
+
+
+def test_a_script_without_its_run_bit(host: FakeHost) -> None:
+    """A script that is not executable would hold every gate (203/EXEC), so check reports it."""
+    config = applied(host, **ROUTES)
+    host.files.write(SCRIPT.replace("static", "hostrouting/static"), host.files.read(SCRIPT) or b"", mode=0o644)
+    assert told(check(host, config)) == [("error", "boot-file", SCRIPT)]
+
+
+#: The files of a generation, by their last parts.
+INTENT, ASKED, *SCRIPTS = GENERATION = (
+    "hostrouting.json",
+    "hostrouting.units",
+    "static-routes.sh",
+    "check-route-overlap.sh",
+)
+
+
+def exchange_the_folder(host: FakeHost) -> None:
+    for name in GENERATION:
+        host.files.write(f"/etc/aks-flex-node/hostrouting-00000000/{name}", b"#!/bin/bash\nexit 0\n", mode=0o755)
+    host.files.link("/etc/aks-flex-node/hostrouting", "hostrouting-00000000")
+
+
+def empty_the_folder(host: FakeHost) -> None:
+    for name in GENERATION:
+        host.files.remove(f"/etc/aks-flex-node/{host.files.read_link('/etc/aks-flex-node/hostrouting')}/{name}")
+
+
+def remove_the_link(host: FakeHost) -> None:
+    host.files.remove("/etc/aks-flex-node/hostrouting")
+
+
+@pytest.mark.parametrize("harm", [exchange_the_folder, empty_the_folder, remove_the_link])
+def test_files_that_were_exchanged_under_their_links(host: FakeHost, harm: Callable[[FakeHost], None]) -> None:
+    """Foreign scripts open all gates unseen, absent ones shut them: check reports both, and apply repairs them."""
+    config = applied(host, **ROUTES, **OVERLAP)
+    harm(host)
+    assert set(told(check(host, config))) == {
+        ("error", "boot-file", f"/etc/aks-flex-node/{each}") for each in GENERATION
+    }
+    applied(host, **ROUTES, **OVERLAP)
+    assert told(check(host, config)) == []
+
+
+def test_files_that_are_right_in_another_folder(host: FakeHost) -> None:
+    """The link is reported: a change that an apply would make is never hidden."""
+    config = applied(host, **ROUTES)
+    for name in GENERATION:
+        text = host.files.read(f"/etc/aks-flex-node/hostrouting/{name}") or b""
+        host.files.write(f"/root/copy/{name}", text, mode=0o755 if name in SCRIPTS else 0o644)
+    host.files.link("/etc/aks-flex-node/hostrouting", "/root/copy")
+    assert told(check(host, config)) == [("error", "boot-file", "/etc/aks-flex-node/hostrouting")]
+    applied(host, **ROUTES)
+    assert told(check(host, config)) == []
+
+
+def test_a_foreign_route_before_ours(host: FakeHost) -> None:
+    """One finding, which names it: ours is of this config, and stands after it; an apply puts ours first again."""
+    config = applied(host, **ROUTES)
+    host.routes.insert_route(
+        Route.parse("172.16.8.0/22", gateway="10.224.0.9", dev="eth0", protocol=16), verb="prepend"
+    )
+    [finding] = [finding for finding in check(host, config).findings if finding.kind == "lost-route"]
+    assert "(hides '172.16.8.0/22 via 10.224.0.9" in finding.reason
+    applied(host, **ROUTES)
+    assert [finding.kind for finding in check(host, config).findings] == []
+
+
+def test_a_connected_route_after_ours(host: FakeHost) -> None:
+    """A device got an address in the place of ours later: a warning names both routes, and ours stays."""
+    config = applied(host, **ROUTES)
+    host.routes.add_link("ib7")
+    host.routes.add_address("ib7", "172.16.8.4/22")
+    [finding] = check(host, config).findings
+    assert str(finding) == (
+        "warning: hides-connected: 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142: comes before the kernel's own "
+        "route '172.16.8.0/22 dev ib7 proto kernel scope link src 172.16.8.4', which hostrouting would not hide if it "
+        "had to add its route now; configure narrower destinations"
+    )
+
+
+@pytest.mark.parametrize("address", [None, "172.16.8.4/22"])
+def test_the_verdict_after_a_run_is_that_of_status(host: FakeHost, address: str | None) -> None:
+    """It does not compare the routes that the run has read back, and yet finds one that comes before the kernel's."""
+    config = applied(host, **ROUTES)
+    if address:
+        host.routes.add_link("ib7")
+        host.routes.add_address("ib7", address)
+        applied(host, **ROUTES)
+    assert node_status(in_time(), host, config).to_mapping() == node_status(in_time(), host).to_mapping()
+
+
+def test_a_plan_after_a_run_that_was_killed(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Files that systemd has yet to read are read with the rest: the plan and the apply that follows say the same."""
+    applied(host, **ROUTES)
+    execute(Reset(HostRoutingConfig(), host=host), in_time())
+    host.files.write("/run/hostrouting.unfinished", b"", mode=0o644)
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"gates": [NSPAWN], **ROUTES}))
+    monkeypatch.setattr(Host, "live", lambda: host)
+    # It would be the log of all tests after this one.
+    monkeypatch.setattr("hostrouting.cli.log_to_stderr", lambda **_: None)
+    assert main(["plan", str(config)]) == 0
+    planned = capsys.readouterr().out
+    assert main(["apply", str(config)]) == 0
+    *changed, verdict = capsys.readouterr().out.splitlines()
+    assert (sorted(changed), verdict[:6]) == (sorted(planned.splitlines()), "right:")
+    assert f"+ {SCRIPT}\n" in planned
+    host.files.write("/run/hostrouting.unfinished", b"", mode=0o644)
+    assert main(["plan", "--exit-code", str(config)]) == 4
+    assert capsys.readouterr().out == "~ systemd (it has not read all unit files: daemon-reload)\n"
+
+
+def test_probes_alone_on_a_node_without_ipv6(host: FakeHost) -> None:
+    """An apply that installs nothing, for no rules are needed, is one: `check` does not ask for it again and again."""
+    config = config_of(**PROBES)
+    assert told(check(host, config)) == [("warning", "not-applied", "hostRouting")]
+    host.link_layer.remove_address("eth0", "2001:db8::4/64")
+    execute(Configure(config, host=host), in_time())
+    assert told(check(host, config)) == []
+
+
+def test_probes_alone_are_no_reason_to_mention_gates(
+    host: FakeHost,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """On a node without IPv6 a plan or an apply installs no gate, so no notice announces what one will do."""
+    monkeypatch.setattr(Host, "live", lambda: host)
+    monkeypatch.setattr("hostrouting.cli.log_to_stderr", lambda **_: None)
+    host.services.start(in_time(), "systemd-nspawn@kube1.service")
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"gates": [NSPAWN], **PROBES}))
+    assert main(["plan", "--json", str(config)]) == 0
+    [notice] = json.loads(capsys.readouterr().out)["notices"]
+    assert notice.startswith("systemd-nspawn@kube1.service: runs already and goes on")
+    host.link_layer.remove_address("eth0", "2001:db8::4/64")
+    caplog.clear()
+    assert main(["plan", "--json", str(config)]) == 0
+    assert json.loads(capsys.readouterr().out) == {"version": 1, "changes": []}
+    assert main(["apply", str(config)]) == 0
+    assert "kube1" not in caplog.text
+
+
+def test_probes_alone_where_the_cloud_does_not_say(host: FakeHost) -> None:
+    """Check cannot tell if rules are needed; the finding asks for an apply, which gives the reason."""
+    host.metadata.error = BackendError("no answer")
+    assert told(check(host, config_of(probeSnat={"enabled": True}))) == [("warning", "not-applied", "hostRouting")]
+
+
+def test_nothing_installed_is_one_warning(host: FakeHost) -> None:
+    """On a node before its first apply the proof decides, and it does not propose routes that the config has."""
+    config = config_of(**ROUTES, **OVERLAP, **PROBES)
+    report = check(host, config)
+    assert told(report) == [("warning", "not-applied", "hostRouting")]
+    assert not report.ok
+    assert "add these routes" not in str(report.overlap)
+    assert "172.16.8.0/22" in report.overlap.advice
+    assert "an apply adds them" in report.overlap.advice
+    execute(Configure(config, host=host), in_time())
+    assert check(host, config).ok
+
+
+def test_a_lost_route_says_apply(host: FakeHost) -> None:
+    """The route is in the config already, so adding it there would repair nothing."""
+    config = applied(host, **ROUTES, **OVERLAP)
+    lose_our_routes(host)
+    report = check(host, config)
+    assert told(report) == [("error", "lost-route", "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142")]
+    [finding] = report.findings
+    assert finding.sentence == "is not in force; apply the config"
+    assert "add these routes" not in report.overlap.advice
+    [cidr] = report.to_mapping()["cidrs"]
+    assert (cidr["suggested_routes"], cidr["configured_routes"]) == ([], ["172.16.8.0/22"])
+
+
+def test_a_foreign_route_before_ours_says_apply(host: FakeHost) -> None:
+    """Another program put its route first in our place: an apply repairs that, and no narrower route is needed."""
+    config = applied(host, **ROUTES, **OVERLAP)
+    host.routes.apply([RouteChange.prepend(Route.parse("172.16.8.0/22", dev="ib0", protocol=4))])
+    advice = check(host, config).overlap.advice
+    assert "not in force (172.16.8.0/22); an apply" in advice
+    assert "add these routes" not in advice
+
+
+def test_a_narrower_foreign_route_needs_a_separate_route(host: FakeHost) -> None:
+    """The config's route covers it and is in force, so applying it again would repair nothing."""
+    config = applied(host, **ROUTES, **OVERLAP)
+    host.routes.add_route("172.16.9.0/24", dev="ib0")
+    report = check(host, config)
+    [cidr] = report.to_mapping()["cidrs"]
+    assert [route["destination"] for route in cidr["suggested_routes"]] == ["172.16.9.0/24"]
+    assert "not in force" not in report.overlap.advice
+    suggested = [{key: route[key] for key in ("destination", "gateway", "dev")} for route in cidr["suggested_routes"]]
+    routes = [{"destination": "172.16.8.0/22"}, *suggested]
+    assert check(host, applied(host, staticRoutes={"enabled": True, "routes": routes}, **OVERLAP)).ok
+
+
+def test_pasted_advice_converges(host: FakeHost) -> None:
+    """The section that it prints has the routes of the config, too: pasted and applied, nothing is lost."""
+    wrong = {"destination": "172.16.8.0/22", "gateway": "172.16.0.9", "dev": "ib0"}
+    routes = {"enabled": True, "routes": [{"destination": "192.0.2.0/24", "metric": 7}, wrong]}
+    config = config_of(staticRoutes=routes, routeOverlap=OVERLAP["routeOverlap"])
+    ConfigureStaticRoutes(config, host=host).act(in_time())
+    [line] = [line for line in check(host, config).overlap.advice.splitlines() if "staticRoutes" in line]
+    pasted = HostRoutingConfig.from_mapping({**config.to_mapping(), **json.loads(f"{{{line}}}")})
+    mended = "192.0.2.0/24 metric 7, 172.16.8.0/22 via 10.224.0.1 dev eth0"
+    assert ", ".join(map(str, pasted.static_routes.routes)) == mended
+    assert fixed(in_time(), config, host) == pasted
+    ConfigureStaticRoutes(pasted, host=host).act(in_time())
+    assert check(host, pasted).overlap.ok
+
+
+@pytest.mark.parametrize("hiding", [{"kind": "blackhole"}, {"dev": "ib0"}])
+def test_our_hidden_route_needs_an_apply_and_no_other_route(host: FakeHost, hiding: dict[str, Any]) -> None:
+    """Also where a blackhole stands before ours, and where a narrower one of ours has the same first address."""
+    routes = [{"destination": "172.16.8.0/22"}, {"destination": "172.16.8.0/24"}]
+    config = applied(host, staticRoutes={"enabled": True, "routes": routes}, **OVERLAP)
+    host.routes.apply([RouteChange.prepend(Route.parse("172.16.8.0/22", protocol=4, **hiding))])
+    report = check(host, config).overlap
+    assert [(cidr.configured_routes, cidr.suggested_routes) for cidr in report.cidrs] == [(("172.16.8.0/22",), ())]
+    assert fixed(in_time(), config, host) == config
+
+
+def test_a_route_that_waits_for_a_default_route_says_so(host: FakeHost) -> None:
+    """An apply cannot add it now, and neither the fix nor a finding says that it could."""
+    applied(host, **ROUTES)
+    config = config_of(staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22", "dev": "ib0"}]})
+    reason = "no IPv4 default route leaves by ib0, so it has no gateway there"
+    assert reason in str(fixed(in_time(), config, host))
+    assert f"{reason}); when that is there, apply the config" in check(host, config).findings[0].sentence
+
+
+def test_a_route_in_force_needs_no_default_route(host: FakeHost) -> None:
+    """What the config leaves open is as it was when a default route named it; an apply changes nothing, or waits."""
+    config = applied(host, **ROUTES)
+    host.routes.apply([RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length])
+    assert told(check(host, config)) == []
+    task, ctx = Configure(config, host=host), in_time()
+    assert not task.plan(ctx)
+    execute(task, ctx)
+    assert ctx.clock.monotonic() == 0
+
+
+def test_a_fabric_is_never_offered_to_be_allowed(host: FakeHost) -> None:
+    """Any other device is, with `-v`; not one of a listed network, of the agent's pool, or of InfiniBand."""
+    config = config_of(routeOverlap={**OVERLAP["routeOverlap"], "allowedDevs": ["mesh*"]})
+    offer = '"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT", "allowedDevs": ["mesh*", "ib0"]'
+    assert offer in "\n".join(check(host, config).lines(verbose=True))
+    assert "allowedDevs" not in "\n".join(check(host, config).lines())
+    node = host.routes
+    assert prove_config(config, Fabric(networks=("172.16.0.0/16",)), node).allowance == ""
+    node.add_link("eth1")
+    node.add_route("172.16.9.0/24", dev="eth1")
+    macs = {"ib0": ":".join(["80"] * 20), "eth1": "02:00:00:00:00:07"}
+    devices = {name: one._replace(mac=macs.get(name, "")) for name, one in node.fib.devices.items()}
+    node.fib = attrs.evolve(node.fib, devices=devices)
+    assert '"allowedDevs": ["mesh*", "eth1"]' in check(host, config).overlap.allowance
+    pool = Fabric(addresses=(FabricAddress("020000000007", parse_ipv4("172.16.1.5")),), source="the pool")
+    assert prove_config(config, pool, node).allowance == ""
+
+
+def test_a_route_that_was_looked_up_by_another_default_route(host: FakeHost) -> None:
+    """A better default route came after the apply: the route still goes by the first one, and check reports that."""
+    config = applied(host, **ROUTES)
+    host.routes.add_link("eth1")
+    host.routes.add_address("eth1", "10.9.0.4/16")
+    [default] = [route for route in host.routes.routes() if not route.prefix_length]
+    host.routes.apply([RouteChange.remove(default)])
+    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0", metric=200)
+    host.routes.add_route("default", gateway="10.9.0.1", dev="eth1", metric=100)
+    [finding] = check(host, config).findings
+    assert (finding.kind, finding.subject) == ("lost-route", "172.16.8.0/22 via 10.9.0.1 dev eth1 proto 142")
+    assert "was '172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142'" in finding.reason
+
+
+def test_a_device_that_does_not_exist_is_named(host: FakeHost) -> None:
+    """Of a route that waits for a default route by it, too: nothing is said of DHCP."""
+    applied(host, **ROUTES)
+    routes = [
+        {"destination": "172.16.16.0/22", "dev": "eth9"},
+        {"destination": "172.16.24.0/22", "gateway": "10.224.0.1", "dev": "eth9"},
+    ]
+    report = check(host, config_of(staticRoutes={"enabled": True, "routes": routes}))
+    reasons = [finding.reason for finding in report.findings if finding.subject.startswith(("172.16.16", "172.16.24"))]
+    step = "there is no network device eth9; correct its 'dev'"
+    assert len(reasons) == 2
+    assert all(step in reason for reason in reasons)
+
+
+def test_the_mode_decides_the_severity_of_an_overlap(host: FakeHost) -> None:
+    """Under WARN it is a warning, under STRICT an error; a node without default route is in error either way."""
+    shadowed = {"expectedCidrs": ["172.16.0.0/16"]}
+    assert check(host, config_of(routeOverlap=shadowed)).severities == {"warning"}
+    assert "error" in check(host, config_of(routeOverlap={**shadowed, "mode": "STRICT"})).severities
+    host.routes.apply([RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length])
+    assert "error" in check(host, config_of(routeOverlap=shadowed)).severities
+
+
+@pytest.mark.parametrize("setting", [{"mode": "STRICT"}, {"fabric": ["172.16.0.0/16"]}, {"expectedDevs": ["eth0"]}])
+def test_a_section_without_addresses_proves_nothing(host: FakeHost, setting: dict[str, object]) -> None:
+    """A section with a mode, a fabric or devices, and without addresses, is a warning: nothing is proven."""
+    report = check(host, config_of(routeOverlap=setting))
+    assert told(report) == [("warning", "nothing-proven", "routeOverlap")]
+    assert "give expectedCidrs or expected" in str(report.findings[0])
+    assert check(host, config_of(routeOverlap={})).findings == ()
+
+
+@pytest.mark.parametrize("path", ["/etc/aks-flex-node/hostrouting.disabled", "/run/hostrouting.disabled"])
+def test_an_open_break_glass(host: FakeHost, path: str) -> None:
+    """A warning: it was opened on purpose, and may have been forgotten."""
+    config = applied(host, **ROUTES)
+    host.files.write(path, b"", mode=0o644)
+    assert told(check(host, config)) == [("warning", "disabled", "gates")]
+
+
+def test_a_gate_that_names_no_unit(host: FakeHost) -> None:
+    """A typing mistake guards nothing: a warning, for the unit may be installed later."""
+    config = HostRoutingConfig.from_mapping({"gates": [NSPAWN, "kublet.service"], **ROUTES})
+    execute(Configure(config, host=host), in_time())
+    [finding] = check(host, config).findings
+    assert (finding.severity, finding.kind, finding.subject) == ("warning", "gate-missing", "kublet.service")
+
+
+def test_a_gate_that_systemd_is_yet_to_read(host: FakeHost) -> None:
+    """Its file was changed without a reload: the next boot may open it, and an apply makes systemd read it."""
+    config = applied(host, **ROUTES)
+    host.services.start(in_time(), "systemd-nspawn@kube1.service")
+    path = f"/lib/systemd/system/{NSPAWN}"
+    host.files.write(path, (host.files.read(path) or b"") + b"# edited\n", mode=0o644)
+    assert told(check(host, config)) == [("error", "boot-file", "systemd")]
+    applied(host, **ROUTES)
+    assert told(check(host, config)) == []
+
+
+def test_a_masked_unit(host: FakeHost) -> None:
+    """A mask is the decision of an administrator: the finding says what to do, and an apply is refused."""
+    config = applied(host, **ROUTES)
+    path = "/etc/systemd/system/static-routes.service"
+    host.files.link(path, "/dev/null")
+    before = host.files.tree.snapshot()
+    [finding] = check(host, config).findings
+    assert (finding.severity, finding.kind, finding.subject) == ("error", "boot-file", path)
+    assert "remove the link (systemctl unmask)" in finding.reason
+    assert "hostrouting apply" not in finding.reason
+    with pytest.raises(TaskFailedError, match="an administrator has masked it"):
+        execute(Configure(config, host=host), in_time())
+    assert host.files.tree.snapshot() == before
+
+
+def test_held_units_are_named(host: FakeHost) -> None:
+    """The marker of a refused unit runs: the unit is named."""
+    config = applied(host, **ROUTES)
+    host.services.start(in_time(), "hostrouting-held@systemd-nspawn@kube1.service.service")
+    report = check(host, config)
+    assert told(report) == [("error", "held", "systemd-nspawn@kube1.service")]
+
+
+def test_a_unit_that_failed(host: FakeHost) -> None:
+    """Its last run is the one that a gate would meet; the finding points to the journal."""
+    config = applied(host, **ROUTES)
+    host.services.failing.add("static-routes.service")
+    with pytest.raises(UnitError):
+        host.services.start(in_time(), "static-routes.service")
+    [finding] = check(host, config).findings
+    assert (finding.severity, finding.kind) == ("error", "failed-unit")
+    assert finding.sentence == "its last run failed (exit-code); see: journalctl -b -u static-routes.service"
+
+
+def test_a_machine_whose_systemd_does_not_answer(host: FakeHost) -> None:
+    """Findings that need no systemd are reported, and each missing answer is listed once."""
+    config = applied(host, **ROUTES)
+    lose_our_routes(host)
+    for number in range(1, 30):
+        host.services.fail_at(number)
+    report = check(host, config)
+    assert told(report) == [("error", "lost-route", "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142")]
+    assert report.not_asked == ("Failed to connect to bus: Connection refused",)
+
+
+def test_a_status_that_has_no_time_left(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has what was read before the deadline, and names the rest; it ends with 3, and with 1 for an error."""
+    applied(host, **ROUTES, **OVERLAP)
+    calls, begin = host.services.operations.calls, host.services._begin
+    clock, last = ManualClock(), 0
+
+    def late(ctx: Context, *call: str) -> None:
+        if len(calls) >= last:
+            clock.advance(1)
+        begin(ctx, *call)
+
+    def in_a_second(answers: int) -> NodeStatus:
+        nonlocal last
+        last = len(calls) + answers
+        return node_status(Context(timeout=1, clock=clock), host)
+
+    monkeypatch.setattr(host.services, "_begin", late)
+    for answers in range(100):
+        found = in_a_second(answers)
+        assert found.live["routes"] == "1 of 1 routes are in force"
+        assert found.live["proof"] == "172.16.8.0/22 leaves by eth0"
+        is_known = "held" not in found.report.unread
+        assert found.live["gates"] == ("no gate is held" if is_known else "unknown: no time was left to look at held")
+        for look in found.report.unread:
+            assert f"{look}: deadline exceeded: not done within 1 s" in found.report.not_asked
+        if not found.report.unread:
+            break
+    assert 3 < answers < 99
+    monkeypatch.setattr("hostrouting.cli.commands._context", lambda _: nullcontext(Context(timeout=0, clock=clock)))
+    monkeypatch.setattr("hostrouting.cli.log_to_stderr", lambda **_: None)
+    monkeypatch.setattr(Host, "live", lambda: host)
+    assert main(["status", "--json"]) == 3
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["ok"], answer["boot_files"]) == (False, "unknown: no time was left to look at files")
+    assert "not looked at: routes: deadline exceeded: not done within 0 s" in answer["verdict"]
+    assert main(["check", "--json"]) == 3
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["ok"], answer["unread"][:2]) == (False, ["routes", "files"])
+    host.routes.add_route("172.16.8.0/24", dev="ib0")
+    assert main(["status"]) == 1
+
+
+def test_boot_files_are_looked_at_without_systemd(host: FakeHost) -> None:
+    """In a container, for example: the files on the disk need no answer of systemd."""
+    config = applied(host, **ROUTES)
+    host.files.remove(DROP_IN)
+    for number in range(1, 30):
+        host.services.fail_at(number)
+    report = check(host, config)
+    assert told(report) == [("error", "boot-file", DROP_IN)]
+    assert report.not_asked == ("Failed to connect to bus: Connection refused",)
+
+
+def test_a_gate_whose_unit_is_gone(host: FakeHost) -> None:
+    """Without hostrouting-ready.service each gate stays shut for good: that is not 'nothing is installed'."""
+    config = applied(host, **ROUTES)
+    path = "/etc/systemd/system/hostrouting-ready.service"
+    host.files.remove(path)
+    assert ("error", "boot-file", path) in told(check(host, config))
+    applied(host, **ROUTES)
+    assert told(check(host, config)) == []
+
+
+# --- the siblings
+
+
+def no_table(host: FakeHost) -> None:
+    host.nftables.texts.clear()
+
+
+def no_nft(host: FakeHost) -> None:
+    for number in range(1, 9):
+        host.nftables.fail_at(number, ToolNotFoundError("nft", package="nftables", purpose="for the probes' rules"))
+
+
+@pytest.mark.parametrize("required", [False, True])
+@pytest.mark.parametrize("trouble", [no_table, no_nft])
+def test_probes(host: FakeHost, trouble: Callable[[FakeHost], None], required: bool) -> None:
+    """A table that is gone, or cannot be read: a warning, or an error where the section says `required`."""
+    config = applied(host, probeSnat={**PROBES["probeSnat"], "required": required})
+    assert told(check(host, config)) == []
+    trouble(host)
+    [(severity, kind, _)] = told(check(host, config))
+    assert (severity, kind) == ("error" if required else "warning", "probe-snat")
+
+
+def test_a_cloud_that_does_not_say_whether_there_is_ipv6(host: FakeHost) -> None:
+    """An apply assumes it, and the check is content; where the probes are required, both are not."""
+    host.metadata.error = BackendError("no answer")
+    assert check(host, applied(host, **ROUTES, probeSnat={"enabled": True})).findings == ()
+    execute(Reset(HostRoutingConfig(), host=host), in_time())
+    with pytest.raises(TaskFailedError, match="no answer"):
+        applied(host, **ROUTES, probeSnat={"enabled": True, "required": True})
+    [finding] = check(host, config_of(**ROUTES, probeSnat={"enabled": True, "required": True})).findings
+    assert (finding.severity, finding.kind, finding.reason) == ("error", "probe-snat", "no answer")
+
+
+def test_the_siblings_troubles_are_named_before_the_first_apply(host: FakeHost) -> None:
+    """Those that the apply will not mend, beside the warning that nothing is applied."""
+    for route in default_routes(host.routes.routes(IPV6)):
+        host.routes.delete_route(route)
+    watch = {"watch": {"enabled": True, "mode": "service"}}
+    report = check(host, config_of(**ROUTES, probeSnat={"enabled": True, "detect": "always"}, **watch))
+    assert [kind for _, kind, _ in told(report)] == ["not-applied", "watch", "probe-snat"]
+    assert "is missing; install hostrouting there" in report.findings[1].reason
+    assert "there is no IPv6 default route" in report.findings[2].reason
+
+
+def test_the_probes_boot_files(host: FakeHost) -> None:
+    """Live rules alone are gone after the next boot."""
+    config = applied(host, **PROBES)
+    host.files.remove("/etc/systemd/system/hostrouting-ready.service.wants/probe-snat.service")
+    assert [kind for _, kind, _ in told(check(host, config))] == ["probe-snat"]
+
+
+def test_leftovers(host: FakeHost) -> None:
+    """Each stale object is a warning; after the sweep there is none."""
+    config = config_of(**SWEEP)
+    host.ebtables.add(DEAD_POD)
+    assert told(check(host, config)) == [("warning", "stale-cni", f"ebtables nft nat: {DEAD_POD}")]
+    execute(Configure(config, host=host), in_time())
+    assert told(check(host, config)) == []
+
+
+def test_missing_root_is_reported_and_is_no_error(host: FakeHost) -> None:
+    """Without privilege for packet rules the rest is reported, and `not_asked` lists the missing answers."""
+    config = applied(host, **ROUTES, **PROBES, **SWEEP)
+    host.nftables.may_read = host.ebtables.may_read = False
+    report = check(host, config)
+    assert report.ok
+    assert len(report.not_asked) == 2
+    assert all("root" in reason for reason in report.not_asked)
+    assert report.to_mapping()["not_asked"] == list(report.not_asked)
+
+
+def test_sections_that_are_off_are_not_looked_into(host: FakeHost) -> None:
+    """Check does not read the state of disabled sections, which would need root."""
+    host.nftables.may_read = host.ebtables.may_read = False
+    assert check(host, config_of()).not_asked == ()
+
+
+def test_what_an_apply_would_refuse_is_not_suggested(host: FakeHost) -> None:
+    """Of IPv6 no route stands beside a foreign one: `check` names the halves alone, which an apply takes.
+
+    The next step is no apply of the config as it is; a plan names the refused route once.
+    """
+    host.routes.add_address("ib0", "fd00:1b::4/64")
+    host.routes.add_route("::/0", gateway="fe80::1", dev="eth0", metric=9)
+    host.routes.add_route("fd00:1b::1:0/112", gateway="fe80::1b", dev="ib0", metric=1, protocol=4)
+    config = config_of(
+        staticRoutes={"enabled": True, "routes": [{"destination": "fd00:1b::1:0/112"}]},
+        routeOverlap={"expectedCidrs": ["fd00:1b::1:0/112"], "mode": "STRICT", "expectedDevs": ["eth0"]},
+    )
+    report = check_node(in_time(), config, host, seconds=0, path="a.json")
+    assert [kind for _, kind, _ in told(report)] == ["not-applied", "lost-route"]
+    assert report.step == "hostrouting plan a.json"
+    mended = report.overlap.mended_routes
+    assert [route.destination for route in mended.routes] == ["fd00:1b::1:0/113", "fd00:1b::1:8000/113"]
+    undecided = Configure(config, host=host).forecast(in_time()).undecided
+    assert undecided.count("+ fd00:1b::1:0/112 ") == 1
+    found = fixed(in_time(), config, host)
+    assert isinstance(found, HostRoutingConfig)
+    assert found.static_routes == mended
+    ConfigureStaticRoutes(found, host=host).act(in_time())
+    assert check_node(in_time(), found, host, seconds=0).overlap.ok

@@ -1,0 +1,542 @@
+"""Configure and Reset: all tasks under one lock, on fakes."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hostrouting.azure.probe_snat import ConfigureProbeSNAT
+from hostrouting.azure.stale_cni import CleanStaleCNI
+from hostrouting.config import HostRoutingConfig
+from hostrouting.exceptions import (
+    BackendError,
+    HostFileError,
+    InvalidConfigError,
+    LinkNotFoundError,
+    LockHeldError,
+    RouteOverlapError,
+    RouteRejectedError,
+    ToolNotFoundError,
+    UnitError,
+)
+from hostrouting.host import RouteChange
+from hostrouting.net.addresses import IPV6
+from hostrouting.net.default_route import default_routes
+from hostrouting.node.boot_files import boot_files
+from hostrouting.node.configure import Configure, Reset
+from hostrouting.node.watch import Watch
+from hostrouting.route_overlap import CheckRouteOverlap
+from hostrouting.static_routes import ConfigureStaticRoutes
+from hostrouting.testing import FakeHost, MemoryBackend
+from hostrouting.testing.host_fakes import MemoryMetadata
+from phases import Context, TaskFailedError, execute, plan, run, undo
+from phases.testing import ManualClock
+
+ROUTES = {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
+OVERLAP = {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}}
+
+
+@pytest.fixture
+def host() -> FakeHost:
+    host = FakeHost()
+    host.routes.add_link("eth0")
+    host.routes.add_address("eth0", "10.224.0.4/16")
+    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
+    host.routes.add_link("ib0")
+    host.routes.add_address("ib0", "172.16.1.4/16")
+    return host
+
+
+def configure(host: FakeHost, **sections: object) -> Configure:
+    return Configure(HostRoutingConfig.from_mapping({"gates": [], **sections}), host=host)
+
+
+def ours(host: FakeHost) -> list[str]:
+    return [str(route) for route in host.routes.routes() if route.protocol == 142]
+
+
+def test_routes_come_before_their_proof(host: FakeHost) -> None:
+    """The routes repair the overlaps that the check would find; afterwards the check passes."""
+    execute(configure(host, **ROUTES, **OVERLAP))
+    assert ours(host) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
+    assert host.files.exists("/run/aks-flex-node/route-overlap.ok")
+    assert not host.files.exists("/run/aks-flex-node/route-overlap.detected")
+
+
+@pytest.mark.parametrize("folder", ["/etc", "/etc/systemd/system", "/etc/aks-flex-node"])
+def test_a_read_only_disk_keeps_the_earlier_routes(host: FakeHost, folder: str) -> None:
+    """A new config is refused before its routes are live; the installed one still restores lost routes."""
+    execute(configure(host, **ROUTES))
+    before = ours(host), host.files.tree.snapshot()
+    host.files.tree.read_only.add(folder)
+    other = {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/21"}]}}
+    with pytest.raises(TaskFailedError) as caught:
+        execute(configure(host, **other))
+    said = f"cannot write below {folder}"
+    assert str(caught.value.cause).startswith(said)
+    assert str(caught.value.cause).endswith("Read-only file system; nothing was changed, live or for the next boot")
+    assert (ours(host), host.files.tree.snapshot()) == before
+    [lost] = [route for route in host.routes.routes() if route.protocol == 142]
+    host.routes.apply([RouteChange.remove(lost)])
+    execute(configure(host, **ROUTES))
+    assert ours(host) == before[0]
+
+
+def test_an_overlap_under_strict_is_persisted_and_raised(host: FakeHost) -> None:
+    """The error is reached through the task's, the marker is there, and so is the unit that holds the gate."""
+    with pytest.raises(TaskFailedError) as caught:
+        execute(configure(host, **OVERLAP))
+    (failure,) = caught.value.failures
+    assert isinstance(failure, RouteOverlapError)
+    assert not failure.report.ok
+    assert host.files.exists("/run/aks-flex-node/route-overlap.detected")
+    assert host.files.exists("/etc/systemd/system/check-route-overlap.service")
+
+
+def test_a_plan_lists_exactly_the_changes_that_are_made(host: FakeHost) -> None:
+    """Planning changes nothing; after doing it, there is nothing left to plan."""
+    task = configure(host, **ROUTES, **OVERLAP)
+    before = (host.routes.routes(), host.files.tree.snapshot())
+    planned = plan(task)
+    assert planned.unplannable == ()
+    assert "+ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142" in [str(change) for change in planned.changes]
+    assert (host.routes.routes(), host.files.tree.snapshot()) == before
+    execute(task)
+    assert plan(task).changes == ()
+
+
+def test_undo_leaves_the_machine_as_it_was(host: FakeHost) -> None:
+    """Routes, scripts, units, links and markers are gone."""
+    before = host.routes.routes()
+    task = configure(host, **ROUTES, **OVERLAP)
+    execute(task)
+    undo(task)
+    assert host.routes.routes() == before
+    assert not host.files.names("/etc/systemd/system")
+    assert not host.files.names("/etc/aks-flex-node")
+    assert not host.files.names("/run/aks-flex-node")
+
+
+def test_nothing_configured_is_nothing_at_all(host: FakeHost) -> None:
+    """A node that does not need us is not touched."""
+    execute(Configure(HostRoutingConfig(), host=host))
+    assert ours(host) == []
+    assert not host.files.exists("/etc/systemd/system/hostrouting-ready.service")
+    assert boot_files(HostRoutingConfig()) == []
+
+
+VOID = {"routeOverlap": {"mode": "STRICT"}, "staticRoutes": {"enabled": True, "routes": []}}
+AGENTS = {"nodeName": "gpu-1"}
+
+
+@pytest.mark.parametrize("document", [{"hostRouting": VOID}, {"gates": ["kubelet.service"]}, {"watch": None}])
+def test_a_config_that_installs_nothing_is_refused_over_another_one(host: FakeHost, document: dict[str, Any]) -> None:
+    """By apply and by plan, with the fields that are empty; nothing is changed, and nothing started."""
+    execute(configure(host, **ROUTES))
+    before = host.routes.routes(), host.files.tree.snapshot()
+    host.services.operations.calls.clear()
+    for act in (execute, plan):
+        with pytest.raises(TaskFailedError) as caught:
+            act(Configure(HostRoutingConfig.from_mapping(document), host=host))
+        assert isinstance(caught.value.cause, InvalidConfigError)
+        first, *fields = caught.value.cause.errors
+        assert first.message.startswith("installs nothing; to remove all that hostrouting installed, write ")
+        assert [path for path, _ in fields] == [f"hostRouting.{key}" for key in document.get("hostRouting", document)]
+    assert (host.routes.routes(), host.files.tree.snapshot()) == before
+    assert host.services.operations.calls == []
+
+
+@pytest.mark.parametrize("document", [AGENTS, {**AGENTS, "hostRouting": None}, {}])
+@pytest.mark.parametrize("installed", [True, False])
+def test_an_agents_config_without_ours_changes_nothing(
+    host: FakeHost, caplog: pytest.LogCaptureFixture, document: dict[str, object], installed: bool
+) -> None:
+    """As upstream's nil config: what is installed stays, also after an undo, and one warning says so."""
+    if installed:
+        execute(configure(host, **ROUTES))
+    before = host.routes.routes(), host.files.tree.snapshot()
+    task = Configure(HostRoutingConfig.from_mapping(document), host=host)
+    assert plan(task).changes == ()
+    execute(task)
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    wanted = "nothing is changed, and what is installed stays: hostRouting is missing or null: is this "
+    assert [message.startswith(wanted) for message in told] == [True, True]
+    undo(task)
+    assert run(task, skip=["clean-stale-cni"]).ok
+    assert (host.routes.routes(), host.files.tree.snapshot()) == before
+
+
+def test_only_an_explicit_empty_config_removes_everything(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+    """`{"hostRouting": {}}`, or a config that is empty in Python; on a fresh node a void one is a warning."""
+    before = host.routes.routes(), host.files.tree.snapshot()
+    void = Configure(HostRoutingConfig.from_mapping(VOID), host=host)
+    execute(void)
+    assert plan(void).changes == ()
+    assert "hostRouting.staticRoutes asks for nothing: routes is empty" in caplog.text
+    for empty in (HostRoutingConfig.from_mapping({"hostRouting": {}}), HostRoutingConfig()):
+        execute(configure(host, **ROUTES))
+        execute(Configure(empty, host=host))
+        assert (host.routes.routes(), host.files.tree.snapshot()) == before
+
+
+def test_the_lock_is_held_from_the_first_task_to_the_last(host: FakeHost) -> None:
+    """A second run waits until its own deadline, and then names the process that holds the lock."""
+    host.lock.holder = 4711
+    clock = ManualClock(auto=True)
+    with pytest.raises(TaskFailedError) as caught:
+        execute(configure(host, **ROUTES), Context(timeout=5, clock=clock))
+    (failure,) = caught.value.failures
+    assert isinstance(failure, LockHeldError)
+    assert "4711" in str(failure)
+    assert ours(host) == []
+
+
+def test_a_task_can_be_left_out_by_name(host: FakeHost) -> None:
+    """`skip` takes the names that upstream gave the tasks."""
+    report = run(configure(host, **ROUTES, **OVERLAP), skip=["configure-static-routes"])
+    assert [(each.name, each.status) for each in report.walk()] == [
+        ("install-boot-files", "ok"),
+        ("configure-static-routes", "skipped"),
+        ("check-route-overlap", "failed"),
+        ("clean-stale-cni", "ok"),
+        ("configure-probe-snat", "ok"),
+        ("configure-watch", "ok"),
+        ("configure", "failed"),
+    ]
+    assert not host.files.exists("/etc/systemd/system/static-routes.service")
+    assert host.files.exists("/etc/systemd/system/check-route-overlap.service")
+
+
+def test_an_image_gets_files_and_units_only() -> None:
+    """Nothing is asked of a kernel that an image does not have."""
+    host = FakeHost(is_live=False)
+    execute(configure(host, **ROUTES, **OVERLAP))
+    assert host.files.exists("/etc/aks-flex-node/static-routes.sh")
+    assert host.files.exists("/etc/systemd/system/hostrouting-ready.service.requires/check-route-overlap.service")
+    assert not host.files.names("/run/aks-flex-node")
+
+
+# --- the siblings of the routing pair
+
+PROBES = {"probeSnat": {"enabled": True, "detect": "address"}}
+SWEEP = {"staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"]}}
+DEAD_POD = "-A PREROUTING -p IPv4 -i eth0 --ip-dst 10.240.0.9 -j dnat --to-dst 12:34:56:78:9a:bc --dnat-target ACCEPT"
+TABLE = ("ip6", "azureSLBProbe")
+
+
+@pytest.fixture
+def crowded(host: FakeHost) -> FakeHost:
+    """A node with IPv6, on which a removed azure-vnet has left a rule."""
+    host.files.tree.write("/proc/sys/kernel/random/boot_id", b"this-boot\n", mode=0o444)
+    host.link_layer.add_address("eth0", "2001:db8::4/64")
+    host.routes.add_route("::/0", dev="eth0")
+    host.link_layer.add_device("azure0", kind="bridge")
+    host.ebtables.add(DEAD_POD)
+    return host
+
+
+def in_time() -> Context:
+    return Context(clock=ManualClock(auto=True))
+
+
+def test_everything_at_once_and_back(crowded: FakeHost) -> None:
+    """Four tasks run in order, and reset restores the machine's earlier state, down to each rule and file."""
+    before = (crowded.routes.routes(), crowded.files.tree.snapshot(), crowded.ebtables.lines())
+    task = configure(crowded, **ROUTES, **PROBES, **SWEEP, **OVERLAP)
+    planned = [str(change) for change in plan(task).changes]
+    assert any(line.startswith(f"- ebtables nft nat: {DEAD_POD}") for line in planned)
+    execute(task, in_time())
+    assert crowded.ebtables.lines() == []
+    assert TABLE in crowded.nftables.tables
+    assert plan(task).changes == ()
+    required = crowded.files.names("/etc/systemd/system/hostrouting-ready.service.requires")
+    assert required == ["check-route-overlap.service", "static-routes.service"]
+    wanted = crowded.files.names("/etc/systemd/system/hostrouting-ready.service.wants")
+    assert wanted == ["probe-snat.service"]
+    reset = Reset(HostRoutingConfig(), host=crowded)
+    assert f"+ ebtables nft nat: {DEAD_POD} (restored)" in [str(change) for change in plan(reset).changes]
+    execute(reset, in_time())
+    assert TABLE not in crowded.nftables.tables
+    assert (crowded.routes.routes(), crowded.files.tree.snapshot(), crowded.ebtables.lines()) == before
+
+
+def test_a_config_that_drops_the_sweep_restores_nothing(crowded: FakeHost) -> None:
+    """Swept objects stay removed: only a reset restores them."""
+    execute(configure(crowded, **SWEEP), in_time())
+    execute(Configure(HostRoutingConfig(), host=crowded), in_time())
+    assert crowded.ebtables.lines() == []
+
+
+def test_a_config_that_drops_the_probes_removes_their_rules(crowded: FakeHost) -> None:
+    """The table, unit and file are removed; foreign tables in nftables stay."""
+    crowded.nftables.load(Context(), "table ip6 other")
+    execute(configure(crowded, **PROBES), in_time())
+    execute(Configure(HostRoutingConfig(), host=crowded), in_time())
+    assert list(crowded.nftables.tables) == [("ip6", "other")]
+    assert not crowded.files.exists("/etc/systemd/system/hostrouting-ready.service")
+
+
+def test_the_report_lists_changes_made_and_not_planned(crowded: FakeHost) -> None:
+    """A rule that another program removes during the run is not among our changes."""
+    other = DEAD_POD.replace("10.240.0.9", "10.240.0.10")
+    crowded.ebtables.add(other)
+    task = configure(crowded, **SWEEP)
+
+    def one_goes() -> None:
+        lines = crowded.ebtables.read(Context()).rules
+        crowded.ebtables.delete(Context(), [rule for rule in lines if rule.line == other])
+
+    crowded.ebtables.operations.plan(2, one_goes)
+    report = run(task, ctx=Context(clock=ManualClock(auto=True)))
+    assert report.ok, report.error
+    (sweep,) = [each for each in report.walk() if each.name == "clean-stale-cni"]
+    assert [change.subject for change in sweep.changes] == [f"ebtables nft nat: {DEAD_POD}"]
+
+
+def test_a_node_without_the_tools_can_do_without(host: FakeHost) -> None:
+    """Without probes and sweep in the config, apply and reset need neither nft nor ebtables."""
+    host.nftables.is_installed = False
+    execute(configure(host, **ROUTES))
+    execute(Reset(HostRoutingConfig(), host=host))
+    assert host.nftables.operations.calls == []
+    assert host.ebtables.operations.calls == []
+
+
+def test_rendered_files_name_the_device_that_was_looked_up(crowded: FakeHost) -> None:
+    """The files of a config that leaves the device open are those of this node."""
+    config = HostRoutingConfig.from_mapping({"gates": [], **PROBES})
+    files = {file.path: file.content.decode() for file in boot_files(config, host=crowded)}
+    assert 'iifname "eth0"' in files["/etc/aks-flex-node/probe-snat.nft"]
+    with pytest.raises(InvalidConfigError, match=r"hostRouting\.probeSnat\.dev"):
+        boot_files(config)
+
+
+# --- the essential never waits for the optional
+
+
+GATED = {"gates": ["systemd-nspawn@.service"]}
+DROP_IN = "/etc/systemd/system/systemd-nspawn@.service.d/10-hostrouting.conf"
+CHECK_UNIT = "/etc/systemd/system/check-route-overlap.service"
+SHADOWED = {"routeOverlap": {"expectedCidrs": ["172.16.0.0/16"], "mode": "STRICT"}}
+
+
+def lose_the_default_route(host: FakeHost) -> None:
+    host.routes.apply([RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length])
+
+
+def silent_imds(host: FakeHost) -> None:
+    host.metadata.error = BackendError("the instance metadata service gave no answer")
+
+
+def slow_imds(host: FakeHost) -> None:
+    class Slow(MemoryMetadata):
+        def network_interfaces(self, ctx: Context) -> object:
+            ctx.sleep(3600)
+            return super().network_interfaces(ctx)
+
+    object.__setattr__(host, "metadata", Slow())
+
+
+def missing_nft(host: FakeHost) -> None:
+    for number in range(1, 9):
+        host.nftables.fail_at(number, ToolNotFoundError("nft", package="nftables", purpose="for the probes' rules"))
+
+
+def no_ipv6_route(host: FakeHost) -> None:
+    for route in default_routes(host.routes.routes(IPV6)):
+        host.routes.delete_route(route)
+
+
+def configured_azure_vnet(host: FakeHost) -> None:
+    host.files.tree.write("/etc/cni/net.d/10-azure.conflist", b'{"plugins": [{"type": "azure-vnet"}]}', mode=0o644)
+
+
+TROUBLES = {
+    "silent IMDS": (silent_imds, {"probeSnat": {"enabled": True}}),
+    "slow IMDS": (slow_imds, {"probeSnat": {"enabled": True}}),
+    "no nft": (missing_nft, PROBES),
+    "no IPv6 default route": (no_ipv6_route, {"probeSnat": {"enabled": True}}),
+    "azure-vnet configured": (configured_azure_vnet, SWEEP),
+}
+
+
+@pytest.mark.parametrize("required", [False, True])
+@pytest.mark.parametrize(("trouble", "sections"), TROUBLES.values(), ids=TROUBLES.keys())
+def test_a_sibling_in_trouble(
+    crowded: FakeHost, trouble: Callable[[FakeHost], None], sections: dict[str, dict[str, object]], required: bool
+) -> None:
+    """Routes, proof and gate are installed; the run fails only if the section says `required`."""
+    trouble(crowded)
+    [(section, values)] = sections.items()
+    task = configure(crowded, **GATED, **ROUTES, **OVERLAP, **{section: {**values, "required": required}})
+    report = run(task, timeout=120, ctx=Context(clock=ManualClock(auto=True)))
+    if not required and trouble in {silent_imds, slow_imds}:
+        # The rules are loaded all the same.
+        assert report.ok
+        assert TABLE in crowded.nftables.tables
+        return
+    failed = [each.name for each in report.walk() if each.status == "failed" and each.name != "configure"]
+    assert failed == ["clean-stale-cni" if section == "staleCni" else "configure-probe-snat"]
+    assert report.ok != required
+    assert ours(crowded) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
+    assert crowded.files.exists("/run/aks-flex-node/route-overlap.ok")
+    assert crowded.files.exists(CHECK_UNIT)
+    assert crowded.files.exists(DROP_IN)
+
+
+def test_a_slow_sibling_leaves_time_for_the_proof(crowded: FakeHost) -> None:
+    """A cloud that never answers gets half of the remaining time, however short, and then the check runs."""
+    slow_imds(crowded)
+    task = configure(crowded, **GATED, **ROUTES, **OVERLAP, probeSnat={"enabled": True})
+    report = run(task, timeout=40, ctx=Context(clock=ManualClock(auto=True)))
+    report.raise_for_failure()
+    assert crowded.files.exists("/run/aks-flex-node/route-overlap.ok")
+
+
+def test_a_first_apply_that_fails_persists(host: FakeHost) -> None:
+    """No lease yet: unit, script and gate of routes and check are there for the next boot; all failures are told."""
+    lose_the_default_route(host)
+    with pytest.raises(TaskFailedError) as caught:
+        execute(configure(host, **GATED, **ROUTES, **OVERLAP), in_time())
+    assert [type(failure) for failure in caught.value.failures] == [BackendError, RouteOverlapError]
+    assert "no IPv4 default route" in str(caught.value.failures[0])
+    for path in (DROP_IN, CHECK_UNIT, "/etc/systemd/system/static-routes.service"):
+        assert host.files.exists(path)
+
+
+def test_the_pair_waits_once(host: FakeHost) -> None:
+    """Routes and check share one wait for a lease: 30 s in all."""
+    lose_the_default_route(host)
+    ctx = in_time()
+    with pytest.raises(TaskFailedError):
+        execute(configure(host, **ROUTES, **OVERLAP), ctx)
+    assert ctx.clock.monotonic() == 30
+
+
+def test_a_right_isolated_node_is_not_waited_for(host: FakeHost) -> None:
+    """With gateway, device and expected devices given an apply ends at once, without a default route."""
+    lose_the_default_route(host)
+    ctx = in_time()
+    routes = [{"destination": "172.16.8.0/22", "gateway": "10.224.0.1", "dev": "eth0"}]
+    overlap = {**OVERLAP["routeOverlap"], "expectedDevs": ["eth0"]}
+    execute(configure(host, staticRoutes={"enabled": True, "routes": routes}, routeOverlap=overlap), ctx)
+    assert ctx.clock.monotonic() == 0
+
+
+def test_a_config_that_the_kernel_refuses_leaves_the_installed_one(host: FakeHost) -> None:
+    """A gateway outside the device's network is a mistake, not a late lease: live routes, files and boot stay."""
+    execute(configure(host, **GATED, **ROUTES, **OVERLAP))
+    before = (host.routes.routes(), host.files.tree.snapshot())
+    typo = {"destination": "172.20.0.0/16", "gateway": "10.9.9.9", "dev": "eth0"}
+    task = configure(host, **GATED, staticRoutes={"enabled": True, "routes": [typo]}, **SHADOWED)
+    with pytest.raises(TaskFailedError) as caught:
+        execute(task, in_time())
+    assert [type(failure) for failure in caught.value.failures] == [RouteRejectedError]
+    assert (host.routes.routes(), host.files.tree.snapshot()) == before
+
+
+def test_a_config_that_may_work_later_replaces_none(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+    """If a device does not exist yet, the earlier config stays in force, live and for the next boot."""
+    execute(configure(host, **GATED, **ROUTES))
+    before = host.routes.routes(), host.files.tree.snapshot()
+    later = {"destination": "172.20.0.0/16", "gateway": "10.9.0.1", "dev": "eth7"}
+    with pytest.raises(TaskFailedError) as caught:
+        execute(configure(host, **GATED, staticRoutes={"enabled": True, "routes": [later]}), in_time())
+    assert [type(failure) for failure in caught.value.failures] == [LinkNotFoundError]
+    assert (host.routes.routes(), host.files.tree.snapshot()) == before
+    assert "undone: " not in caplog.text
+
+
+def test_routes_are_live_although_nothing_can_be_installed(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a read-only /etc the routes are added and checked, and the error names the files not written."""
+    write = host.files.write
+
+    def write_elsewhere(path: str, content: bytes, *, mode: int) -> bool:
+        if path.startswith("/etc/"):
+            raise HostFileError(f"cannot write {path}: Read-only file system")
+        return write(path, content, mode=mode)
+
+    monkeypatch.setattr(host.files, "write", write_elsewhere)
+    task = configure(host, **GATED, **ROUTES, **OVERLAP)
+    with pytest.raises(TaskFailedError) as caught:
+        execute(task)
+    assert [type(failure) for failure in caught.value.failures] == [HostFileError]
+    assert ours(host) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
+    assert host.files.exists("/run/aks-flex-node/route-overlap.ok")
+
+
+def test_a_change_that_drops_the_routes_and_adds_a_check(host: FakeHost) -> None:
+    """One plan covers all boot files: a file that both configs need is not removed and written again."""
+    execute(configure(host, **GATED, **ROUTES))
+    planned = plan(configure(host, **GATED, **OVERLAP)).changes
+    assert "- /etc/systemd/system/hostrouting-ready.service" not in [str(change) for change in planned]
+    config = HostRoutingConfig.from_mapping({**GATED, **OVERLAP})
+    with pytest.raises(TaskFailedError):
+        execute(Configure(config, host=host, force=True))
+    assert plan(configure(host, **GATED, **OVERLAP)).changes == ()
+    assert ours(host) == []
+
+
+@pytest.mark.parametrize("task", [Configure, Reset, ConfigureStaticRoutes, CheckRouteOverlap, ConfigureProbeSNAT])
+@pytest.mark.parametrize("config", [None, {"staticRoutes": {}}, "config.json"])
+def test_an_object_that_is_no_config_is_refused_at_once(task: type[Configure], config: object) -> None:
+    """A TypeError that names the mistake and the step."""
+    with pytest.raises(TypeError, match=r"expected a HostRoutingConfig, not \w+; make one: HostRoutingConfig.from_map"):
+        task(config, host=FakeHost())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("task", [Configure, Reset, ConfigureStaticRoutes, CheckRouteOverlap, ConfigureProbeSNAT])
+@pytest.mark.parametrize("given", [MemoryBackend(), FakeHost, ""])
+def test_an_object_that_is_no_host_is_refused_at_once(task: type[Configure], given: object) -> None:
+    """A backend, a class or an empty text is no host, and never stands for this machine."""
+    with pytest.raises(TypeError, match=r"^expected a Host, not .*; pass host=FakeHost\(routes\) in a test, "):
+        task(HostRoutingConfig(), host=given)  # type: ignore[arg-type]
+
+
+def test_the_task_lines_go_to_the_given_logger(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+    """`Configure(config, logger=...)` means all of its lines, also those of the runner."""
+    logger = logging.getLogger("tests.agent")
+    with caplog.at_level(logging.INFO):
+        execute(Configure(HostRoutingConfig.from_mapping({**GATED, **ROUTES}), host=host, logger=logger))
+    names = {record.name for record in caplog.records if "configure/" in record.getMessage()}
+    assert names == {"tests.agent"}
+
+
+def test_held_units_are_started_and_named(host: FakeHost) -> None:
+    """The retry checks at once; an earlier failure of our units is cleared."""
+    host.files.write("/lib/systemd/system/systemd-nspawn@.service", b"[Service]\nExecStart=/bin/true\n", mode=0o644)
+    with pytest.raises(TaskFailedError):
+        execute(configure(host, **GATED, **OVERLAP))
+    host.services.failing.add("check-route-overlap.service")
+    with pytest.raises(UnitError):
+        host.services.start(in_time(), "check-route-overlap.service")
+    host.services.start(in_time(), "hostrouting-held@systemd-nspawn@kube1.service.service")
+    host.services.started.clear()
+    report = run(configure(host, **GATED, **ROUTES, **OVERLAP))
+    assert host.services.started == ["hostrouting-retry.service"]
+    assert "~ systemd-nspawn@kube1.service (was held, and starts within seconds)" in map(str, report.changes)
+    assert host.services.state(in_time(), "check-route-overlap.service").active_state == "inactive"
+
+
+def test_nothing_is_started_while_routing_is_wrong(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+    """After a failure of the pair, or of a required task, held gates stay held."""
+    with pytest.raises(TaskFailedError):
+        execute(configure(host, **GATED, **OVERLAP))
+    host.services.start(in_time(), "hostrouting-held@systemd-nspawn@kube1.service.service")
+    host.services.started.clear()
+    with pytest.raises(TaskFailedError):
+        execute(configure(host, **GATED, **OVERLAP))
+    assert host.services.started == []
+    assert "these are held until routing is right: systemd-nspawn@kube1.service" in caplog.messages
+
+
+def test_a_task_takes_its_options_by_name() -> None:
+    """A logger in second place is the usual mistake; the error has the correct form."""
+    config, logger = HostRoutingConfig(), logging.getLogger("agent")
+    each: Any
+    for each in (Configure, Reset, ConfigureStaticRoutes, CheckRouteOverlap, ConfigureProbeSNAT, CleanStaleCNI, Watch):
+        name = each.__name__
+        with pytest.raises(TypeError, match=rf"^{name} takes its options by name: {name}\(config, logger=\.\.\."):
+            each(config, logger)
+        assert repr(each(config, logger=logger, host=FakeHost())).startswith(f"<{name} ")

@@ -1,0 +1,114 @@
+"""`check --fix`: the config that mends a node, as an apply proves; or no config does, as every address proves."""
+
+from contextlib import suppress
+from operator import itemgetter
+from typing import Any
+
+import attrs
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support import small_world
+from support.examples import FEW
+from support.kernel import needs_kernel
+from support.overlap_worlds import CIDRS, World, worlds
+
+from hostrouting.config import HostRoutingConfig
+from hostrouting.exceptions import BackendError
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.net.addresses import Prefix
+from hostrouting.net.default_route import default_routes
+from hostrouting.net.routes import LOCAL_TABLE, OUR_PROTOCOL, Route
+from hostrouting.node.fix import fixed
+from hostrouting.route_overlap.task import announced_fabric, prove_config
+from hostrouting.static_routes import ConfigureStaticRoutes
+from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
+from phases import Context
+from phases.testing import ManualClock
+
+
+def in_time() -> Context:
+    return Context(clock=ManualClock(auto=True))
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[World, dict[str, Any]]:
+    """A node and a config, with routes that may be wrong, in the way, or refused.
+
+    Without `throw`, which no answer of the kernel names, routes in table local, and earlier routes of ours on a link:
+    by one that goes, the kernel takes a gateway that it refuses at the next boot, and so does the forecast.
+    """
+    world = draw(worlds())
+    field = {
+        "destination": st.sampled_from([*CIDRS, *small_world.DESTINATIONS[1:]]),
+        # Not an address of the node, by which the kernel takes a route, but nobody means one.
+        "gateway": st.none() | st.sampled_from(small_world.GATEWAYS[2:]),
+        "dev": st.none() | small_world.devices(),
+        "metric": st.sampled_from([0, 0, 100]),
+    }
+    routes = draw(st.lists(st.fixed_dictionaries(field), max_size=2, unique_by=itemgetter("destination", "metric")))
+    fabric = draw(st.sampled_from(["off", "off", ["10.1.0.0/25"], ["192.168.0.0/16", "10.0.0.0/14"]]))
+    section = {"expectedCidrs": world.cidrs, "allowedDevs": list(world.allowed), "fabric": fabric}
+    kept = [
+        route
+        for route in world.routes
+        if route.kind != "throw"
+        and route.table != LOCAL_TABLE
+        and (route.gateway is not None or route.nexthops or route.protocol != OUR_PROTOCOL)
+    ]
+    document = {"staticRoutes": {"enabled": bool(routes), "routes": routes}, "routeOverlap": section}
+    return world._replace(routes=kept), document
+
+
+def judge(node: MemoryBackend | KernelNode, document: dict[str, Any]) -> None:
+    """Apply the answer and prove it; of a refusal, prove the reason."""
+    config = HostRoutingConfig.from_mapping(document)
+    backend = NetlinkBackend(netns=node.name) if isinstance(node, KernelNode) else node
+    host = FakeHost(backend)
+    fabric = announced_fabric(in_time(), config.route_overlap.fabric, host)
+    accepted = ConfigureStaticRoutes(config, host=host).accepted()
+    found = fixed(in_time(), config, host)
+    mended = config if isinstance(found, str) else found
+    # The kernel may refuse a route of the config that nothing needs.
+    with suppress(BackendError):
+        ConfigureStaticRoutes(mended, host=host).act(in_time())
+        assert "cannot be added" not in str(found)
+    report = prove_config(mended, fabric, backend)
+    if isinstance(found, HostRoutingConfig):
+        assert report.ok
+        assert attrs.evolve(found, static_routes=config.static_routes) == config
+        assert {each.place for each in accepted.routes} <= {each.place for each in found.static_routes.routes}
+        assert fixed(in_time(), HostRoutingConfig.from_mapping(found.to_mapping()), host) == found
+    elif "cannot be added" not in found:
+        assert not report.ok
+        # No route is to take the node's own addresses, or a place of the kernel's. Of a fabric too much may be found.
+        is_local = fabric.networks or any(finding.kind == "local" for _, finding in report.findings)
+        kept = {route.network for route in backend.routes() if route.prefix_length == 32 and route.protocol == 2}
+        ranges = [(prefix.network, prefix.last) for prefix in (Prefix.parse(cidr.cidr) for cidr in report.cidrs)]
+        addresses = {address for first, last in ranges for address in range(first, last + 1)} - kept
+        for hop in [hop for route in default_routes(backend.routes()) for hop in route.hops if hop.gateway]:
+            for address in sorted(addresses):
+                with suppress(BackendError):
+                    route = Route(network=address, prefix_length=32, gateway=hop.gateway, dev=hop.dev)
+                    node.insert_route(route, verb="prepend")
+            assert is_local or not prove_config(mended, fabric, backend).ok
+
+
+@given(case=cases())
+def test_the_answer_mends_or_nothing_does(case: tuple[World, dict[str, Any]]) -> None:
+    """The config that it writes makes the proof right once it is applied, and has all that was in it and may be added.
+
+    If it refuses, not even a route for each single address would.
+    """
+    node = MemoryBackend()
+    case[0].arrange(node)
+    judge(node, case[1])
+
+
+@needs_kernel
+@settings(max_examples=FEW, suppress_health_check=[HealthCheck.too_slow])
+@given(case=cases())
+def test_in_the_kernel(case: tuple[World, dict[str, Any]]) -> None:
+    """The same on a node whose kernel accepts and proves the routes."""
+    with KernelNode.made() as node:
+        case[0].arrange(node)
+        judge(node, case[1])

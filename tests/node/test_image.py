@@ -1,0 +1,229 @@
+"""An image is prepared and checked: nothing outside it changes, and missing programs are reported."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.in_process import run_here as run
+
+from hostrouting.config import HostRoutingConfig
+from hostrouting.node.boot_files import boot_files
+
+UNITS = "etc/systemd/system"
+SECTIONS: dict[str, Any] = {
+    "staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]},
+    "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"},
+    "probeSnat": {"enabled": True, "dev": "eth0", "detect": "always", "required": True},
+    "gates": ["systemd-nspawn@.service"],
+}
+PROGRAMS = {
+    "bash": "bin/bash",
+    "flock": "usr/bin/flock",
+    "ip": "usr/sbin/ip",
+    "nft": "usr/sbin/nft",
+    "nsenter": "usr/bin/nsenter",
+    "setpriv": "usr/bin/setpriv",
+}
+PACKAGES = {"bash": "bash", "ip": "iproute2", "nft": "nftables"} | dict.fromkeys(
+    ("flock", "nsenter", "setpriv"), "util-linux"
+)
+#: Every folder in which an apply makes a file or a link.
+WRITTEN = (
+    "etc",
+    "etc/aks-flex-node",
+    UNITS,
+    f"{UNITS}/multi-user.target.wants",
+    f"{UNITS}/hostrouting-ready.service.requires",
+    f"{UNITS}/systemd-nspawn@.service.d",
+    "run",
+)
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    """An image that has all programs, and the unit of the gate."""
+    image = tmp_path / "image"
+    for path in PROGRAMS.values():
+        program = image / path
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.touch(mode=0o755)
+    unit = image / "lib/systemd/system/systemd-nspawn@.service"
+    unit.parent.mkdir(parents=True)
+    unit.write_text("[Service]\nExecStart=/bin/true\n")
+    return image
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A config with all that is installed for a boot."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(SECTIONS))
+    return path
+
+
+def contents(folder: Path) -> dict[str, object]:
+    return {str(path): path.readlink() if path.is_symlink() else path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize(
+    ("written", "leads"),
+    [
+        *((written, "out") for written in WRITTEN),
+        *((written, leads) for written in WRITTEN[3:5] for leads in ("out and up", "by a chain", "to nothing")),
+    ],
+)
+def test_links_do_not_lead_out_of_an_image(tmp_path: Path, image: Path, config: Path, written: str, leads: str) -> None:
+    """Absolute, relative and dangling links, and chains: installed files lie at their targets inside the image."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "theirs").write_text("theirs")
+    place = image / written
+    place.parent.mkdir(parents=True, exist_ok=True)
+    (image / "srv").mkdir()
+    (image / "srv/link").symlink_to(outside)
+    target, seen = {
+        "out": (str(outside), outside),
+        "out and up": (f"{'../' * 40}{outside}", outside),
+        "by a chain": ("/srv/link", outside),
+        "to nothing": (f"{outside}/nothing", outside / "nothing"),
+    }[leads]
+    place.symlink_to(target)
+    before = contents(outside)
+    applied = run("apply", "--root", image, config)
+    assert applied.returncode == 0, applied.stderr
+    assert contents(outside) == before
+    wanted = {file.path for file in boot_files(HostRoutingConfig.from_mapping(SECTIONS))}
+    made = {path.name for path in image.rglob("*") if path.name != "theirs"}
+    assert {path.rpartition("/")[2] for path in wanted} <= made
+    assert {"hostrouting-ready.service.requires", "multi-user.target.wants"} <= made
+    if written != "run":
+        # The image, as the node will see it, has it all where the link leads.
+        assert any(Path(f"{image}{seen}").iterdir())
+    checked = run("check", "--root", image, config)
+    assert (checked.returncode, "error" in checked.stdout) == (0, False), checked.stdout
+    assert run("reset", "--root", image).returncode == 0
+    assert contents(outside) == before
+    # A link that the image had stays, whatever it is called.
+    assert [path for path in image.rglob("*hostrouting*") if path != place] == []
+
+
+def test_an_image_is_not_mended(image: Path, config: Path) -> None:
+    """It has no routes: exit 1, and the reason names what a node made of it can run."""
+    told = run("check", "--fix", "--root", image, config)
+    reason = "an image has no routes to be mended; on a node made of it, run: hostrouting check --fix"
+    assert (told.returncode, told.stdout, told.stderr.partition(" |")[0]) == (1, "", f"hostrouting: {reason}")
+
+
+def test_an_apply_ends_with_the_state_of_the_image(image: Path, config: Path) -> None:
+    """Not with a sentence on live routes and gates; one that failed names what is left of an unknown config."""
+    sentence = "right: the image is as the config wants it"
+    assert run("apply", "--root", image, config).stdout.splitlines()[-1] == sentence
+    (image / UNITS / "static-routes.service").unlink()
+    (image / "etc/aks-flex-node/hostrouting.json").unlink()
+    (image / "etc/aks-flex-node").chmod(0o777)
+    failed = run("apply", "--root", image, config)
+    left = (
+        "no config is installed: there is no /etc/aks-flex-node/hostrouting.json in the image, but an earlier one has"
+    )
+    assert failed.returncode == 3
+    assert failed.stdout.startswith(left)
+    assert failed.stdout.endswith("; a reset with --root removes that\n")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_an_image_without_a_program_is_told(image: Path, config: Path, name: str) -> None:
+    """Apply warns, and check has a finding: the package, and the consequence."""
+    (image / PROGRAMS[name]).unlink()
+    said = f"{name}: the image lacks it: the first boot would find the gates shut, and they stay shut; "
+    applied = run("apply", "--root", image, config)
+    assert applied.returncode == 0
+    assert f"{said}install the package {PACKAGES[name]} in it" in applied.stderr
+    checked = run("check", "--root", image, "--json", config)
+    assert checked.returncode == 1
+    [finding] = json.loads(checked.stdout)["findings"]
+    assert (finding["kind"], finding["subject"], finding["severity"]) == ("missing-tool", name, "error")
+
+
+def test_nft_is_missed_only_by_probes(image: Path, config: Path) -> None:
+    """Without probes nft is not needed; with optional ones it is a warning."""
+    (image / PROGRAMS["nft"]).unlink()
+    config.write_text(json.dumps({**SECTIONS, "probeSnat": {**SECTIONS["probeSnat"], "required": False}}))
+    applied = run("apply", "--root", image, config)
+    assert "nft: the image lacks it: IPv6 load-balancer probes would not reach pods" in applied.stderr
+    checked = run("check", "--root", image, config)
+    assert (checked.returncode, "warning: missing-tool: nft" in checked.stdout) == (0, True)
+    config.write_text(json.dumps({key: value for key, value in SECTIONS.items() if key != "probeSnat"}))
+    assert "nft: the image lacks it" not in run("apply", "--root", image, config).stderr
+
+
+def test_programs_are_found_over_links_of_the_image(image: Path, config: Path) -> None:
+    """Merged folders and alternatives, absolute and relative: the programs that the node will find count."""
+    (image / "etc/alternatives").mkdir(parents=True)
+    shutil.move(image / "bin", image / "usr/merged")
+    (image / "bin").symlink_to("usr/merged")
+    (image / "usr/sbin/ip").unlink()
+    (image / "usr/sbin/ip").symlink_to("/etc/alternatives/ip")
+    (image / "etc/alternatives/ip").symlink_to("../../usr/bin/flock")
+    assert "the image lacks it" not in run("apply", "--root", image, config).stderr
+    (image / "etc/alternatives/ip").unlink()
+    (image / "etc/alternatives/ip").symlink_to(sys.executable)
+    assert "ip: the image lacks it" in run("apply", "--root", image, config).stderr
+
+
+@pytest.mark.parametrize(
+    ("unit", "text"),
+    [
+        ("kubelet.service", "[Unit]\nBefore=network-pre.target\n"),
+        ("systemd-networkd.service", "[Unit]\nAfter=kubelet.service\nBefore=network.target\n"),
+        ("network.target.wants/kubelet.service", ""),
+        ("sysinit.target.d/x.conf", "[Unit]\nAfter=kubelet.service\n"),
+    ],
+)
+def test_a_gate_that_the_network_waits_for_is_refused(image: Path, config: Path, unit: str, text: str) -> None:
+    """As on a live machine: by its own order, that of another unit of the boot, or as a part of a target."""
+    units = image / UNITS
+    files = {
+        "default.target": "[Unit]\nWants=multi-user.target systemd-networkd.service\nAfter=multi-user.target\n",
+        "multi-user.target": "[Unit]\nAfter=basic.target\n",
+        "basic.target": "[Unit]\nAfter=sysinit.target\n",
+        "sysinit.target": "",
+        "network.target": "[Unit]\nAfter=network-pre.target\n",
+        "systemd-networkd.service": "[Unit]\nBefore=network.target\n",
+        "kubelet.service": "[Service]\nExecStart=/bin/true\n",
+        unit: text,
+    }
+    for name, content in files.items():
+        (units / name).parent.mkdir(parents=True, exist_ok=True)
+        (units / name).write_text(content)
+    config.write_text(json.dumps({**SECTIONS, "gates": ["kubelet.service"]}))
+    before = contents(units)
+    refused = run("apply", "--root", str(image), str(config))
+    assert (refused.returncode, contents(units)) == (3, before)
+    assert "kubelet.service cannot be a gate: it is ordered before " in refused.stderr
+    assert run("plan", "--root", str(image), str(config)).returncode == 3
+
+
+@pytest.mark.slow
+def test_a_check_of_an_image(image: Path, config: Path) -> None:
+    """Nothing installed is one error; then all is there; then whatever is taken away is named. Routes are not asked."""
+    empty = run("check", "--root", image, config)
+    assert empty.returncode == 1
+    assert "error: not-applied: hostRouting: nothing of this config is installed in the image" in empty.stdout
+    assert run("apply", "--root", image, config).returncode == 0
+    fine = run("check", "--root", image, "--json", config)
+    answer = json.loads(fine.stdout)
+    assert (fine.returncode, answer["ok"], answer["cidrs"], answer.get("findings")) == (0, True, [], None)
+    [said] = answer["not_asked"]
+    assert said.startswith("an image has no routes to be asked")
+    installed = [path for path in (image / "etc").rglob("*") if path.is_symlink() or path.is_file()]
+    assert len(installed) > 12
+    for path in installed:
+        aside = path.with_name("aside")
+        path.rename(aside)
+        harmed = run("check", "--root", image, config)
+        aside.rename(path)
+        assert (harmed.returncode, "error: " in harmed.stdout) == (1, True), path
+    assert run("check", "--root", image, config).returncode == 0

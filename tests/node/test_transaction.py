@@ -1,0 +1,598 @@
+"""An apply never makes a node worse: the proof of the plan, the refusal before a change, and the undo after one."""
+
+import logging
+import threading
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from support import announced_worlds, overlap_worlds, static_route_worlds
+from support.egress_oracle import KernelOracle, wrong_of
+from support.kernel import needs_kernel
+from support.small_world import DEVICES
+
+from hostrouting.boot.layout import UNFINISHED
+from hostrouting.config import HostRoutingConfig, OverlapMode, RouteOverlapConfig
+from hostrouting.exceptions import HostFileError, UnitError, WorseRoutingError
+from hostrouting.fib import Fib
+from hostrouting.host import Host, ObservedRoute, Route, RouteChange
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.net.addresses import parse_ipv4
+from hostrouting.net.rules import Rule
+from hostrouting.node.configure import Configure, Reset
+from hostrouting.route_overlap import OverlapReport
+from hostrouting.route_overlap.fabric import Fabric
+from hostrouting.route_overlap.task import prove_now
+from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
+from phases import CancelledError, Context, Report, TaskFailedError, execute, run
+from phases.testing import ManualClock
+
+RIGHT = {"destination": "172.16.8.0/22"}
+FABRIC = Route.parse("172.16.8.0/24", dev="ib0", protocol=2)
+CONNECTED = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
+ROUTE = "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"
+UNDONE = "undone: the earlier config is in force, live and for the next boot"
+
+
+def config(*routes: dict[str, str], mode: str = "STRICT") -> HostRoutingConfig:
+    return HostRoutingConfig.from_mapping(
+        {
+            "staticRoutes": {"enabled": bool(routes), "routes": list(routes)},
+            "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": mode},
+        }
+    )
+
+
+def node() -> FakeHost:
+    host = FakeHost()
+    for dev, address in (("eth0", "10.224.0.4/16"), ("ib0", "172.16.1.4/16")):
+        host.routes.add_link(dev)
+        host.routes.add_address(dev, address)
+    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
+    return host
+
+
+def in_time() -> Context:
+    return Context(timeout=60, clock=ManualClock(auto=True))
+
+
+def state(host: FakeHost) -> tuple[list[ObservedRoute], dict[str, str]]:
+    """Our routes, in their order, and the files below /etc."""
+    files = {path: text for path, text in host.files.tree.snapshot().items() if path.startswith("/etc/")}
+    return [route for route in host.routes.routes() if route.protocol == 142], files
+
+
+@pytest.fixture
+def host() -> FakeHost:
+    """A node that is right by an installed config."""
+    host = node()
+    execute(Configure(config(RIGHT), host=host), in_time())
+    return host
+
+
+# --- before any change
+
+
+def test_a_config_that_makes_a_node_worse_is_refused(host: FakeHost) -> None:
+    """The error has each range with its change and the next step, and nothing was changed."""
+    before = state(host)
+    with pytest.raises(TaskFailedError) as caught:
+        execute(Configure(config(), host=host), in_time())
+    [error] = caught.value.failures
+    assert isinstance(error, WorseRoutingError)
+    assert str(error).splitlines() == [
+        "refused, since these addresses leave right without this config, and would not with it:",
+        f"172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 ({CONNECTED}), by the change '- {ROUTE}'",
+        "nothing was changed; correct the config, or use --force if this is meant",
+    ]
+    assert state(host) == before
+
+
+def test_force_goes_on(host: FakeHost) -> None:
+    """The config is installed, and its check fails."""
+    report = run(Configure(config(), host=host, force=True), in_time())
+    assert report.status == "failed"
+    assert state(host)[0] == []
+    assert run(Configure(config(), host=host), in_time()).status == "failed"
+
+
+def test_a_plan_without_gates_names_none() -> None:
+    """STRICT has no gate to hold, and the exit status is bad all the same."""
+    wanted = attrs.evolve(config(), gates=())
+    assert [*Configure(wanted, host=node()).forecast(in_time()).lines(wanted, None)][-1].endswith(
+        "none, since no unit has a gate"
+    )
+
+
+def test_a_warning_refuses_nothing(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+    """Under WARN it is told, and the apply ends well."""
+    assert run(Configure(config(mode="WARN"), host=host), in_time()).ok
+    assert caplog.text.count("this leaves right without this config: 172.16.8.0/22: overlap") == 1
+
+
+def test_dropped_parts_are_told(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+    """A route, a CIDR or a gate of the installed config that the new one does without is a warning."""
+    wanted = HostRoutingConfig.from_mapping({"staticRoutes": {"enabled": True, "routes": [RIGHT]}, "gates": []})
+    assert run(Configure(wanted, host=host), in_time()).ok
+    told = "the installed config has this, and the new one does not"
+    assert f"the proof of 172.16.8.0/22: {told}" in caplog.messages
+    assert f"the gates systemd-nspawn@.service, kubelet.service: {told}" in caplog.messages
+
+
+def test_a_node_that_stays_as_wrong_is_installed() -> None:
+    """It fails as before, and its gates hold."""
+    host = node()
+    for _ in range(2):
+        assert run(Configure(config(), host=host), in_time()).status == "failed"
+        assert host.files.exists("/etc/systemd/system/check-route-overlap.service")
+
+
+def test_a_backend_that_decides_unlike_the_model_is_judged_after(
+    host: FakeHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the plan could not foresee is found by the proof after the change, and undone; STRICT then names it."""
+    wanted = config(RIGHT, {"destination": "172.16.16.0/24"})
+    before = state(host)
+    plain = host.routes.lookup
+
+    def lookup(destinations: Sequence[int], **options: object) -> object:
+        answers = plain(destinations, **options)  # type: ignore[arg-type]
+        if any(route.destination == "172.16.16.0/24" for route in host.routes.routes()):
+            return [answer._replace(route=None, errno=101) for answer in answers]
+        return answers
+
+    host.routes.lookup = lookup  # type: ignore[method-assign, assignment]
+    with pytest.raises(TaskFailedError) as caught:
+        execute(Configure(wanted, host=host), in_time())
+    assert [type(failure) for failure in caught.value.failures] == [WorseRoutingError]
+    assert state(host) == before
+    assert UNDONE in caplog.messages
+
+
+def test_an_address_that_the_model_cannot_decide_is_judged_by_the_kernel(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The plan is unknown and refuses nothing; the proof after finds the address wrong by our route: undone."""
+    before, wanted = state(host), config(RIGHT | {"gateway": "172.16.0.1", "dev": "ib0"})
+
+    def lookup(destinations: Sequence[int], **options: Any) -> object:
+        # The kernel knows that the packets are of no tunnel.
+        return Fib.of(host.routes.links(), host.routes.routes()).lookup(destinations, **options)
+
+    host.routes.insert_route(attrs.evolve(FABRIC, table=78))
+    host.routes.add_rule(Rule(10, table=78, tun_id=5))
+    monkeypatch.setattr(host.routes, "lookup", lookup)
+    assert "tun_id" in Configure(wanted, host=host).forecast(in_time()).undecided
+    with pytest.raises(TaskFailedError, match=r"by the change '[-+] 172\.16\.8\.0/22 via"):
+        execute(Configure(wanted, host=host), in_time())
+    assert state(host) == before
+    assert UNDONE in caplog.messages
+
+
+def test_a_fabric_that_came_meanwhile_undoes_nothing(host: FakeHost) -> None:
+    """The agent connects a fabric while an apply works: without our changes the node would be as wrong."""
+    wanted = config(RIGHT, {"destination": "172.16.16.0/24"})
+    host.routes.steps.plan(1, lambda: host.routes.insert_route(FABRIC))
+    report = run(Configure(wanted, host=host), in_time())
+    assert [type(failure) for failure in report.error.failures] != [WorseRoutingError]  # type: ignore[union-attr]
+    assert b"172.16.16.0/24" in (host.files.read("/etc/aks-flex-node/static-routes.sh") or b"")
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_fault_that_is_only_announced_excuses_no_real_one(announced: bool) -> None:
+    """Today the addresses leave right, though a fabric is announced; a route into it is worse, and refused."""
+    host = node()
+    document = config({"destination": "172.20.8.0/24", "gateway": "172.16.0.1", "dev": "ib0"}).to_mapping()
+    fabric = {"fabric": ["172.20.0.0/16"]} if announced else {}
+    document["routeOverlap"] = {**document["routeOverlap"], "expectedCidrs": ["172.20.8.0/22"], **fabric}
+    report = run(Configure(HostRoutingConfig.from_mapping(document), host=host), in_time())
+    assert isinstance(report.error, TaskFailedError)
+    assert [type(failure) for failure in report.error.failures] == [WorseRoutingError]
+    assert "172.20.8.0/22: overlap 172.20.8.0-172.20.8.255 by ib0" in str(report.error)
+
+
+def test_a_gateway_that_no_link_has_leaves_the_plan_undecided(host: FakeHost) -> None:
+    """The kernel will refuse the route, and with it the batch: the plan proves nothing."""
+    host.routes.add_rule(Rule(100, action="prohibit", destination=(0x0AE00100, 24)))
+    wanted = config(RIGHT, {"destination": "172.16.16.0/24", "gateway": "10.224.1.1", "dev": "eth0"})
+    found = Configure(wanted, host=host).forecast(in_time())
+    assert found.undecided == (
+        "routes of the config cannot be added now: + 172.16.16.0/24 via 10.224.1.1 dev eth0 proto 142"
+    )
+
+
+# --- an interrupt
+
+
+@pytest.mark.parametrize("reason", ["SIGINT", "SIGTERM"])
+def test_an_apply_that_is_interrupted_is_undone(host: FakeHost, reason: str, caplog: pytest.LogCaptureFixture) -> None:
+    """After the routes have changed: routes and files are those of the earlier config, and one line says so."""
+    before = state(host)
+    ctx = in_time()
+    host.routes.steps.plan(1, lambda: ctx.cancel(reason))
+    report = run(Configure(config(RIGHT, {"destination": "172.16.16.0/24"}), host=host), ctx)
+    assert isinstance(report.error, CancelledError)
+    assert state(host) == before
+    assert caplog.messages.count(UNDONE) == 1
+
+
+def test_a_gate_that_starts_meanwhile_brings_no_route_back(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs the earlier script while the files are not exchanged yet: the routes are those of the new config."""
+    [earlier] = state(host)[0]
+    link = host.files.link
+
+    def start(path: str, target: str) -> bool:
+        if path == "/etc/aks-flex-node/hostrouting":
+            [now] = state(host)[0]
+            host.routes.apply([RouteChange.add(earlier.to_route()), RouteChange.remove(now)])
+        return link(path, target)
+
+    monkeypatch.setattr(host.files, "link", start)
+    execute(Configure(config({"destination": "172.16.16.0/24"}, mode="WARN"), host=host), in_time())
+    assert [route.destination for route in state(host)[0]] == ["172.16.16.0/24"]
+
+
+def test_what_others_changed_meanwhile_is_not_told_as_undone(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Our new route leads elsewhere when the run is interrupted: it stays, and the last line does not hide that."""
+    ctx, reload = in_time(), host.services.daemon_reload
+
+    def change(given: Context) -> None:
+        monkeypatch.setattr(host.services, "daemon_reload", reload)
+        new = next(route for route in state(host)[0] if route.destination == "172.16.16.0/24")
+        other = Route.parse("172.16.16.0/24", dev="ib0", protocol=142)
+        host.routes.apply([RouteChange.replace(new, other)])
+        ctx.cancel("SIGINT")
+        reload(given)
+
+    monkeypatch.setattr(host.services, "daemon_reload", change)
+    run(Configure(config(RIGHT, {"destination": "172.16.16.0/24"}), host=host), ctx)
+    assert [line for line in caplog.messages if "undone" in line] == [
+        "undone: only in part, since others have changed the rest"
+    ]
+
+
+def test_an_undo_needs_no_space(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When systemd is to read the new files, no file can be written any more, and the run is interrupted."""
+    before = state(host)
+    ctx = in_time()
+
+    def full(*_: object, **__: object) -> bool:
+        raise HostFileError("cannot write: No space left on device")
+
+    reload = host.services.daemon_reload
+
+    def fill(given: Context) -> None:
+        monkeypatch.setattr(host.services, "daemon_reload", reload)
+        monkeypatch.setattr(host.files, "write", full)
+        ctx.cancel("SIGINT")
+        reload(given)
+
+    monkeypatch.setattr(host.services, "daemon_reload", fill)
+    report = run(Configure(config(RIGHT, {"destination": "172.16.16.0/24"}), host=host), ctx)
+    assert isinstance(report.error, CancelledError)
+    assert state(host) == before
+
+
+def test_an_interrupt_after_the_commit_is_told(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+    """In a sibling: nothing is undone, and a line says that the config is changed."""
+    ctx, read_link = in_time(), host.files.read_link
+
+    def interrupt(path: str) -> str | None:
+        if path.endswith("route-overlap.ok"):
+            ctx.cancel("SIGTERM")
+        return read_link(path)
+
+    host.files.read_link = interrupt  # type: ignore[method-assign]
+    wanted = HostRoutingConfig.from_mapping({"staticRoutes": {"enabled": True, "routes": [RIGHT]}})
+    report = run(Configure(wanted, host=host), ctx)
+    assert isinstance(report.error, CancelledError)
+    assert "the config is changed, live and for the next boot; the rest was interrupted" in caplog.messages
+    assert UNDONE not in caplog.messages
+
+
+def test_a_second_signal_ends_the_undo(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+    """KeyboardInterrupt in the undo: it passes, after a line on the changes that stay."""
+    ctx = in_time()
+
+    def interrupt() -> None:
+        ctx.cancel("SIGINT")
+        host.routes.steps.plan(1, lambda: _raise(KeyboardInterrupt()))
+
+    host.routes.steps.plan(1, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run(Configure(config(RIGHT, {"destination": "172.16.16.0/24"}), host=host), ctx)
+    assert "the undo was ended; 1 changes stay, the newest is: + 172.16.16.0/24" in caplog.text
+
+
+def test_an_undo_that_systemd_does_not_read_names_what_is_left(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The files and routes are back, so the log names none of them, and the note lets the next run reload."""
+    before, ctx = state(host), in_time()
+
+    def refuse(_: Context) -> None:
+        ctx.cancel("SIGINT")
+        raise UnitError("it is busy")
+
+    monkeypatch.setattr(host.services, "daemon_reload", refuse)
+    run(Configure(config(RIGHT, {"destination": "172.16.16.0/24"}), host=host), ctx)
+    assert state(host) == before
+    assert [line for line in caplog.messages if "undone" in line] == [
+        "not undone: the files are back, but systemd has not read them; run: systemctl daemon-reload: it is busy"
+    ]
+    assert host.files.exists(UNFINISHED)
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_a_full_disk_leaves_no_folder(host: FakeHost, is_installed: bool) -> None:
+    """Of the generation that could not be written: neither over an installed config nor at a first apply."""
+    host = host if is_installed else node()
+    before = folders(host)
+    write = host.files.write
+
+    def full(path: str, content: bytes, *, mode: int) -> bool:
+        if "/hostrouting-" not in path:
+            return write(path, content, mode=mode)
+        host.files.tree.make_directory(path.rpartition("/")[0])
+        raise HostFileError(f"cannot write {path}: No space left on device")
+
+    host.files.write = full  # type: ignore[method-assign]
+    report = run(Configure(config(RIGHT, {"destination": "172.16.16.0/24"}), host=host), in_time())
+    assert report.status == "failed"
+    assert folders(host) == before
+
+
+def test_a_first_apply_installs_all_files_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full after the first units: no unit is left without its gate, and the routes are in force."""
+    host = node()
+    write = host.files.write
+
+    def full(path: str, content: bytes, *, mode: int) -> bool:
+        if path.endswith("hostrouting-ready.service"):
+            raise HostFileError(f"cannot write {path}: No space left on device")
+        return write(path, content, mode=mode)
+
+    monkeypatch.setattr(host.files, "write", full)
+    assert run(Configure(config(RIGHT), host=host), in_time()).status == "failed"
+    routes, files = state(host)
+    assert [str(route) for route in routes] == [ROUTE]
+    assert not files
+
+
+def folders(host: FakeHost) -> list[str]:
+    return host.files.tree.names("/etc/aks-flex-node") if host.files.tree.exists("/etc/aks-flex-node") else []
+
+
+def test_a_commit_is_not_interrupted(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGTERM while files of the earlier config are removed: systemd reads that, too, before the run ends."""
+    ctx, remove = in_time(), host.files.remove
+
+    def interrupt(path: str) -> bool:
+        if path.endswith("static-routes.sh"):
+            ctx.cancel("SIGTERM")
+        return remove(path)
+
+    monkeypatch.setattr(host.files, "remove", interrupt)
+    report = run(Configure(config(RIGHT, {"destination": "172.16.16.0/24"}), host=host), ctx)
+    assert isinstance(report.error, CancelledError)
+    assert not host.files.exists(UNFINISHED)
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def test_a_run_that_undid_itself_has_no_records(host: FakeHost) -> None:
+    """`undo_on_failure` finds nothing to undo a second time."""
+    ctx = in_time()
+    host.routes.steps.plan(1, lambda: ctx.cancel("SIGINT"))
+    report = run(Configure(config(RIGHT, {"destination": "172.16.16.0/24"}), host=host), ctx, undo_on_failure=True)
+    assert [change for each in report.walk() for change in each.changes] == []
+
+
+def test_two_threads_run_one_task() -> None:
+    """One begins, and asks for the lock, when the check of the other has failed: it clears no failure of that one."""
+    host = node()
+    task = Configure(config(), host=host)
+    reports: list[Report] = []
+    second = threading.Thread(target=lambda: reports.append(run(task, timeout=60)))
+    waits = threading.Event()
+
+    class Watcher(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.getMessage().startswith("failed task=configure/check-route-overlap") and not second.ident:
+                host.lock.operations.plan(1, waits.set)
+                second.start()
+                assert waits.wait(60)
+
+    logging.getLogger().addHandler(watcher := Watcher())
+    try:
+        reports.append(run(task, timeout=60))
+        second.join()
+    finally:
+        logging.getLogger().removeHandler(watcher)
+    assert [report.status for report in reports] == ["failed", "failed"]
+
+
+@pytest.mark.parametrize(("routes", "is_refused"), [([RIGHT], False), ([], True)])
+def test_without_a_default_route_the_present_way_is_right(routes: list[dict[str, str]], is_refused: bool) -> None:
+    """Nothing says which way is expected: an address may keep its next hop, also by another route, and get no other."""
+    host = node()
+    given = {"gateway": "10.224.0.1", "dev": "eth0"}
+    execute(Configure(config({**RIGHT, **given}), host=host), in_time())
+    host.routes.apply([RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length])
+    wanted = config(*({**each, **given, "destination": "172.16.0.0/20"} for each in routes))
+    report = run(Configure(wanted, host=host), in_time())
+    assert isinstance(report.error, TaskFailedError)
+    assert isinstance(report.error.failures[0], WorseRoutingError) == is_refused
+
+
+def test_a_sweep_comes_before_the_last_proof() -> None:
+    """Stale objects may shadow routes; without a sweep the proof waits for no sibling."""
+    names = [task.name for task in Configure(config(RIGHT), host=node()).subtasks]
+    sweep = HostRoutingConfig.from_mapping({"staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"]}})
+    swept = [task.name for task in Configure(sweep, host=node()).subtasks]
+    assert names.index("check-route-overlap") < names.index("clean-stale-cni")
+    assert swept.index("clean-stale-cni") < swept.index("check-route-overlap")
+
+
+def test_a_reset_that_cannot_remove_changes_nothing(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a read-only /etc the routes stay, too."""
+    before = state(host)
+
+    def read_only(path: str, **_: object) -> None:
+        raise HostFileError(f"cannot write below {path}: Read-only file system")
+
+    monkeypatch.setattr(host.files, "refuse_unwritable", read_only)
+    with pytest.raises(TaskFailedError, match="Read-only file system; nothing was changed, live or for the next boot"):
+        execute(Reset(HostRoutingConfig(), host=host), in_time())
+    assert state(host) == before
+
+
+def test_a_reset_that_cannot_remove_one_file_is_undone(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that others hold: while its gate stays, so do the config and the routes."""
+    before, remove = state(host), host.files.remove
+
+    def held(path: str) -> bool:
+        if path.endswith(".d/10-hostrouting.conf"):
+            raise HostFileError(f"cannot remove {path}: Device or resource busy")
+        return remove(path)
+
+    monkeypatch.setattr(host.files, "remove", held)
+    with pytest.raises(TaskFailedError, match="Device or resource busy"):
+        execute(Reset(HostRoutingConfig(), host=host), in_time())
+    assert state(host) == before
+
+
+# --- random nodes
+
+
+@st.composite
+def configs(draw: st.DrawFn, world: overlap_worlds.World) -> HostRoutingConfig:
+    """A config of the small world for its CIDRs."""
+    routes = draw(static_route_worlds.configs()).static_routes
+    section = RouteOverlapConfig(expected_cidrs=tuple(world.cidrs), allowed_devs=world.allowed, mode=OverlapMode.STRICT)
+    return HostRoutingConfig(static_routes=routes, route_overlap=section)
+
+
+worlds = st.shared(overlap_worlds.worlds() | announced_worlds.announced_worlds(), key="world")
+
+
+def verdict(report: OverlapReport) -> list[object]:
+    return [(one.cidr, [attrs.evolve(each, route=None) for each in one.findings]) for one in report.cidrs]
+
+
+def compare_plan(host: Host, wanted: HostRoutingConfig) -> None:
+    """Assert that the forecast is the verdict after `apply --force`."""
+    task = Configure(wanted, host=host, force=True)
+    found = task.forecast(in_time())
+    report = run(task, in_time())
+    has_all = not any(each.name == "configure-static-routes" and not each.ok for each in report.walk())
+    if found.report is None:
+        assert found.undecided
+    elif has_all:
+        assert verdict(found.report) == verdict(prove_now(wanted, Fabric(), host))
+
+
+@given(worlds, st.data())
+def test_a_plan_foresees_the_proof(world: overlap_worlds.World, data: st.DataObject) -> None:
+    """Its verdict is that of the check after `apply --force`, or it says that it cannot tell."""
+    host = FakeHost(MemoryBackend())
+    world.arrange(host.routes)
+    for _ in range(2):
+        compare_plan(host, data.draw(configs(world)))
+
+
+def on(kernel: KernelNode) -> tuple[Host, FakeHost]:
+    """A host with the routes of a kernel, and the fake that has the rest of it."""
+    fake, routes = FakeHost(), NetlinkBackend(netns=kernel.name)
+    return Host(routes=routes, services=fake.services, files=fake.files, lock=fake.lock, is_live=True), fake
+
+
+@needs_kernel
+@given(worlds, st.data())
+def test_a_plan_foresees_the_kernel(world: overlap_worlds.World, data: st.DataObject) -> None:
+    """The same with a kernel, which decides about each route and each address itself."""
+    with KernelNode.made() as kernel:
+        world.arrange(kernel)
+        host, _ = on(kernel)
+        for _ in range(2):
+            compare_plan(host, data.draw(configs(world)))
+
+
+@needs_kernel
+@given(overlap_worlds.worlds(), st.data(), st.integers(1, 60), st.booleans())
+def test_no_address_that_the_kernel_sent_right_goes_wrong(
+    world: overlap_worlds.World, data: st.DataObject, number: int, fails: bool
+) -> None:
+    """Address by address, and without the code of the proof: applies that end, are interrupted, or cannot write."""
+    world = world._replace(down=None)
+    with KernelNode.made() as kernel:
+        world.arrange(kernel)
+        host, fake = on(kernel)
+        oracle = KernelOracle(kernel)
+        allowed = {dev for dev in DEVICES if any(fnmatchcase(dev, pattern) for pattern in world.allowed)}
+        run(Configure(data.draw(configs(world)), host=host, force=True), in_time())
+
+        def wrong() -> set[tuple[str, int]]:
+            devs = frozenset(allowed.union(oracle.expected()))
+            return {(cidr, address) for cidr in world.cidrs for address in wrong_of(oracle, cidr, devs)}
+
+        assume(oracle.expected())
+        before, ctx = wrong(), in_time()
+        if fails:
+            fake.files.fail_at(number)
+        else:
+            fake.files.operations.plan(number, lambda: ctx.cancel("SIGTERM"))
+        run(Configure(data.draw(configs(world)), host=host), ctx)
+        assert wrong() <= before
+
+
+def right_addresses(report: OverlapReport) -> set[tuple[str, int]]:
+    """Return the addresses of the CIDRs, all small, without a finding."""
+    right = set()
+    for one in report.cidrs:
+        wrong = overlap_worlds.claimed(report, one.cidr)
+        network, length = one.cidr.split("/")
+        first = parse_ipv4(network)
+        right |= {(one.cidr, address) for address in range(first, first + (1 << 32 - int(length)))} - {
+            (one.cidr, address) for address in wrong
+        }
+    return right
+
+
+@given(worlds, st.data(), st.integers(1, 120), st.sampled_from(["signal", "routes", "files", "services"]))
+def test_an_apply_never_makes_a_node_worse(
+    world: overlap_worlds.World, data: st.DataObject, number: int, trouble: str
+) -> None:
+    """Whatever ends it, no address that left right leaves wrong, and one of the two configs is there as a whole."""
+    earlier, wanted = data.draw(st.none() | configs(world)), data.draw(configs(world))
+
+    def prepared() -> FakeHost:
+        host = FakeHost(MemoryBackend())
+        world.arrange(host.routes)
+        if earlier is not None:
+            run(Configure(earlier, host=host, force=True), in_time())
+        return host
+
+    host, twin = prepared(), prepared()
+    is_installed = host.files.exists("/etc/systemd/system/hostrouting-ready.service")
+    before = state(host)
+    was = prove_now(wanted, Fabric(), host)
+    assume(was.expected_devs)
+    ctx = in_time()
+    if trouble == "signal":
+        host.files.operations.plan(number, lambda: ctx.cancel("SIGTERM"))
+    else:
+        {"routes": host.routes, "files": host.files, "services": host.services}[trouble].fail_at(number)  # type: ignore[attr-defined]
+    report = run(Configure(wanted, host=host), ctx)
+    assert right_addresses(was) <= right_addresses(prove_now(wanted, Fabric(), host))
+    run(Configure(wanted, host=twin, force=True), in_time())
+    if is_installed and not report.ok:
+        assert state(host) in (before, state(twin))

@@ -1,0 +1,342 @@
+"""The undo of a run over Configure: it reverses the recorded changes and leaves everything else."""
+
+import logging
+import threading
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from support.tasks import FailingTask
+
+from hostrouting.azure.probe_snat import ConfigureProbeSNAT
+from hostrouting.azure.stale_cni import CleanStaleCNI
+from hostrouting.config import HostRoutingConfig
+from hostrouting.exceptions import HostFileError, UnitError
+from hostrouting.host import Route, RouteChange
+from hostrouting.net.addresses import IPV4
+from hostrouting.node.configure import Configure, Reset
+from hostrouting.route_overlap import CheckRouteOverlap
+from hostrouting.static_routes import ConfigureStaticRoutes
+from hostrouting.testing import FakeHost, MemoryFiles, MemoryServices
+from phases import Change, Context, Parallel, Report, Serial, Task, execute, run
+from phases.testing import ManualClock
+
+LATE = FailingTask("late", OSError("x"))
+ROUTE = "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"
+
+
+def node() -> FakeHost:
+    host = FakeHost()
+    host.routes.add_link("eth0")
+    host.routes.add_address("eth0", "10.224.0.4/16")
+    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
+    host.routes.add_route("172.16.16.0/24", gateway="10.224.0.9", dev="eth0", protocol=16)
+    return host
+
+
+def config(*destinations: str, cidrs: tuple[str, ...] = ()) -> HostRoutingConfig:
+    routes = {"enabled": bool(destinations), "routes": [{"destination": each} for each in destinations]}
+    whole = HostRoutingConfig.from_mapping({"staticRoutes": routes, "routeOverlap": {"expectedCidrs": list(cidrs)}})
+    return whole if whole.asks else HostRoutingConfig()
+
+
+def state(host: FakeHost) -> object:
+    return host.routes.routes(), host.files.tree.snapshot()
+
+
+def context() -> Context:
+    return Context(clock=ManualClock(auto=True))
+
+
+def undone(host: FakeHost, wanted: HostRoutingConfig, *after: Task) -> Report:
+    """Run Configure and then a task that fails, and undo the run."""
+    return run(Serial(Configure(wanted, host=host), *after, LATE), context(), undo_on_failure=True)
+
+
+def test_the_first_run_leaves_nothing() -> None:
+    """Routes, scripts, units, gates and markers are as before, and systemd has read that."""
+    host = node()
+    before = state(host)
+    report = undone(host, config("172.16.8.0/22", "172.16.16.0/24", cidrs=("10.1.0.0/16",)))
+    assert state(host) == before
+    assert report.changes == ()
+    assert {each.name: each.status for each in report.walk()}["configure"] == "undone"
+    assert host.services.state(Context(), "static-routes.service").exists is False
+
+
+def test_a_caller_that_holds_the_lock_undoes_its_run_under_it() -> None:
+    """The runner knows nothing of locks: a caller takes the lock around a run, once for changes and inverses."""
+    host = node()
+    before = state(host)
+    wanted = config("172.16.8.0/22", cidrs=("10.1.0.0/16",))
+    with host.lock.hold(context()) as held:
+        run(Serial(Configure(wanted, host=host), LATE), held, undo_on_failure=True)
+        assert state(host) == before
+        assert host.lock.is_held
+
+
+def test_a_run_that_changed_nothing_undoes_nothing() -> None:
+    """A failed rerun over a healthy node leaves its routes, its gates and its markers."""
+    host = node()
+    wanted = config("172.16.8.0/22", cidrs=("10.1.0.0/16",))
+    execute(Configure(wanted, host=host))
+    before = state(host)
+    undone(host, wanted)
+    assert state(host) == before
+
+
+def test_another_config_is_undone_to_the_earlier_one() -> None:
+    """The routes, scripts and markers of the earlier config are in force again."""
+    host = node()
+    execute(Configure(config("172.16.8.0/22"), host=host))
+    before = state(host)
+    undone(host, config("172.16.16.0/24", cidrs=("10.1.0.0/16",)))
+    assert state(host) == before
+
+
+def test_a_failed_task_is_undone_too() -> None:
+    """The routes are in place when the check fails; the run removes them with its other changes."""
+    host = node()
+    host.routes.add_link("ib0")
+    host.routes.add_address("ib0", "172.17.1.4/16")
+    before = state(host)
+    mapping = config("172.16.8.0/22", cidrs=("172.17.0.0/16",)).to_mapping()
+    mapping["routeOverlap"] |= {"mode": "STRICT"}
+    report = run(Configure(HostRoutingConfig.from_mapping(mapping), host=host), context(), undo_on_failure=True)
+    assert report.status == "failed"
+    assert state(host) == before
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_changes_of_a_later_run_stay(caplog: pytest.LogCaptureFixture, *, again: bool) -> None:
+    """Files and routes of a later run stay, with a warning that says so."""
+    host = node()
+    later = config("172.16.24.0/24") if again else config()
+
+    class Another(FailingTask):
+        def do(self, ctx: Context) -> None:
+            execute(Configure(later, host=host))
+            self.after = state(host)
+
+    another = Another("another", OSError())
+    with caplog.at_level(logging.WARNING):
+        undone(host, config("172.16.8.0/22"), another)
+    assert state(host) == another.after
+    assert ("the files of this run stay" in caplog.text) == again
+
+
+def test_a_place_that_another_program_took_stays() -> None:
+    """Our route went and a foreign one came: the undo removes neither it nor anything else of its owner."""
+    host = node()
+    usurper = Route.parse("172.16.8.0/22", gateway="10.224.0.77", dev="eth0", protocol=16)
+
+    class Another(FailingTask):
+        def do(self, ctx: Context) -> None:
+            [ours] = [route for route in host.routes.routes() if route.protocol == 142]
+            host.routes.apply([RouteChange.replace(ours, usurper)])
+
+    before = [str(route) for route in host.routes.routes()]
+    undone(host, config("172.16.8.0/22"), Another("another", OSError()))
+    now = [str(route) for route in host.routes.routes()]
+    assert sorted(now) == sorted([*before, str(usurper)])
+
+
+def test_the_report_lists_the_changes_that_were_made() -> None:
+    """The changes of a run are those that it planned and the markers; those of a second run are none."""
+    host = node()
+    wanted = config("172.16.8.0/22", "172.16.16.0/24", cidrs=("10.1.0.0/16",))
+    task = Configure(wanted, host=host)
+    planned = task.plan(context())
+    marker = Change("+", "/run/aks-flex-node/route-overlap.ok")
+    made = run(task, context()).changes
+    assert sorted(made) == sorted([*planned, marker])
+    assert run(task, context()).changes == ()
+
+
+def test_a_batch_that_was_rolled_back_records_nothing() -> None:
+    """The kernel refuses the second route: none stands, and none is in the report."""
+    host = node()
+    host.routes.fail_at(2)
+    report = run(ConfigureStaticRoutes(config("172.16.8.0/22", "172.16.9.0/24"), host=host), context())
+    assert report.status == "failed"
+    assert not [change for change in report.changes if "proto 142" in change.subject]
+
+
+destinations = st.lists(st.sampled_from(["172.16.8.0/22", "172.16.16.0/24", "172.16.24.0/24"]), unique=True, max_size=3)
+
+
+@example(["172.16.8.0/22", "172.16.16.0/24"], ["172.16.8.0/22", "172.16.16.0/24"], 118, True)
+@given(destinations, destinations, st.integers(1, 400), st.booleans())
+def test_a_run_that_fails_anywhere(first: list[str], second: list[str], number: int, files: bool) -> None:
+    """From any config to any other, with a failure at any operation, an undone run leaves the node as it was."""
+    host = node()
+    if first:
+        execute(Configure(config(*first), host=host), context())
+    before = state(host)
+    late = Armed(host.files if files else host.services, number)
+    undone(host, config(*second), late)
+    assert late.fault_is_left or state(host) == before
+
+
+class Armed(FailingTask):
+    """Fails last in a run, one of whose operations may fail before; a fault that is left after that hits the undo."""
+
+    def __init__(self, faulty: MemoryFiles | MemoryServices, number: int) -> None:
+        super().__init__("armed", OSError("x"))
+        faulty.fail_at(number)
+        self._operations = faulty.operations
+        self._last = len(self._operations.calls) + number
+        self.fault_is_left = False
+
+    def do(self, ctx: Context) -> None:
+        self.fault_is_left = len(self._operations.calls) < self._last
+        super().do(ctx)
+
+
+STORIES = {
+    "first": ((), ("172.16.8.0/22", "172.16.16.0/24")),
+    "other": (("172.16.8.0/22",), ("172.16.16.0/24",)),
+    "none": (("172.16.8.0/22", "172.16.16.0/24"), ()),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("story", STORIES)
+def test_every_change_of_a_file_that_fails(story: str) -> None:
+    """Whichever of them fails, the undone run leaves the node as it was, steps that no report shows included."""
+    first, second = STORIES[story]
+
+    def prepared() -> FakeHost:
+        host = node()
+        execute(Configure(config(*first), host=host), context())
+        return host
+
+    host = prepared()
+    begun = len(host.files.operations.calls)
+    execute(Configure(config(*second), host=host), context())
+    changing = {"write", "link", "remove", "remove_directory_if_empty"}
+    calls = host.files.operations.calls[begun:]
+    for number in [number for number, (verb, *_) in enumerate(calls, start=1) if verb in changing]:
+        host = prepared()
+        before = state(host)
+        host.files.fail_at(number)
+        report = run(Configure(config(*second), host=host), context(), undo_on_failure=True)
+        assert report.ok or state(host) == before, calls[number - 1]
+
+
+def test_an_interrupt_while_routes_change() -> None:
+    """It arrives after ours is added, while that is verified: undo removes it."""
+    host = node()
+    before = state(host)
+    plain = host.routes.routes
+    readings: list[str] = []
+
+    def interrupted(family: int = IPV4) -> object:
+        if not readings and any(route.protocol == 142 for route in plain()):
+            readings.append("stands")
+            raise KeyboardInterrupt
+        return plain(family)
+
+    host.routes.routes = interrupted  # type: ignore[method-assign,assignment]
+    with pytest.raises(KeyboardInterrupt):
+        run(ConfigureStaticRoutes(config("172.16.16.0/24"), host=host), context(), undo_on_failure=True)
+    assert readings
+    assert state(host) == before
+
+
+def test_reset_finishes_an_undo_whose_reload_failed() -> None:
+    """The files are gone, and systemd still has the gates: the next run lets it read the disk."""
+    host = node()
+    before = state(host)
+
+    class Busy(FailingTask):
+        def do(self, ctx: Context) -> None:
+            host.services.fail_at(1, UnitError("systemd is busy"))
+            super().do(ctx)
+
+    report = undone(host, config("172.16.8.0/22"), Busy("busy", OSError()))
+    assert "systemd is busy" in str(report.error)
+    host.services.operations.calls.clear()
+    execute(Reset(config(), host=host), context())
+    assert ("daemon_reload",) in host.services.operations.calls
+    assert state(host) == before
+
+
+# --- tasks by themselves
+
+
+def test_a_task_that_cannot_install_its_files_keeps_the_earlier_routes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over an installed config routes and boot files change together, as those of Configure do."""
+    host = node()
+    execute(Configure(config("172.16.8.0/22"), host=host))
+    before, write = state(host), host.files.write
+
+    def full(path: str, content: bytes, *, mode: int) -> bool:
+        if "/hostrouting-" in path:
+            raise HostFileError(f"cannot write {path}: No space left on device")
+        return write(path, content, mode=mode)
+
+    monkeypatch.setattr(host.files, "write", full)
+    with pytest.raises(HostFileError):
+        ConfigureStaticRoutes(config("172.16.16.0/24"), host=host).do(context())
+    assert state(host) == before
+
+
+def test_a_check_that_fails_is_undone_with_its_marker() -> None:
+    """Its files are committed when it fails, and the marker is recorded later."""
+    host = node()
+    host.routes.add_link("ib0")
+    host.routes.add_address("ib0", "172.17.1.4/16")
+    before = state(host)
+    section = {"expectedCidrs": ["172.17.0.0/16"], "mode": "STRICT"}
+    check = CheckRouteOverlap(HostRoutingConfig.from_mapping({"routeOverlap": section}), host=host)
+    assert run(check, context()).status == "failed"
+    assert state(host) != before
+    check.undo(context())
+    assert run(check, context(), undo_on_failure=True).status == "failed"
+    assert state(host) == before
+
+
+TASKS = [ConfigureStaticRoutes, CheckRouteOverlap, ConfigureProbeSNAT, CleanStaleCNI]
+EVERYTHING = HostRoutingConfig.from_mapping(
+    config("172.16.8.0/22", cidrs=("10.1.0.0/16",)).to_mapping()
+    | {"probeSnat": {"enabled": True}, "staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"]}}
+)
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_a_task_by_itself_holds_the_lock(kind: type[ConfigureStaticRoutes]) -> None:
+    """Another process holds the lock: the task waits, fails with the holder's name, and changes nothing."""
+    host = node()
+    before = state(host)
+    host.lock.holder = 4711
+    for act in (kind(EVERYTHING, host=host).do, kind(EVERYTHING, host=host).undo):
+        with pytest.raises(Exception, match=r"\(process 4711\) holds"):
+            act(Context(timeout=5, clock=ManualClock(auto=True)))
+    assert state(host) == before
+
+
+def test_tasks_side_by_side_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Siblings of a Parallel, by themselves or inside a run that holds the lock, never work at the same time."""
+    monkeypatch.setattr("hostrouting.host.files.lock._SECONDS_BETWEEN_TRIES", 0.001)
+    host = node()
+    inside: list[str] = []
+    most: list[int] = []
+    plain = host.routes.routes
+
+    def slow(family: int = IPV4) -> object:
+        inside.append("")
+        most.append(len(inside))
+        threading.Event().wait(0.001)
+        inside.pop()
+        return plain(family)
+
+    host.routes.routes = slow  # type: ignore[method-assign,assignment]  # every task reads the routes
+    wanted = config("172.16.8.0/22", cidrs=("10.1.0.0/16",))
+    several: list[Task] = [ConfigureStaticRoutes(wanted, host=host), CheckRouteOverlap(wanted, host=host)]
+    tasks = Parallel(*several, *several)
+    execute(tasks)
+    with host.lock.hold(Context()) as held:
+        execute(tasks, held)
+    assert set(most) == {1}
+    assert not host.lock.is_held
