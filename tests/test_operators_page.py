@@ -189,7 +189,8 @@ def rows() -> list[str]:
 
 def test_every_row_has_a_line() -> None:
     """The words of each row are in the code, as in the journal."""
-    sources = [*(ROOT / "hostrouting").glob("*/assets/*"), *(ROOT / "hostrouting/watch").glob("*.py")]
+    package = ROOT / "hostrouting"
+    sources = [*package.rglob("assets/*"), *package.glob("watch/*.py"), *package.rglob("keeper.py")]
     code = "".join(path.read_text(encoding="utf-8") for path in sources)
     # Texts of several lines, and the verdicts on several CIDRs and on one, are put together.
     code = re.sub(r'\\\n|"\s+f?"', "", code) + " leaves by"

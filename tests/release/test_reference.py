@@ -42,7 +42,7 @@ def constructed() -> set[str]:
     """Return the kind of each `NodeFinding` that the code makes, where it is a text, and the faults of gates."""
     code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "hostrouting").rglob("*.py"))
     gates = (ROOT / "hostrouting/boot/gates.py").read_text(encoding="utf-8")
-    return {*re.findall(r'\bNodeFinding\(\s*"([a-z-]+)"', code), *re.findall(r'"(gate-[a-z-]+)"', gates)}
+    return {*re.findall(r'\bNodeFinding(?:\(|,)\s*"([a-z-]+)"', code), *re.findall(r'"(gate-[a-z-]+)"', gates)}
 
 
 def test_the_page_is_up_to_date() -> None:

@@ -33,7 +33,7 @@ PORT = 7
 SOON = 0.2
 #: Waits of the product, shorter: readings follow each other fast, and the pods of a test answer at once.
 SHORT = {
-    "stale_cni.task.SECONDS_BETWEEN_READINGS": SOON,
+    "azure.stale_cni.task.SECONDS_BETWEEN_READINGS": SOON,
     "host.netlink.probes._PATIENCE": (0.1, 0.4),
     "watch.siblings._SECONDS_BETWEEN_LOOKS": SOON,
 }

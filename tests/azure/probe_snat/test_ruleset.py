@@ -40,13 +40,13 @@ CTX = Context()
 class TestFiles:
     def test_ruleset(self) -> None:
         """The whole script, to the byte: its asset, with these places filled in; rendered twice it is the same."""
-        text = asset("probe_snat/probe-snat.nft").replace("@DEV@", "eth0").replace("@SOURCE@", "fe80::1234:5678:9abc")
+        text = asset("azure/probe_snat/probe-snat.nft").replace("@DEV@", "eth0").replace("@SOURCE@", "fe80::1234:5678:9abc")
         assert render(RULES) == text.replace("@ADDRESS@", "2603:1062:0:1:fe80:1234:5678:9abc")
         assert render(RULES) == render(RULES)
 
     def test_unit(self) -> None:
         """The whole unit, to the byte: its asset, with these places filled in."""
-        assert changes(asset("probe_snat/probe-snat.service"), boot_unit(RULES).files[1].content) == [
+        assert changes(asset("azure/probe_snat/probe-snat.service"), boot_unit(RULES).files[1].content) == [
             "-# @ORDER@",
             "+# No Before= and no RequiredBy=: probes are not worth a node that does not start.",
             *("-# @INSTALL@", "+WantedBy=hostrouting-ready.service"),
@@ -66,7 +66,7 @@ class TestFiles:
     def test_the_drop_in_loads_the_rules_again(self) -> None:
         """The drop-in for AgentBaker's unit is its asset; the words that it looks for are in our rules."""
         [again] = [file for file in boot_unit(RULES).files if file.path == AGAIN_PATH]
-        assert again.content.decode() == asset("probe_snat/ipv6_nftables.conf")
+        assert again.content.decode() == asset("azure/probe_snat/ipv6_nftables.conf")
         [looked_for] = re.findall('grep -qF "(.*?)"', again.content.decode())
         assert render(RULES).count(f'comment "{looked_for}"') == 1
 
