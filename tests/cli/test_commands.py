@@ -41,6 +41,7 @@ def test_a_command_line_means_the_paths_that_it_was_made_of(path: str, root: str
     """Whatever the paths contain; one that looks like an option is written as a path."""
     meant = understood(command_line("apply", path, root=root))
     assert (meant.config.removeprefix("./"), meant.root) == (path.removeprefix("./"), root)
+    assert command_line("apply", "-") == "hostrouting apply -"
 
 
 @given(configs(IPV4), st.sets(st.sampled_from(["static-routes.sh", "hostrouting.json", "hostrouting"])))

@@ -32,6 +32,7 @@ class TestTheCloudsDescription:
             ([network_interface()], False),
             ([network_interface(ipv6=[""])], False),
             ([network_interface(), network_interface(ipv6=["fd00::4"])], True),
+            ([network_interface(ipv6=["fd00::4"]), network_interface(ipv6=[""])], True),
             ([network_interface(ipv6=["", "fd00::4"])], True),
             ([{}], False),
             ([{"ipv6": None}], False),
