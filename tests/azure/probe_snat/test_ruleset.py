@@ -40,7 +40,11 @@ CTX = Context()
 class TestFiles:
     def test_ruleset(self) -> None:
         """The whole script, to the byte: its asset, with these places filled in; rendered twice it is the same."""
-        text = asset("azure/probe_snat/probe-snat.nft").replace("@DEV@", "eth0").replace("@SOURCE@", "fe80::1234:5678:9abc")
+        text = (
+            asset("azure/probe_snat/probe-snat.nft")
+            .replace("@DEV@", "eth0")
+            .replace("@SOURCE@", "fe80::1234:5678:9abc")
+        )
         assert render(RULES) == text.replace("@ADDRESS@", "2603:1062:0:1:fe80:1234:5678:9abc")
         assert render(RULES) == render(RULES)
 
