@@ -20,8 +20,9 @@
                                  ├──> hostrouting-ask.sh <── ExecStartPre= of every gate, and hostrouting-retry.service
     check-route-overlap.sh ──────┘
 
-A refused gate leaves hostrouting-held@<gate>.service active, and hostrouting-retry.service starts the gate once routing
-is right. A stop of the gate stops that marker (PartOf=), so that a unit that the user stopped stays down.
+A refused gate leaves hostrouting-held@<gate>.service active, and hostrouting-retry.service starts
+the gate once routing is right. A stop of the gate stops that marker (PartOf=), so that a unit that
+the user stopped stays down.
 
 No other room writes hostrouting-ready.service, its links, or a gate's drop-in.
 """
@@ -31,8 +32,14 @@ from __future__ import annotations
 from hostrouting.boot.boot import RELOAD, Boot
 from hostrouting.boot.deployment import Deployment, deploying
 from hostrouting.boot.gates import RESTARTS, held_gates, is_refused_now
-from hostrouting.boot.intent import NOT_INSTALLED, Intent, Part, installed_checksum, read_intent, require_intent
-from hostrouting.boot.keeper import WATCH_TASK, ConfigInForce, Keeper, SiblingKeeper
+from hostrouting.boot.intent import (
+    NOT_INSTALLED,
+    Intent,
+    Part,
+    installed_checksum,
+    read_intent,
+    require_intent,
+)
 from hostrouting.boot.layout import (
     BOOT_FOLDERS,
     DROP_IN_NAME,

@@ -76,12 +76,15 @@ class UnreadFilesError(UnitError):
 class Boot:
     """The boot side of one machine or image, with the units (`gates`) that wait until routing is right.
 
-    Every method ends in the wanted state, wherever an earlier run was killed, and can be killed between any two steps.
-    In between, no gate is held by a unit that cannot run or by the scripts of two configs, the intent is that of the
-    scripts, and a machine that loses its power boots. An image gets the same files and links, and nothing runs.
+    Every method ends in the wanted state, wherever an earlier run was killed, and can be killed
+    between any two steps. In between, no gate is held by a unit that cannot run or by the scripts
+    of two configs, the intent is that of the scripts, and a machine that loses its power boots. An
+    image gets the same files and links, and nothing runs.
     """
 
-    def __init__(self, host: Host, *, gates: Sequence[str], logger: logging.Logger | None = None) -> None:
+    def __init__(
+        self, host: Host, *, gates: Sequence[str], logger: logging.Logger | None = None
+    ) -> None:
         self._host = host
         self._gates = tuple(gates)
         self._logger = logger or _logger
@@ -95,25 +98,30 @@ class Boot:
     @property
     def has_traces(self) -> bool:
         """True if anything owned by hostrouting is there, even only a gate that waits for units which are gone."""
-        return bool(self._disk.gates()) or any(self._disk.has(unit_path(name)) for name in GATE_UNITS)
+        return bool(self._disk.gates()) or any(
+            self._disk.has(unit_path(name)) for name in GATE_UNITS
+        )
 
     def changes_nothing(self, config: HostRoutingConfig) -> bool:
         """Return True, with a warning, for a config that asks for nothing; raise InvalidConfigError over another one.
 
-        A whole agent config without ours is never refused: as with upstream, what is installed stays.
+        A whole agent config without ours is never refused: as with upstream, what is installed
+        stays.
         """
         if not (void := config.void):
             return False
         if config.given is not None and self.installed_units():
             raise InvalidConfigError(void)
-        self._logger.warning("nothing is changed, and what is installed stays: %s", "; ".join(map(" ".join, void)))
+        self._logger.warning(
+            "nothing is changed, and what is installed stays: %s", "; ".join(map(" ".join, void))
+        )
         return True
 
     def drift(self, ctx: Context, *parts: Part) -> list[Change]:
         """Return the changes that `install` would make, also for gates that it would refuse; needs no root.
 
-        A change that an administrator's mask prevents has a refusal as its detail. systemd is asked only if the disk is
-        right.
+        A change that an administrator's mask prevents has a refusal as its detail. systemd is asked
+        only if the disk is right.
         """
         steps = self._steps(parts)
         is_unread = not steps and self._must_reload(ctx, units_in(parts))
@@ -136,15 +144,25 @@ class Boot:
     def exposed(self, *parts: Part) -> str:
         """Return what others than root could change of that which root will run; "" if there is nothing."""
         units = units_in(parts)
-        named = [word for unit in (ready_unit(), *units) for word in (*unit.words("ExecStart"), *unit.paths)]
-        paths = (path for path in (SCRIPT_DIRECTORY, UNIT_DIRECTORY, *named) if units and path.startswith("/"))
+        named = [
+            word
+            for unit in (ready_unit(), *units)
+            for word in (*unit.words("ExecStart"), *unit.paths)
+        ]
+        paths = (
+            path
+            for path in (SCRIPT_DIRECTORY, UNIT_DIRECTORY, *named)
+            if units and path.startswith("/")
+        )
         # A folder is the reason for all below it.
         return "; ".join(dict.fromkeys(filter(None, map(self._host.files.exposed, paths))))
 
     def refuse_exposed(self, *parts: Part) -> None:
         """Raise HostFileError if there is anything of that."""
         if reasons := self.exposed(*parts):
-            raise HostFileError(f"root would run what others can change; nothing was changed: {reasons}")
+            raise HostFileError(
+                f"root would run what others can change; nothing was changed: {reasons}"
+            )
 
     def refuse_unwritable(self, *parts: Part) -> None:
         """Raise HostFileError if `install` has files to change and the file system is read-only or full."""
@@ -152,12 +170,18 @@ class Boot:
         if not states:
             return
         # Each file takes at least one block, and so may a link.
-        size = sum(_BLOCK + len(state[0]) if isinstance(state, tuple) else _BLOCK for state in states if state)
+        size = sum(
+            _BLOCK + len(state[0]) if isinstance(state, tuple) else _BLOCK
+            for state in states
+            if state
+        )
         for folder in (SCRIPT_DIRECTORY, UNIT_DIRECTORY):
             try:
                 self._host.files.refuse_unwritable(folder, size=size)
             except HostFileError as error:
-                raise HostFileError(f"{error}; nothing was changed, live or for the next boot") from error
+                raise HostFileError(
+                    f"{error}; nothing was changed, live or for the next boot"
+                ) from error
 
     def is_right(self, *parts: Part) -> bool:
         """Return True if `install` would change nothing on the disk."""
@@ -167,15 +191,17 @@ class Boot:
         """Return the account of the files that one or several calls of `install` change."""
         return RecordedFiles(ctx, self._host, restoring=self._restoring)
 
-    def install(self, ctx: Context, *parts: Part, removes: bool = True, files: RecordedFiles | None = None) -> bool:
+    def install(
+        self, ctx: Context, *parts: Part, removes: bool = True, files: RecordedFiles | None = None
+    ) -> bool:
         """Install units, their intent and the gates on the disk; return True if that changed anything.
 
-        Files that are right stay untouched, and each departure is removed; with the last unit all is, the intent and
-        the gates first. systemd reads the disk once, if anything changed; nothing is started, and no machine stops.
-        Without `removes` the files of an earlier config stay beside those of this one, which are in force: an undo then
-        needs no space. Another `install` removes them.
-        Raises UnitError, before any change, for a gate that must be up before the units of hostrouting can run, and for
-        a file that an administrator has masked.
+        Files that are right stay untouched, and each departure is removed; with the last unit all
+        is, the intent and the gates first. systemd reads the disk once, if anything changed;
+        nothing is started, and no machine stops. Without `removes` the files of an earlier config
+        stay beside those of this one, which are in force: an undo then needs no space. Another
+        `install` removes them. Raises UnitError, before any change, for a gate that must be up
+        before the units of hostrouting can run, and for a file that an administrator has masked.
         """
         units = units_in(parts)
         steps = self.refuse_gates(ctx, *parts)
@@ -197,15 +223,19 @@ class Boot:
                 return changed
             return self._stop_old_runs(ctx, units, are_outdated=bool(steps)) or changed
 
-    def _stop_old_runs(self, ctx: Context, units: Sequence[BootUnit], *, are_outdated: bool) -> bool:
+    def _stop_old_runs(
+        self, ctx: Context, units: Sequence[BootUnit], *, are_outdated: bool
+    ) -> bool:
         """Stop the units that a start would not run with their new scripts; return True if there were any.
 
-        Upstream left units `active (exited)`; no unit of hostrouting stays so. Runs of outdated scripts may wait 30 s
-        for nothing that the new ones need; gates ask again.
+        Upstream left units `active (exited)`; no unit of hostrouting stays so. Runs of outdated
+        scripts may wait 30 s for nothing that the new ones need; gates ask again.
         """
         states = [self._host.services.state(ctx, unit.name) for unit in units]
         waits = {"activating"} if are_outdated else ()
-        old = [each.name for each in states if each.sub_state == "exited" or each.active_state in waits]
+        old = [
+            each.name for each in states if each.sub_state == "exited" or each.active_state in waits
+        ]
         for name in old:
             self._stop(ctx, name)
         return bool(old)
@@ -214,7 +244,12 @@ class Boot:
         """Yield the gates that are open, faulty or masked, and those that name no unit; needs no root."""
         reason = broken_glass(self._host.files)
         if reason:
-            yield NodeFinding("disabled", "gates", f"every gate is open, whatever the routes are: {reason}", "warning")
+            yield NodeFinding(
+                "disabled",
+                "gates",
+                f"every gate is open, whatever the routes are: {reason}",
+                "warning",
+            )
         yield from gate_faults(ctx, self._host.services, self._gates)
         absent = [gate for gate in self._gates if not self._host.services.state(ctx, gate).exists]
         for gate in absent:
@@ -229,27 +264,41 @@ class Boot:
     def notices(self, ctx: Context) -> list[NodeFinding]:
         """Return the findings with which `install` goes on; call it before.
 
-        They include the machines that run although their gate is new: afterwards it is unknown which these are.
+        They include the machines that run although their gate is new: afterwards it is unknown
+        which these are.
         """
         found = [finding for finding in self.findings(ctx) if not is_unsuitable(finding)]
         new = [gate for gate in self._gates if self._disk.differs(gate_drop_in(gate))]
         states = [state for gate in new for state in self._host.services.loaded(ctx, gate)]
-        return [*found, *(NodeFinding("gate-new", each.name, _NOT_ASKED, "note") for each in states if each.is_running)]
+        return [
+            *found,
+            *(
+                NodeFinding("gate-new", each.name, _NOT_ASKED, "note")
+                for each in states
+                if each.is_running
+            ),
+        ]
 
     def held(self, ctx: Context) -> list[str]:
         """Return the held units."""
-        return held_gates(ctx, self._host.services) if self._host.is_live and self.has_traces else []
+        return (
+            held_gates(ctx, self._host.services) if self._host.is_live and self.has_traces else []
+        )
 
-    def release(self, ctx: Context, before: Sequence[str], *, is_right: bool) -> tuple[list[str], list[str]]:
+    def release(
+        self, ctx: Context, before: Sequence[str], *, is_right: bool
+    ) -> tuple[list[str], list[str]]:
         """Start the held gates if routing is right; return the units that are held, and those that start.
 
-        `before` are the units that were held before this run. Failures of hostrouting's units date from an earlier
-        check, and are reset.
+        `before` are the units that were held before this run. Failures of hostrouting's units date
+        from an earlier check, and are reset.
         """
         services = self._host.services
         held = self.held(ctx)
         # The others were stopped, masked or disabled meanwhile.
-        released = [name for name in before if name not in held and is_starting(ctx, services, name)]
+        released = [
+            name for name in before if name not in held and is_starting(ctx, services, name)
+        ]
         if not (is_right and self._host.is_live and self.is_installed):
             return held, released
         for name in self.installed_units():
@@ -259,7 +308,9 @@ class Boot:
 
     def installed_units(self) -> list[str]:
         """Return the units of hostrouting that are on the disk, except for the marks of held units."""
-        return [name for name in sorted(OWN_UNITS - {HELD_TEMPLATE}) if self._disk.has(unit_path(name))]
+        return [
+            name for name in sorted(OWN_UNITS - {HELD_TEMPLATE}) if self._disk.has(unit_path(name))
+        ]
 
     def _steps(self, parts: Sequence[Part]) -> list[Step]:
         return Steps(self._host.files, self._disk, self._gates).between(parts)
@@ -267,16 +318,19 @@ class Boot:
     def _refuse_gates(self, ctx: Context, units: Sequence[BootUnit], steps: Sequence[Step]) -> None:
         ctx.check()
         self.refuse_exposed(*units)
-        # To follow the order of units takes several calls of systemctl for each gate, so only if there are changes.
+        # To follow the order of units takes several calls of systemctl for each gate, so only if
+        # there are changes.
         if steps and units:
             refuse_faulty_gates(ctx, self._host.services, self._gates)
-            refuse_early_gates(ctx, self._host.services, self._gates, units, self._disk.required_units())
+            refuse_early_gates(
+                ctx, self._host.services, self._gates, units, self._disk.required_units()
+            )
 
     def _must_reload(self, ctx: Context, units: Collection[BootUnit]) -> bool:
         """Return True if systemd works with other files than those on the disk.
 
-        NeedDaemonReload notices neither new folders of drop-ins nor new links of a loaded unit. Another run may also
-        have prepared this machine as an image.
+        NeedDaemonReload notices neither new folders of drop-ins nor new links of a loaded unit.
+        Another run may also have prepared this machine as an image.
         """
         if not self._host.is_live:
             return False
@@ -285,7 +339,9 @@ class Boot:
             return is_unfinished
         services = self._host.services
         required = set(self._disk.required_units())
-        states = [services.state(ctx, name) for name in (READY_UNIT, *(unit.name for unit in units))]
+        states = [
+            services.state(ctx, name) for name in (READY_UNIT, *(unit.name for unit in units))
+        ]
         return (
             not required <= states[0].requires
             or not OWN_UNITS.isdisjoint(states[0].requires - required)
@@ -297,7 +353,9 @@ class Boot:
         try:
             for step in steps:
                 for change in step.changes:
-                    self._logger.info("boot: %s", change, extra={"action": change.action, "path": change.subject})
+                    self._logger.info(
+                        "boot: %s", change, extra={"action": change.action, "path": change.subject}
+                    )
                 files.put(step.after, step.changes)
                 if step.folder is not None:
                     self._host.files.remove_directory_if_empty(step.folder)
@@ -347,19 +405,24 @@ class Boot:
         try:
             self._host.files.write(UNFINISHED, text, mode=0o644)
         except HostFileError as error:
-            # /run may be full. Without the note the next run finishes this one in all cases but one: it is killed right
-            # now.
+            # /run may be full. Without the note the next run finishes this one in all cases but
+            # one: it is killed right now.
             self._logger.warning("%s; going on without it", error)
 
     def _touched_gates(self) -> list[str]:
         """Return the units for which a run may have left an empty folder of drop-ins: this run, or a killed one."""
         has_traces = self.has_traces or self._host.files.exists(UNFINISHED)
-        return sorted({*self._gates, *([*self._disk.gates(), *DEFAULT_GATES] if has_traces else ())})
+        return sorted(
+            {*self._gates, *([*self._disk.gates(), *DEFAULT_GATES] if has_traces else ())}
+        )
 
     def _clean_up(self, touched: Iterable[str]) -> None:
         """Remove the leftovers of killed runs: files under way and empty folders."""
         files = self._host.files
-        for folder in (*self._disk.folders(), *((RUNTIME_DIRECTORY, "/run") if self._host.is_live else ())):
+        for folder in (
+            *self._disk.folders(),
+            *((RUNTIME_DIRECTORY, "/run") if self._host.is_live else ()),
+        ):
             files.sweep(folder)
         for gate in touched:
             files.remove_directory_if_empty(drop_in_of(gate).rpartition("/")[0])
@@ -374,10 +437,12 @@ class Boot:
 
     def _reload(self, ctx: Context) -> None:
         """Make systemd read all files, and reset units whose files are gone: failed ones, and those of upstream."""
-        # Before: systemd forgets with the file how to stop a service, and waits 90 s for a program that hangs.
+        # Before: systemd forgets with the file how to stop a service, and waits 90 s for a program
+        # that hangs.
         self._stop_gone(ctx, WATCH_UNITS)
         self._host.services.daemon_reload(ctx)
-        # Not before: while systemd still knows the gates, a gate that restarts by itself would be held again.
+        # Not before: while systemd still knows the gates, a gate that restarts by itself would be
+        # held again.
         release_ungated(ctx, self._host.services)
         # All units of hostrouting, because a killed run may have removed others.
         self._stop_gone(ctx, OWN_UNITS)

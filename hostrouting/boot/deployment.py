@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     _Work: TypeAlias = Callable[[Context], object]
 
-#: The time of an undo or of the end of a commit, which begin when the time of their run may be over.
+#: The time of an undo or of the end of a commit, which begin when the time of their run may be
+#: over.
 SECONDS_TO_UNDO: Final = 15.0
 
 
@@ -48,12 +49,14 @@ def deploying(
 class Deployment:
     """The changes of one run under the run lock: those of a task by itself, or of all tasks of `Configure`.
 
-    Over an installed config the live half comes first, and all is undone if any of it fails, is interrupted or is
-    proven worse. On a node without one the boot files come first and stay: if the routes fail, the machine must not
-    start at the next boot either.
+    Over an installed config the live half comes first, and all is undone if any of it fails, is
+    interrupted or is proven worse. On a node without one the boot files come first and stay: if the
+    routes fail, the machine must not start at the next boot either.
     """
 
-    def __init__(self, ctx: Context, boot: Boot, parts: Sequence[Part], logger: logging.Logger) -> None:
+    def __init__(
+        self, ctx: Context, boot: Boot, parts: Sequence[Part], logger: logging.Logger
+    ) -> None:
         """See `deploying`."""
         self.transaction = Transaction(ctx)
         self._boot, self._parts, self._logger = boot, parts, logger
@@ -79,17 +82,23 @@ class Deployment:
             except TaskFailedError as error:
                 self.failures.append(error)
 
-    def carry_out(self, files: _Work, *live: _Work, prove: Callable[[str], None] | None = None) -> bool:
+    def carry_out(
+        self, files: _Work, *live: _Work, prove: Callable[[str], None] | None = None
+    ) -> bool:
         """Change boot files and routes, and commit; return False if the installed config is in force again.
 
-        `prove` raises if the node is worse off then. It receives the state in which the undo leaves the node.
+        `prove` raises if the node is worse off then. It receives the state in which the undo leaves
+        the node.
         """
-        ctx, state = self.transaction.ctx, "the earlier config is in force, live and for the next boot"
+        ctx, state = (
+            self.transaction.ctx,
+            "the earlier config is in force, live and for the next boot",
+        )
         self._removes = not self.is_installed
         try:
             if self.is_installed:
-                # A gate that starts meanwhile runs the earlier config's script, which puts its own routes back: after
-                # the files are exchanged, the routes are compared again.
+                # A gate that starts meanwhile runs the earlier config's script, which puts its own
+                # routes back: after the files are exchanged, the routes are compared again.
                 for work in (*live, files, *live):
                     work(ctx)
             else:
@@ -117,7 +126,9 @@ class Deployment:
 
     def undo_partial(self, state: str) -> bool:
         """Undo the files if one of them could not be changed, and return True; otherwise commit them."""
-        is_partial = any(isinstance(cause, HostFileError) for each in self.failures for cause in each.failures)
+        is_partial = any(
+            isinstance(cause, HostFileError) for each in self.failures for cause in each.failures
+        )
         if is_partial:
             self._undo(state)
         self.transaction.commit()
@@ -131,10 +142,14 @@ class Deployment:
                 results.append(result)
                 if isinstance(result, Exception):
                     what = f"{record.changes[-1]}, and what changed with it: {result}"
-                    self._logger.error("not undone: %s", result if isinstance(result, UnreadFilesError) else what)
+                    self._logger.error(
+                        "not undone: %s", result if isinstance(result, UnreadFilesError) else what
+                    )
         except BaseException:
             changes = self.transaction.changes
-            self._logger.error("the undo was ended; %d changes stay, the newest is: %s", len(changes), changes[-1])  # noqa: TRY400
+            self._logger.error(
+                "the undo was ended; %d changes stay, the newest is: %s", len(changes), changes[-1]
+            )  # noqa: TRY400
             raise
         if any(isinstance(result, Exception) for result in results):
             return

@@ -5,8 +5,14 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.base.findings import NodeFinding
-from hostrouting.boot.layout import DROP_IN_NAME, HELD_TEMPLATE, READY_UNIT, RETRY_UNIT, SCRIPT_DIRECTORY, WAKE
+from hostrouting.boot.layout import (
+    DROP_IN_NAME,
+    HELD_TEMPLATE,
+    READY_UNIT,
+    RETRY_UNIT,
+    SCRIPT_DIRECTORY,
+    WAKE,
+)
 from hostrouting.config import OWN_UNITS
 from hostrouting.exceptions import HostFileError, UnitError
 from hostrouting.host.units import instance_of, seconds, template_of
@@ -20,8 +26,8 @@ if TYPE_CHECKING:
 
 #: The beginning of a marker's name: hostrouting-held@<gate>.service.
 HELD_PREFIX: Final = HELD_TEMPLATE.partition(".")[0]
-#: A refusal takes 10 s, with a look before and after it, and each waits up to 10 s for the lock; systemd kills a start
-#: that exceeds TimeoutStartSec=.
+#: A refusal takes 10 s, with a look before and after it, and each waits up to 10 s for the lock;
+#: systemd kills a start that exceeds TimeoutStartSec=.
 LONGEST_ASK: Final = 33.0
 _JOB: Final = "Job"
 #: The time of its first start in this boot.
@@ -44,7 +50,8 @@ def held_gates(ctx: Context, services: ServiceManager) -> list[str]:
 def is_refused_now(ctx: Context, services: ServiceManager, gate: str) -> bool | None:
     """Return True if a held unit was refused, False if it has passed since, None while it asks for the first time.
 
-    Its marker is set before the question, which may be killed: on a healthy node, too, each start has one for a moment.
+    Its marker is set before the question, which may be killed: on a healthy node, too, each start
+    has one for a moment.
     """
     state = services.state(ctx, gate)
     if state.is_running or state.sub_state in {"start", "start-post"}:
@@ -53,15 +60,20 @@ def is_refused_now(ctx: Context, services: ServiceManager, gate: str) -> bool | 
         return True
     since = services.settings(ctx, instance_of(HELD_TEMPLATE, gate), _SINCE)[_SINCE]
     is_recent = since.isdigit() and ctx.clock.monotonic() - int(since) / 1e6 < LONGEST_ASK
-    # Of a unit that systemd restarts the marker is always recent: it was refused before, and its gate pauses.
-    return None if is_recent and services.settings(ctx, gate, RESTARTS)[RESTARTS] in {"", "0"} else True
+    # Of a unit that systemd restarts the marker is always recent: it was refused before, and its
+    # gate pauses.
+    return (
+        None
+        if is_recent and services.settings(ctx, gate, RESTARTS)[RESTARTS] in {"", "0"}
+        else True
+    )
 
 
 def release(ctx: Context, host: Host) -> list[str]:
     """Wake hostrouting-retry.service; return the units that it will start if routing is right.
 
-    Without this call it would look within 10 s. Only this service starts held units, because it knows those that must
-    stay down, and the dependents of those that were held before.
+    Without this call it would look within 10 s. Only this service starts held units, because it
+    knows those that must stay down, and the dependents of those that were held before.
     """
     held = held_gates(ctx, host.services)
     if held:
@@ -75,7 +87,8 @@ def release(ctx: Context, host: Host) -> list[str]:
 def mark_bound(ctx: Context, services: ServiceManager, gates: Sequence[str]) -> None:
     """Mark as held the units that a failed unit of hostrouting has kept down: their gate never asked.
 
-    A loss of power before upstream's links are removed leaves such units: these links require what the gate waits for.
+    A loss of power before upstream's links are removed leaves such units: these links require what
+    the gate waits for.
     """
     for found in gates_down(ctx, services, gates):
         state = services.state(ctx, found.subject)
@@ -117,20 +130,25 @@ def is_gated(state: UnitState) -> bool:
     return any(path.endswith(f"/{DROP_IN_NAME}") for path in state.drop_ins)
 
 
-#: While one of these files exists, every gate is open. The drop-in and the retry script name them, too.
+#: While one of these files exists, every gate is open. The drop-in and the retry script name them,
+#: too.
 _BREAK_GLASS: Final = (f"{SCRIPT_DIRECTORY}/hostrouting.disabled", "/run/hostrouting.disabled")
 #: With this word on the kernel's command line, every gate is open as well.
 _BREAK_GLASS_WORD: Final = "hostrouting.disabled"
 _HIDES: Final = ("gate-root", "where the commands of its drop-in are not found")
 _ACTS: Final = ("gate-action", "which a refusal would cause at every boot")
-#: The settings with which a unit may be no gate at all, in their order of telling: the kind of the fault, and why.
+#: The settings with which a unit may be no gate at all, in their order of telling: the kind of the
+#: fault, and why.
 _UNSUITABLE: Final = {
     "RootDirectory": _HIDES,
     "RootImage": _HIDES,
     "StartLimitAction": _ACTS,
     "FailureAction": _ACTS,
     "SuccessExitStatus": ("gate-success", "with which a refusal is a success"),
-    "TimeoutStartSec": ("gate-timeout", f"and a look at routing may take {LONGEST_ASK:.0f} s; give it more"),
+    "TimeoutStartSec": (
+        "gate-timeout",
+        f"and a look at routing may take {LONGEST_ASK:.0f} s; give it more",
+    ),
 }
 #: What says if a unit is to be up.
 _WANTED: Final = ("WantedBy", "RequiredBy", "ConditionResult", "ConditionTimestampMonotonic")
@@ -139,7 +157,11 @@ _ALWAYS_AWAITED: Final = frozenset({"sysinit.target", "basic.target"})
 
 
 def refuse_early_gates(
-    ctx: Context, services: ServiceManager, gates: Iterable[str], units: Sequence[BootUnit], installed: Iterable[str]
+    ctx: Context,
+    services: ServiceManager,
+    gates: Iterable[str],
+    units: Sequence[BootUnit],
+    installed: Iterable[str],
 ) -> None:
     """Raise UnitError for gates that start before a unit that hostrouting waits for: both would wait for ever."""
     after = [word for unit in units for word in unit.words("After")]
@@ -163,8 +185,13 @@ def unread_gates(ctx: Context, services: ServiceManager, gates: Iterable[str]) -
 
     At the next boot systemd reads the disk, and such a gate may be open then.
     """
-    # A template answers for future instances; one in systemd's memory may have been loaded before the drop-in came.
-    states = [state for gate in gates for state in (services.state(ctx, gate), *services.loaded(ctx, gate))]
+    # A template answers for future instances; one in systemd's memory may have been loaded before
+    # the drop-in came.
+    states = [
+        state
+        for gate in gates
+        for state in (services.state(ctx, gate), *services.loaded(ctx, gate))
+    ]
     known = (state for state in states if state.load_state == "loaded")
     return [state.name for state in known if state.needs_reload or not is_gated(state)]
 
@@ -175,7 +202,11 @@ def broken_glass(files: FileStore) -> str | None:
         if files.exists(path):
             return f"{path} exists"
     words = (files.read("/proc/cmdline") or b"").split()
-    return f"{_BREAK_GLASS_WORD} is on the command line of the kernel" if _BREAK_GLASS_WORD.encode() in words else None
+    return (
+        f"{_BREAK_GLASS_WORD} is on the command line of the kernel"
+        if _BREAK_GLASS_WORD.encode() in words
+        else None
+    )
 
 
 def gate_faults(ctx: Context, services: ServiceManager, gates: Sequence[str]) -> list[NodeFinding]:
@@ -201,21 +232,35 @@ def gate_faults(ctx: Context, services: ServiceManager, gates: Sequence[str]) ->
     return faults
 
 
-def gates_down(ctx: Context, services: ServiceManager, gates: Sequence[str]) -> Iterator[NodeFinding]:
+def gates_down(
+    ctx: Context, services: ServiceManager, gates: Sequence[str]
+) -> Iterator[NodeFinding]:
     """Yield the units with a gate that are down, although an active target wants them; held ones have a finding."""
     held = held_gates(ctx, services) if gates else []
     for state in (state for gate in gates for state in services.loaded(ctx, gate)):
-        if state.active_state not in {"inactive", "failed"} or state.load_state != "loaded" or state.name in held:
+        if (
+            state.active_state not in {"inactive", "failed"}
+            or state.load_state != "loaded"
+            or state.name in held
+        ):
             continue
         found = services.settings(ctx, state.name, *_WANTED)
         # Without the time, its conditions were never tried.
-        is_skipped = found["ConditionResult"] == "no" and found["ConditionTimestampMonotonic"] not in {"", "0"}
-        targets = [name for name in f"{found['WantedBy']} {found['RequiredBy']}".split() if name.endswith(".target")]
+        is_skipped = found["ConditionResult"] == "no" and found[
+            "ConditionTimestampMonotonic"
+        ] not in {"", "0"}
+        targets = [
+            name
+            for name in f"{found['WantedBy']} {found['RequiredBy']}".split()
+            if name.endswith(".target")
+        ]
         active = [target for target in targets if services.state(ctx, target).is_running]
         if active and not is_skipped:
             was = f"failed ({state.result})" if state.active_state == "failed" else "down"
             reason = f"is {was}, although {active[0]} wants it, and is not held"
-            yield NodeFinding("gate-down", state.name, reason, "warning", f"see: systemctl status {state.name}")
+            yield NodeFinding(
+                "gate-down", state.name, reason, "warning", f"see: systemctl status {state.name}"
+            )
 
 
 def refuse_faulty_gates(ctx: Context, services: ServiceManager, gates: Sequence[str]) -> None:
@@ -251,7 +296,8 @@ def _faults(ctx: Context, services: ServiceManager, unit: str) -> Iterator[NodeF
 
 def _does_harm(setting: str, value: str) -> bool:
     if setting == "SuccessExitStatus":
-        # systemd judges the commands of the drop-in by it, too: they end with 1, or by a signal that kills them.
+        # systemd judges the commands of the drop-in by it, too: they end with 1, or by a signal
+        # that kills them.
         return any(word == "1" or not word.isdigit() for word in value.split())
     if setting == "TimeoutStartSec":
         # 0 is the unit files' word for no timeout.

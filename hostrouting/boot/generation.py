@@ -7,10 +7,11 @@
     /etc/aks-flex-node/hostrouting             -> hostrouting-1f2e3d4c     only this link changes
     /etc/aks-flex-node/hostrouting-1f2e3d4c/   both scripts, the list of those that gates ask, and the intent
 
-The routes of one config next to the check of another would hold every gate under STRICT, and so would routes that were
-kept right by the intent of another. A generation has a script of each name, even one that is not configured, so that
-units of the earlier config run harmlessly with the scripts of the later one, and the other way round. Upstream's plain
-scripts become a generation first. `Survey` reads all files of hostrouting on the disk.
+The routes of one config next to the check of another would hold every gate under STRICT, and so
+would routes that were kept right by the intent of another. A generation has a script of each name,
+even one that is not configured, so that units of the earlier config run harmlessly with the scripts
+of the later one, and the other way round. Upstream's plain scripts become a generation first.
+`Survey` reads all files of hostrouting on the disk.
 """
 
 from __future__ import annotations
@@ -46,13 +47,19 @@ if TYPE_CHECKING:
 #: The link that leads to the files in force.
 GENERATION_LINK: Final = f"{SCRIPT_DIRECTORY}/hostrouting"
 #: The scripts that change together, by the names in units and documents.
-SCRIPT_PATHS: Final = (f"{SCRIPT_DIRECTORY}/static-routes.sh", f"{SCRIPT_DIRECTORY}/check-route-overlap.sh")
+SCRIPT_PATHS: Final = (
+    f"{SCRIPT_DIRECTORY}/static-routes.sh",
+    f"{SCRIPT_DIRECTORY}/check-route-overlap.sh",
+)
 _PREFIX: Final = "hostrouting-"
 #: All that changes together, by the same names.
 LINKED_PATHS: Final = (*SCRIPT_PATHS, INTENT_PATH, ASKED_PATH)
 #: Stands for a script that is not configured.
-IDLE: Final = b"#!/bin/bash\n# Installed by hostrouting: nothing is configured for this script.\nexit 0\n"
-#: Replaces a configured script that was lost, until its task installs it again: no gate opens unchecked.
+IDLE: Final = (
+    b"#!/bin/bash\n# Installed by hostrouting: nothing is configured for this script.\nexit 0\n"
+)
+#: Replaces a configured script that was lost, until its task installs it again: no gate opens
+#: unchecked.
 LOST: Final = f"""#!/bin/bash
 # Installed by hostrouting in place of a script that was lost.
 echo "<3>the script $0 was lost, so nothing is known of routing; run: {command_line("apply", INTENT_PATH)}" >&2
@@ -87,7 +94,8 @@ class Generation:
     def files(self) -> list[BootFile]:
         """The files with their paths in the folder."""
         return [
-            BootFile(f"{self.folder}/{path.rpartition('/')[2]}", content) for path, content in self.contents.items()
+            BootFile(f"{self.folder}/{path.rpartition('/')[2]}", content)
+            for path, content in self.contents.items()
         ]
 
 
@@ -114,7 +122,11 @@ def intent_in_force(files: FileStore) -> bytes | None:
 def generation_folders(files: FileStore) -> list[str]:
     """Return the folders of all generations, those of killed runs included."""
     names = files.names(SCRIPT_DIRECTORY)
-    return [f"{SCRIPT_DIRECTORY}/{name}" for name in names if re.fullmatch(rf"{_PREFIX}[0-9a-f]{{8}}", name)]
+    return [
+        f"{SCRIPT_DIRECTORY}/{name}"
+        for name in names
+        if re.fullmatch(rf"{_PREFIX}[0-9a-f]{{8}}", name)
+    ]
 
 
 @attrs.frozen
@@ -142,8 +154,9 @@ class Survey:
     def foreign_links(self, *units: BootUnit) -> list[str]:
         """Return upstream's links to our units: all links to `units`, and of the others those that bind a machine.
 
-        If a machine *requires* one of these units, a stop of that unit stops the machine; so does a stop of any unit
-        that it requires in turn. So these links are removed before any unit is stopped.
+        If a machine *requires* one of these units, a stop of that unit stops the machine; so does a
+        stop of any unit that it requires in turn. So these links are removed before any unit is
+        stopped.
         """
         names = {unit.name for unit in units}
         wanted = {link for unit in units for link in links_of(unit)}
@@ -157,7 +170,10 @@ class Survey:
 
     def gates(self) -> list[str]:
         """Return the units that have a drop-in of hostrouting."""
-        gates = (folder.removeprefix(f"{UNIT_DIRECTORY}/").removesuffix(".d") for folder in self._folders(".d"))
+        gates = (
+            folder.removeprefix(f"{UNIT_DIRECTORY}/").removesuffix(".d")
+            for folder in self._folders(".d")
+        )
         return [gate for gate in gates if self.has(drop_in_of(gate))]
 
     def folders(self) -> list[str]:

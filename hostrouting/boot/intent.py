@@ -1,7 +1,8 @@
 """The intent: the config in force, as a file beside the scripts that were made of it.
 
-A program that keeps routing right after the boot reads there which routes are wanted. It takes the run lock first, so
-it never sees the middle of an apply or reset. docs/decisions/intent.md has the meaning of each state on the disk.
+A program that keeps routing right after the boot reads there which routes are wanted. It takes the
+run lock first, so it never sees the middle of an apply or reset. docs/decisions/intent.md has the
+meaning of each state on the disk.
 """
 
 from __future__ import annotations
@@ -58,8 +59,9 @@ class Intent:
     def text_over(self, installed: bytes | None, *, others: Collection[str]) -> bytes | None:
         """Return the file's content in place of the installed one; None if nothing is wanted.
 
-        `others` are the units on the disk that stay as they are. If sections are kept, but unknown because the
-        installed file was lost or damaged, that file stays, too: a config without them would remove routes.
+        `others` are the units on the disk that stay as they are. If sections are kept, but unknown
+        because the installed file was lost or damaged, that file stays, too: a config without them
+        would remove routes.
         """
         whole = self.config
         if self.kept and installed != _text(whole):
@@ -112,7 +114,9 @@ def require_intent(files: FileStore) -> HostRoutingConfig:
     """
     config = read_intent(files)
     if config is None:
-        raise InvalidConfigError([ConfigMistake("", f"{NOT_INSTALLED}; give the path of a config, or apply one")])
+        raise InvalidConfigError(
+            [ConfigMistake("", f"{NOT_INSTALLED}; give the path of a config, or apply one")]
+        )
     return config
 
 
@@ -125,7 +129,9 @@ def _config_of(content: bytes | None) -> HostRoutingConfig | None:
     config = HostRoutingConfig.from_mapping(read_json(content, name=name))
     # Ours always has a section. A file like `{}` was damaged: it does not ask to remove all routes.
     if not config.asks:
-        raise InvalidConfigError([ConfigMistake("hostRouting", f"is missing or empty in {name}; apply a config again")])
+        raise InvalidConfigError(
+            [ConfigMistake("hostRouting", f"is missing or empty in {name}; apply a config again")]
+        )
     return config
 
 
@@ -136,5 +142,8 @@ def _text(config: HostRoutingConfig) -> bytes:
     import json  # 8 ms that `import hostrouting` does not need
 
     # With `indent`, json takes six times as long for its part.
-    sections = (f"{json.dumps(name)}: {json.dumps(section)}" for name, section in config.to_mapping().items())
+    sections = (
+        f"{json.dumps(name)}: {json.dumps(section)}"
+        for name, section in config.to_mapping().items()
+    )
     return f'{{"hostRouting": {{\n  {_BETWEEN.join(sections)}}}}}\n'.encode()

@@ -22,7 +22,14 @@ INTENT_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting.json"
 #: The units whose scripts the gates ask, whichever links there are.
 ASKED_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting.units"
 #: The folders in which systemd, and a script that it starts, looks for a program.
-PROGRAM_FOLDERS: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+PROGRAM_FOLDERS: Final = (
+    "/usr/local/sbin",
+    "/usr/local/bin",
+    "/usr/sbin",
+    "/usr/bin",
+    "/sbin",
+    "/bin",
+)
 UNIT_DIRECTORY: Final = "/etc/systemd/system"
 #: The drop-ins of systemd-networkd.
 NETWORKD_FOLDER: Final = "/etc/systemd/networkd.conf.d"
@@ -31,9 +38,15 @@ BOOT_FOLDERS: Final = (f"{SCRIPT_DIRECTORY}/", f"{UNIT_DIRECTORY}/")
 RUNTIME_DIRECTORY: Final = "/run/aks-flex-node"
 #: Has the retry of the gates look at routing within a second.
 WAKE: Final = f"{RUNTIME_DIRECTORY}/hostrouting.wake"
-#: The files that the scripts of the gates leave on a machine: the last answer, and the gates held in this boot.
-GATE_RUN_FILES: Final = (f"{RUNTIME_DIRECTORY}/hostrouting.answer", f"{RUNTIME_DIRECTORY}/hostrouting.held", WAKE)
-#: For all that may heal: those of a run, and those of a boot. The start timeout of a gate must be longer.
+#: The files that the scripts of the gates leave on a machine: the last answer, and the gates held
+#: in this boot.
+GATE_RUN_FILES: Final = (
+    f"{RUNTIME_DIRECTORY}/hostrouting.answer",
+    f"{RUNTIME_DIRECTORY}/hostrouting.held",
+    WAKE,
+)
+#: For all that may heal: those of a run, and those of a boot. The start timeout of a gate must be
+#: longer.
 WAIT_SECONDS: Final = 30.0
 #: The seconds that the scripts have waited in this boot.
 WAITED: Final = f"{RUNTIME_DIRECTORY}/waited"
@@ -54,11 +67,15 @@ READY_LINKS: Final = f"{UNIT_DIRECTORY}/{READY_UNIT}.requires"
 READY_WANTS: Final = f"{UNIT_DIRECTORY}/{READY_UNIT}.wants"
 #: A gate's drop-in; every file of this name is owned by hostrouting.
 DROP_IN_NAME: Final = "10-hostrouting.conf"
-#: Exists while systemd may not have read all changes: a run that finds it follows a killed one. It is under /run, since
-#: a boot reads everything, and not in RUNTIME_DIRECTORY, which would then have to be made and removed.
+#: Exists while systemd may not have read all changes: a run that finds it follows a killed one. It
+#: is under /run, since a boot reads everything, and not in RUNTIME_DIRECTORY, which would then have
+#: to be made and removed.
 UNFINISHED: Final = "/run/hostrouting.unfinished"
 
-_SCRIPTS: Final = (f"{SCRIPT_DIRECTORY}/hostrouting-ask.sh", f"{SCRIPT_DIRECTORY}/hostrouting-retry.sh")
+_SCRIPTS: Final = (
+    f"{SCRIPT_DIRECTORY}/hostrouting-ask.sh",
+    f"{SCRIPT_DIRECTORY}/hostrouting-retry.sh",
+)
 _LINK_FOLDERS: Final = (("RequiredBy", "requires"), ("WantedBy", "wants"))
 #: Lines that a script has only for configs that need one of these names.
 _SECTION: Final = re.compile(r" *# @if ([a-z0-9 ]+)@\n(.*?) *# @end@\n", re.DOTALL)
@@ -150,7 +167,9 @@ class BootTemplate:
         """
         shared = read_asset(__file__, "shared.sh").decode()
         text = read_asset(self.module, self.script).decode().replace("# @SHARED@\n", shared)
-        return _SECTION.sub(lambda section: section[2] if {*wanted} & {*section[1].split()} else "", text)
+        return _SECTION.sub(
+            lambda section: section[2] if {*wanted} & {*section[1].split()} else "", text
+        )
 
     def fill(self, script: bytes, **values: str) -> BootUnit:
         """Return the unit with this script; `values` replace the lines `# @NAME@` of the unit file."""
@@ -159,7 +178,9 @@ class BootTemplate:
         for name, value in values.items():
             text = text.replace(f"# @{name}@\n", value)
         contents = {script_path: script, path: text.encode()}
-        contents |= {beside: read_asset(self.module, asset) for beside, asset in self.beside.items()}
+        contents |= {
+            beside: read_asset(self.module, asset) for beside, asset in self.beside.items()
+        }
         return BootUnit(name=unit, files=tuple(map(BootFile, contents, contents.values())))
 
 
@@ -183,7 +204,10 @@ def list_of_asked(names: Collection[str]) -> BootFile:
     >>> list_of_asked(["check-route-overlap.service", "static-routes.service"]).content
     b'static-routes\ncheck-route-overlap\n'
     """
-    in_order = sorted(names, key=lambda name: (name == "check-route-overlap.service", name != "static-routes.service"))
+    in_order = sorted(
+        names,
+        key=lambda name: (name == "check-route-overlap.service", name != "static-routes.service"),
+    )
     # Without names it has an empty line: an empty file was damaged.
     text = "\n".join(name.removesuffix(".service") for name in in_order)
     return BootFile(ASKED_PATH, f"{text}\n".encode())
@@ -224,9 +248,13 @@ def is_program(files: FileStore, path: str) -> bool:
 def read_asset(module: str, name: str) -> bytes:
     """Return a file of the folder `assets` beside a module, which is named by its `__file__`.
 
-    `@hostrouting apply@` becomes the command line for the installed config. The loader of this module reads the file,
-    from a folder or from a zip file; importlib.resources would cost 20 ms.
+    `@hostrouting apply@` becomes the command line for the installed config. The loader of this
+    module reads the file, from a folder or from a zip file; importlib.resources would cost 20 ms.
     """
     loader = cast("ResourceLoader", __spec__.loader)
     text = loader.get_data(f"{module.rpartition('/')[0]}/assets/{name}")
-    return re.sub(rb"@hostrouting ([a-z]+)@", lambda found: command_line(found[1].decode(), INTENT_PATH).encode(), text)
+    return re.sub(
+        rb"@hostrouting ([a-z]+)@",
+        lambda found: command_line(found[1].decode(), INTENT_PATH).encode(),
+        text,
+    )

@@ -39,8 +39,8 @@ def change_of(path: str, before: FileState, after: FileState) -> Change:
 class RecordedFiles:
     """Changes files and records it in `ctx`; one inverse restores all of them, under the run lock.
 
-    The inverse changes nothing if another run or program has altered one of the files since: they belong together.
-    It restores files inside of `restoring`.
+    The inverse changes nothing if another run or program has altered one of the files since: they
+    belong together. It restores files inside of `restoring`.
     """
 
     def __init__(
@@ -103,7 +103,9 @@ class RecordedFiles:
             now = {path: state_of(self._host.files, path) for path in self._states}
             altered = [path for path, states in self._states.items() if now[path] not in states]
             if altered:
-                _logger.warning("%s changed since this run; the files of this run stay", ", ".join(altered))
+                _logger.warning(
+                    "%s changed since this run; the files of this run stay", ", ".join(altered)
+                )
                 return False
             back = [path for path, (before, _) in self._states.items() if now[path] != before]
             with self._restoring(held) if back else nullcontext():

@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from hostrouting.boot.layout import BootUnit
     from hostrouting.host import FileStore
 
-#: Why a file is not installed, and the next step. A mask is a decision, and removing it here would undo that silently.
+#: Why a file is not installed, and the next step. A mask is a decision, and removing it here would
+#: undo that silently.
 MASKED: Final = (
     "an administrator has masked it by a link to /dev/null; if it is to be installed, remove the link "
     "(systemctl unmask), otherwise take out the part of hostRouting that needs it"
@@ -70,11 +71,12 @@ class Step(NamedTuple):
 class Steps:
     """Compares a `FileStore` with the wanted files; changes nothing before a step is taken.
 
-    A machine may lose its power between any two steps, and must boot all the same. So new scripts are written before
-    the units that run them, units before the link that exchanges all scripts at once, then what the gates ask, and then
-    the gates: they never wait for a file that is not there yet. Last of all go the units that left the config, and the
-    links of upstream, by which a machine requires its check. A removal begins with the intent, so that nothing
-    repairs the rest, then come the gates, and then the links by which units start: none fails for lack of another.
+    A machine may lose its power between any two steps, and must boot all the same. So new scripts
+    are written before the units that run them, units before the link that exchanges all scripts at
+    once, then what the gates ask, and then the gates: they never wait for a file that is not there
+    yet. Last of all go the units that left the config, and the links of upstream, by which a
+    machine requires its check. A removal begins with the intent, so that nothing repairs the rest,
+    then come the gates, and then the links by which units start: none fails for lack of another.
     """
 
     _files: FileStore
@@ -92,31 +94,58 @@ class Steps:
             return self._farewell(gone)
         present = remaining - leaving
         intent = self._intent(parts, present)
-        scripts = {file.path: file.content for unit in units for file in unit.files if file.path in SCRIPT_PATHS}
+        scripts = {
+            file.path: file.content
+            for unit in units
+            for file in unit.files
+            if file.path in SCRIPT_PATHS
+        }
         wanted = scripts | self._asked(units, present) | intent
         generation = self._generation(wanted, present)
         plain = self._plain()
         written, switched = self._exchange(wanted, generation, plain)
         return [
-            *([] if intent or self._files.read(INTENT_PATH) is None else self._remove([INTENT_PATH])),
+            *(
+                []
+                if intent or self._files.read(INTENT_PATH) is None
+                else self._remove([INTENT_PATH])
+            ),
             *written,
             *(step for path in (*intent, ASKED_PATH) for step in self._put(BootFile(path, b""))),
-            *(step for unit in units for step in self._install(unit, is_optional=not unit.is_asked)),
+            *(
+                step
+                for unit in units
+                for step in self._install(unit, is_optional=not unit.is_asked)
+            ),
             *(switched if units else ()),
             *(self._install(ready_unit()) if units else ()),
-            *self._remove(drop_in_of(gate) for gate in self._disk.gates() if gate not in self._gates),
-            *(() if units else switched),
-            *(step for gate in (self._gates if units else ()) for step in self._put(gate_drop_in(gate))),
             *self._remove(
-                path for name, paths in gone for path in (*self._disk.links_to(name), unit_path(name), *paths)
+                drop_in_of(gate) for gate in self._disk.gates() if gate not in self._gates
             ),
-            # Without gates of its own, a sibling that leaves the config does not take upstream's from the others.
-            *(self._remove(self._disk.foreign_links(*units)) if units or self._disk.gates() else ()),
+            *(() if units else switched),
+            *(
+                step
+                for gate in (self._gates if units else ())
+                for step in self._put(gate_drop_in(gate))
+            ),
+            *self._remove(
+                path
+                for name, paths in gone
+                for path in (*self._disk.links_to(name), unit_path(name), *paths)
+            ),
+            # Without gates of its own, a sibling that leaves the config does not take upstream's
+            # from the others.
+            *(
+                self._remove(self._disk.foreign_links(*units))
+                if units or self._disk.gates()
+                else ()
+            ),
             *self._discard_folders(keep=generation, plain=plain),
         ]
 
     def _installed(self) -> set[str]:
-        # A unit that was disabled by hand counts as installed: its task enables it again or removes it.
+        # A unit that was disabled by hand counts as installed: its task enables it again or removes
+        # it.
         files = {unit for unit in OWN_UNITS - GATE_UNITS if self._disk.has(unit_path(unit))}
         return files | set(self._disk.required_units())
 
@@ -134,7 +163,9 @@ class Steps:
         names = (self._files.read(ASKED_PATH) or b"").decode(errors="replace").split()
         known = OWN_UNITS & present
         # A list that was lost or damaged names none; an earlier version had links alone.
-        earlier = known & {f"{name}.service" for name in names} or known.intersection(self._disk.required_units())
+        earlier = known & {f"{name}.service" for name in names} or known.intersection(
+            self._disk.required_units()
+        )
         others = earlier.difference(unit.name for unit in units)
         file = list_of_asked({*(unit.name for unit in units if unit.is_asked), *others})
         return {file.path: file.content}
@@ -145,7 +176,10 @@ class Steps:
         links = [path for path in SCRIPT_PATHS if self._files.read_link(path) == link_of(path)]
         there = {path: in_force.get(path, LOST) for path in links} | self._plain_scripts()
         units = {path: f"{path.rpartition('/')[2].removesuffix('.sh')}.service" for path in there}
-        contents = {**{path: content for path, content in there.items() if units[path] in present}, **wanted}
+        contents = {
+            **{path: content for path, content in there.items() if units[path] in present},
+            **wanted,
+        }
         return Generation(dict.fromkeys(SCRIPT_PATHS, IDLE) | contents)
 
     def _plain(self) -> Generation | None:
@@ -166,7 +200,11 @@ class Steps:
         """
         unwanted = [path for path in self._plain_scripts() if path not in wanted]
         return [
-            *(Step((), {file.path: file.state}) for file in plain.files if self._disk.differs(file)),
+            *(
+                Step((), {file.path: file.state})
+                for file in plain.files
+                if self._disk.differs(file)
+            ),
             Step((), {GENERATION_LINK: plain.name}),
             *(Step((), {path: link_of(path)}) for path in unwanted),
         ]
@@ -204,12 +242,19 @@ class Steps:
         return {
             path: Change("~" if path in in_force else "+", path)
             for path in linked
-            if (in_force.get(path), self._files.mode(path)) != BootFile(path, generation.contents[path]).state
+            if (in_force.get(path), self._files.mode(path))
+            != BootFile(path, generation.contents[path]).state
         }
 
-    def _discard_folders(self, *, keep: Generation | None, plain: Generation | None = None) -> list[Step]:
+    def _discard_folders(
+        self, *, keep: Generation | None, plain: Generation | None = None
+    ) -> list[Step]:
         """Return the steps that remove the files that are no longer in force."""
-        steps = [] if keep or not self._files.exists(GENERATION_LINK) else [Step((), {GENERATION_LINK: None})]
+        steps = (
+            []
+            if keep or not self._files.exists(GENERATION_LINK)
+            else [Step((), {GENERATION_LINK: None})]
+        )
         found = {folder: self._files.names(folder) for folder in generation_folders(self._files)}
         if plain is not None:
             found[plain.folder] = [file.path.rpartition("/")[2] for file in plain.files]
@@ -222,8 +267,13 @@ class Steps:
 
     def _install(self, unit: BootUnit, *, is_optional: bool = False) -> list[Step]:
         """Return the steps for the links to its scripts, its other files, and the links of its [Install] section."""
-        # systemd reads only the name of a link's target; images and releases write the rest in different ways.
-        links = [path for path in links_of(unit) if (self._files.read_link(path) or "").rpartition("/")[2] != unit.name]
+        # systemd reads only the name of a link's target; images and releases write the rest in
+        # different ways.
+        links = [
+            path
+            for path in links_of(unit)
+            if (self._files.read_link(path) or "").rpartition("/")[2] != unit.name
+        ]
         return [
             *(step for file in unit.files for step in self._put(file, is_optional=is_optional)),
             *(Step((Change("+", link),), {link: unit_path(unit.name)}) for link in links),
@@ -264,6 +314,10 @@ class Steps:
         """
         present = {path: path.rpartition("/")[0] for path in paths if self._disk.has(path)}
         return [
-            Step((Change("-", path),), {path: None}, None if folder in {SCRIPT_DIRECTORY, UNIT_DIRECTORY} else folder)
+            Step(
+                (Change("-", path),),
+                {path: None},
+                None if folder in {SCRIPT_DIRECTORY, UNIT_DIRECTORY} else folder,
+            )
             for path, folder in present.items()
         ]

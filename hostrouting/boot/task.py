@@ -35,7 +35,9 @@ class NamedTask:
     def __new__(cls: type[_T], *arguments: object, **_options: object) -> _T:
         """Refuse options by position: most programs give a logger second."""
         if len(arguments) > 1:
-            raise TypeError(f"{cls.__name__} takes its options by name: {cls.__name__}(config, logger=..., host=...)")
+            raise TypeError(
+                f"{cls.__name__} takes its options by name: {cls.__name__}(config, logger=..., host=...)"
+            )
         return object.__new__(cls)
 
     def __repr__(self) -> str:
@@ -45,17 +47,29 @@ class NamedTask:
 class NodeTask(NamedTask):
     """A task made of a config, a host (this machine) and a logger (that of its module)."""
 
-    #: The runner reverses the changes that a run recorded; it does not call `undo`, which also reverses earlier runs.
+    #: The runner reverses the changes that a run recorded; it does not call `undo`, which also
+    #: reverses earlier runs.
     records = True
 
     def __init__(
-        self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
+        self,
+        config: HostRoutingConfig,
+        *,
+        host: Host | None = None,
+        logger: logging.Logger | None = None,
     ) -> None:
         self._config = require_config(config)
         self._host = Host.given_or_live(host)
         self._logger = logger or logging.getLogger(type(self).__module__)
-        if IPV6 in config.families and self._host.is_live and IPV6 not in self._host.routes.families:
-            named = (*(route.destination for route in config.static_routes.routes), *config.route_overlap.cidrs)
+        if (
+            IPV6 in config.families
+            and self._host.is_live
+            and IPV6 not in self._host.routes.families
+        ):
+            named = (
+                *(route.destination for route in config.static_routes.routes),
+                *config.route_overlap.cidrs,
+            )
             ipv6 = [text for text in named if ":" in text]
             backend = type(self._host.routes).__name__
             step = f"use another one, or remove {', '.join(ipv6)} from the config"
@@ -81,7 +95,9 @@ class SectionTask(NodeTask, ABC):
 
     def undo(self, ctx: Context) -> None:
         """Do as for a config without the section."""
-        config = attrs.evolve(self._config, **{self.section: type(getattr(self._config, self.section))()})
+        config = attrs.evolve(
+            self._config, **{self.section: type(getattr(self._config, self.section))()}
+        )
         type(self)(config, host=self._host, logger=self._logger).do(ctx)
 
     @abstractmethod
