@@ -1,24 +1,24 @@
-"""The boot half of a capability: its script and unit, and the gate that lets no machine start before them.
+"""The boot half of a capability: its script, its unit, and the gates that wait for both.
 
     Boot            installs and removes units, and plans both
-    BootUnit        a oneshot with all its files; a Departure is one to remove
+    BootUnit        a oneshot with all its files; a Departure is a unit to remove
     BootTemplate    the assets of a capability, from which it renders its BootUnit
     intent          the config in force, as a file
-    generation      the scripts of all capabilities and the intent, which change at once; a survey of the disk
+    generation      all scripts and the intent, which are exchanged at once; a survey of the disk
     steps           from the disk as it is to the disk as it should be
-    gates           faults of gates; the units that their gate has refused
-    deployment      the live changes and boot files of one run, which are committed or undone together
-    keeper          what a watch calls to keep a part of the node right
+    gates           unsuitable, open, held and failed gates
+    deployment      the live changes and boot files of one run, committed or undone together
     task            the common parts of tasks
-    assets/         hostrouting-ready.service, the gates' drop-in, the ask, the retry, the functions that scripts share
+    assets/         hostrouting-ready.service, the drop-in of gates, the scripts that check routing
+                    for gates and start them again, the functions that scripts share
 
     static-routes.service ───────┐ Before= and RequiredBy=
                                  ├──> hostrouting-ready.service, at boot
     check-route-overlap.service ─┘
 
-    static-routes.sh ────────────┐
-                                 ├──> hostrouting-ask.sh <── ExecStartPre= of every gate, and hostrouting-retry.service
-    check-route-overlap.sh ──────┘
+    static-routes.sh ────────────┐                        ┌── ExecStartPre= of every gate
+                                 ├──> hostrouting-ask.sh <┤
+    check-route-overlap.sh ──────┘                        └── hostrouting-retry.service
 
 A refused gate leaves hostrouting-held@<gate>.service active, and hostrouting-retry.service starts
 the gate once routing is right. A stop of the gate stops that marker (PartOf=), so that a unit that

@@ -1,4 +1,4 @@
-"""Boot: installs units, scripts and the gates on the disk and in systemd, and removes them."""
+"""Boot: installs scripts, units and gates on the disk and in systemd, and removes them."""
 
 from __future__ import annotations
 
@@ -62,19 +62,19 @@ _logger = logging.getLogger(__name__)
 RELOAD: Final = Change("~", "systemd", "it has not read all unit files: daemon-reload")
 _BLOCK: Final = 4096
 _UNGUARDED: Final = (
-    "no unit file matches it, so nothing waits for routing there yet; if it is not to be installed later, correct "
-    "hostRouting.gates"
+    "no unit file matches it, so nothing waits for routing there yet; if it is not to be installed "
+    "later, correct hostRouting.gates"
 )
 _UNREAD: Final = "the files are back, but systemd has not read them; run: systemctl daemon-reload"
-_NOT_ASKED: Final = "runs already and goes on; its gate asks for the first time at its next start"
+_NEW_GATE: Final = "keeps running; its gate checks routing from its next start on"
 
 
 class UnreadFilesError(UnitError):
-    """An undo has restored the files, and could not let systemd read them."""
+    """An undo has restored the files, but systemd could not read them."""
 
 
 class Boot:
-    """The boot side of one machine or image, with the units (`gates`) that wait until routing is right.
+    """The boot side of a machine or image, with the units (`gates`) that wait for right routing.
 
     Every method ends in the wanted state, wherever an earlier run was killed, and can be killed
     between any two steps. In between, no gate is held by a unit that cannot run or by the scripts
@@ -97,16 +97,15 @@ class Boot:
 
     @property
     def has_traces(self) -> bool:
-        """True if anything owned by hostrouting is there, even only a gate that waits for units which are gone."""
-        return bool(self._disk.gates()) or any(
-            self._disk.has(unit_path(name)) for name in GATE_UNITS
-        )
+        """True if anything owned by hostrouting is there, even a gate whose units are removed."""
+        units = (self._disk.has(unit_path(name)) for name in GATE_UNITS)
+        return bool(self._disk.gates()) or any(units)
 
     def changes_nothing(self, config: HostRoutingConfig) -> bool:
-        """Return True, with a warning, for a config that asks for nothing; raise InvalidConfigError over another one.
+        """Return True, with a warning, for a void config; refuse it over an installed config.
 
-        A whole agent config without ours is never refused: as with upstream, what is installed
-        stays.
+        A whole agent config without `hostRouting` is never refused: as with upstream, the installed
+        config stays. Raises InvalidConfigError.
         """
         if not (void := config.void):
             return False
@@ -118,22 +117,25 @@ class Boot:
         return True
 
     def drift(self, ctx: Context, *parts: Part) -> list[Change]:
-        """Return the changes that `install` would make, also for gates that it would refuse; needs no root.
+        """Return the changes that `install` would make if it refused no gate; needs no root.
 
-        A change that an administrator's mask prevents has a refusal as its detail. systemd is asked
-        only if the disk is right.
+        A change that an administrator's mask prevents has a refusal as its detail. systemd is
+        queried only if the disk is right.
         """
         steps = self._steps(parts)
         is_unread = not steps and self._must_reload(ctx, units_in(parts))
         return [RELOAD] if is_unread else _changes(steps)
 
     def plan_install(self, ctx: Context, *parts: Part) -> list[Change]:
-        """Return the changes that `install` would make; raise UnitError for gates that it would refuse."""
+        """Return the changes that `install` would make; raise UnitError if it refuses a gate."""
         self._refuse_gates(ctx, units_in(parts), self._steps(parts))
         return self.drift(ctx, *parts)
 
     def refuse_gates(self, ctx: Context, *parts: Part) -> list[Step]:
-        """Raise UnitError for masked files, and for gates that never open or start too early; or return the steps."""
+        """Return the steps of `install`; raise UnitError for masked files and unsuitable gates.
+
+        A gate is unsuitable if it would never open, or starts before the units that it waits for.
+        """
         steps = self._steps(parts)
         masked = [change.subject for change in _changes(steps) if change.kind]
         if masked:
@@ -142,46 +144,37 @@ class Boot:
         return steps
 
     def exposed(self, *parts: Part) -> str:
-        """Return what others than root could change of that which root will run; "" if there is nothing."""
+        """Return the reasons why users other than root could change what root will run."""
         units = units_in(parts)
-        named = [
-            word
-            for unit in (ready_unit(), *units)
-            for word in (*unit.words("ExecStart"), *unit.paths)
-        ]
-        paths = (
-            path
-            for path in (SCRIPT_DIRECTORY, UNIT_DIRECTORY, *named)
-            if units and path.startswith("/")
-        )
+        if not units:
+            return ""
+        paths = [SCRIPT_DIRECTORY, UNIT_DIRECTORY]
+        for unit in (ready_unit(), *units):
+            paths += [*unit.words("ExecStart"), *unit.paths]
+        reasons = [self._host.files.exposed(path) for path in paths if path.startswith("/")]
         # A folder is the reason for all below it.
-        return "; ".join(dict.fromkeys(filter(None, map(self._host.files.exposed, paths))))
+        return "; ".join(dict.fromkeys(filter(None, reasons)))
 
     def refuse_exposed(self, *parts: Part) -> None:
-        """Raise HostFileError if there is anything of that."""
+        """Raise HostFileError if users other than root could change what root will run."""
         if reasons := self.exposed(*parts):
-            raise HostFileError(
-                f"root would run what others can change; nothing was changed: {reasons}"
-            )
+            text = f"root would run what others can change; nothing was changed: {reasons}"
+            raise HostFileError(text)
 
     def refuse_unwritable(self, *parts: Part) -> None:
-        """Raise HostFileError if `install` has files to change and the file system is read-only or full."""
+        """Raise HostFileError if `install` would write to a read-only or full file system."""
         states = [state for step in self._steps(parts) for state in step.after.values()]
         if not states:
             return
+        contents = [state[0] for state in states if isinstance(state, tuple)]
         # Each file takes at least one block, and so may a link.
-        size = sum(
-            _BLOCK + len(state[0]) if isinstance(state, tuple) else _BLOCK
-            for state in states
-            if state
-        )
+        size = sum(map(len, contents)) + _BLOCK * sum(map(bool, states))
         for folder in (SCRIPT_DIRECTORY, UNIT_DIRECTORY):
             try:
                 self._host.files.refuse_unwritable(folder, size=size)
             except HostFileError as error:
-                raise HostFileError(
-                    f"{error}; nothing was changed, live or for the next boot"
-                ) from error
+                text = f"{error}; nothing was changed, live or for the next boot"
+                raise HostFileError(text) from error
 
     def is_right(self, *parts: Part) -> bool:
         """Return True if `install` would change nothing on the disk."""
@@ -194,14 +187,14 @@ class Boot:
     def install(
         self, ctx: Context, *parts: Part, removes: bool = True, files: RecordedFiles | None = None
     ) -> bool:
-        """Install units, their intent and the gates on the disk; return True if that changed anything.
+        """Install units, their intent and the gates on the disk; return True if anything changed.
 
-        Files that are right stay untouched, and each departure is removed; with the last unit all
-        is, the intent and the gates first. systemd reads the disk once, if anything changed;
-        nothing is started, and no machine stops. Without `removes` the files of an earlier config
-        stay beside those of this one, which are in force: an undo then needs no space. Another
-        `install` removes them. Raises UnitError, before any change, for a gate that must be up
-        before the units of hostrouting can run, and for a file that an administrator has masked.
+        Files that are right stay untouched, and departures are removed. With the last unit
+        everything is removed, the intent and the gates first. systemd reads the disk once, if
+        anything changed; nothing is started, and no machine stops. Without `removes` the files of
+        an earlier config stay beside the new ones, which are in force, so that an undo needs no
+        space; the next `install` removes them. Raises UnitError, before any change, for an
+        unsuitable gate, and for a file that an administrator has masked.
         """
         units = units_in(parts)
         steps = self.refuse_gates(ctx, *parts)
@@ -226,30 +219,27 @@ class Boot:
     def _stop_old_runs(
         self, ctx: Context, units: Sequence[BootUnit], *, are_outdated: bool
     ) -> bool:
-        """Stop the units that a start would not run with their new scripts; return True if there were any.
+        """Stop the units that a start would not run with their new scripts; return True if any.
 
-        Upstream left units `active (exited)`; no unit of hostrouting stays so. Runs of outdated
-        scripts may wait 30 s for nothing that the new ones need; gates ask again.
+        Upstream left units `active (exited)`; units of hostrouting do not stay so. Runs of outdated
+        scripts may wait 30 s for routing that the new scripts do not need; gates check again.
         """
         states = [self._host.services.state(ctx, unit.name) for unit in units]
         waits = {"activating"} if are_outdated else ()
         old = [
-            each.name for each in states if each.sub_state == "exited" or each.active_state in waits
+            state.name
+            for state in states
+            if state.sub_state == "exited" or state.active_state in waits
         ]
         for name in old:
             self._stop(ctx, name)
         return bool(old)
 
     def findings(self, ctx: Context) -> Iterator[NodeFinding]:
-        """Yield the gates that are open, faulty or masked, and those that name no unit; needs no root."""
-        reason = broken_glass(self._host.files)
-        if reason:
-            yield NodeFinding(
-                "disabled",
-                "gates",
-                f"every gate is open, whatever the routes are: {reason}",
-                "warning",
-            )
+        """Yield a finding for each gate that is open, faulty, masked or missing; needs no root."""
+        if cause := broken_glass(self._host.files):
+            reason = f"every gate is open, whatever the routes are: {cause}"
+            yield NodeFinding("disabled", "gates", reason, "warning")
         yield from gate_faults(ctx, self._host.services, self._gates)
         absent = [gate for gate in self._gates if not self._host.services.state(ctx, gate).exists]
         for gate in absent:
@@ -258,47 +248,40 @@ class Boot:
                 yield NodeFinding("gate-missing", gate, _UNGUARDED, "warning")
 
     def down(self, ctx: Context) -> Iterator[NodeFinding]:
-        """Yield the units with a gate that are down, although the node wants them; needs no root."""
+        """Yield a finding for each unit with a gate that is down but wanted; needs no root."""
         return gates_down(ctx, self._host.services, self._gates)
 
     def notices(self, ctx: Context) -> list[NodeFinding]:
-        """Return the findings with which `install` goes on; call it before.
+        """Return the findings that do not stop `install`; call it first.
 
-        They include the machines that run although their gate is new: afterwards it is unknown
-        which these are.
+        They include the machines that already run without a gate, which `install` gives them.
         """
-        found = [finding for finding in self.findings(ctx) if not is_unsuitable(finding)]
-        new = [gate for gate in self._gates if self._disk.differs(gate_drop_in(gate))]
-        states = [state for gate in new for state in self._host.services.loaded(ctx, gate)]
-        return [
-            *found,
-            *(
-                NodeFinding("gate-new", each.name, _NOT_ASKED, "note")
-                for each in states
-                if each.is_running
-            ),
-        ]
+        findings = [finding for finding in self.findings(ctx) if not is_unsuitable(finding)]
+        for gate in self._gates:
+            if self._disk.differs(gate_drop_in(gate)):
+                states = self._host.services.loaded(ctx, gate)
+                running = [state.name for state in states if state.is_running]
+                findings += [NodeFinding("gate-new", name, _NEW_GATE, "note") for name in running]
+        return findings
 
     def held(self, ctx: Context) -> list[str]:
         """Return the held units."""
-        return (
-            held_gates(ctx, self._host.services) if self._host.is_live and self.has_traces else []
-        )
+        has_gates = self._host.is_live and self.has_traces
+        return held_gates(ctx, self._host.services) if has_gates else []
 
     def release(
         self, ctx: Context, before: Sequence[str], *, is_right: bool
     ) -> tuple[list[str], list[str]]:
-        """Start the held gates if routing is right; return the units that are held, and those that start.
+        """Start the held gates if routing is right; return the held units and those that start.
 
         `before` are the units that were held before this run. Failures of hostrouting's units date
         from an earlier check, and are reset.
         """
         services = self._host.services
         held = self.held(ctx)
-        # The others were stopped, masked or disabled meanwhile.
-        released = [
-            name for name in before if name not in held and is_starting(ctx, services, name)
-        ]
+        passed = [name for name in before if name not in held]
+        # Units that do not start were stopped, masked or disabled meanwhile.
+        released = [name for name in passed if is_starting(ctx, services, name)]
         if not (is_right and self._host.is_live and self.is_installed):
             return held, released
         for name in self.installed_units():
@@ -307,10 +290,9 @@ class Boot:
         return [], [*released, *release(ctx, self._host)]
 
     def installed_units(self) -> list[str]:
-        """Return the units of hostrouting that are on the disk, except for the marks of held units."""
-        return [
-            name for name in sorted(OWN_UNITS - {HELD_TEMPLATE}) if self._disk.has(unit_path(name))
-        ]
+        """Return the units of hostrouting on the disk, without the template of held units."""
+        names = sorted(OWN_UNITS - {HELD_TEMPLATE})
+        return [name for name in names if self._disk.has(unit_path(name))]
 
     def _steps(self, parts: Sequence[Part]) -> list[Step]:
         return Steps(self._host.files, self._disk, self._gates).between(parts)
@@ -318,19 +300,17 @@ class Boot:
     def _refuse_gates(self, ctx: Context, units: Sequence[BootUnit], steps: Sequence[Step]) -> None:
         ctx.check()
         self.refuse_exposed(*units)
-        # To follow the order of units takes several calls of systemctl for each gate, so only if
-        # there are changes.
+        # The order of units takes several calls of systemctl for each gate: only for changes.
         if steps and units:
-            refuse_faulty_gates(ctx, self._host.services, self._gates)
-            refuse_early_gates(
-                ctx, self._host.services, self._gates, units, self._disk.required_units()
-            )
+            services = self._host.services
+            refuse_faulty_gates(ctx, services, self._gates)
+            refuse_early_gates(ctx, services, self._gates, units, self._disk.required_units())
 
     def _must_reload(self, ctx: Context, units: Collection[BootUnit]) -> bool:
-        """Return True if systemd works with other files than those on the disk.
+        """Return True if systemd has loaded files that differ from those on the disk.
 
-        NeedDaemonReload notices neither new folders of drop-ins nor new links of a loaded unit.
-        Another run may also have prepared this machine as an image.
+        NeedDaemonReload ignores new folders of drop-ins and new links of a loaded unit. Another run
+        may also have prepared this machine as an image.
         """
         if not self._host.is_live:
             return False
@@ -339,12 +319,11 @@ class Boot:
             return is_unfinished
         services = self._host.services
         required = set(self._disk.required_units())
-        states = [
-            services.state(ctx, name) for name in (READY_UNIT, *(unit.name for unit in units))
-        ]
+        ready = services.state(ctx, READY_UNIT)
+        states = [ready, *(services.state(ctx, unit.name) for unit in units)]
         return (
-            not required <= states[0].requires
-            or not OWN_UNITS.isdisjoint(states[0].requires - required)
+            not required <= ready.requires
+            or not OWN_UNITS.isdisjoint(ready.requires - required)
             or any(not state.exists or state.needs_reload for state in states)
             or bool(unread_gates(ctx, services, self._gates))
         )
@@ -353,9 +332,8 @@ class Boot:
         try:
             for step in steps:
                 for change in step.changes:
-                    self._logger.info(
-                        "boot: %s", change, extra={"action": change.action, "path": change.subject}
-                    )
+                    extra = {"action": change.action, "path": change.subject}
+                    self._logger.info("boot: %s", change, extra=extra)
                 files.put(step.after, step.changes)
                 if step.folder is not None:
                     self._host.files.remove_directory_if_empty(step.folder)
@@ -364,7 +342,7 @@ class Boot:
 
     @contextmanager
     def _restoring(self, ctx: Context) -> Iterator[None]:
-        """Let systemd read the files that an undo restores inside."""
+        """Make systemd read the files that an undo restores within this context."""
         with self._noted(changes_files=True):
             yield
             if self._host.is_live:
@@ -375,13 +353,19 @@ class Boot:
 
     @contextmanager
     def _noted(self, *, changes_files: bool) -> Iterator[None]:
-        """Leave a note on the machine while systemd has not read all changes, and clean up in the end.
+        """Keep a note on the machine until systemd has read all changes, and clean up in the end.
 
-        A run that is killed inside leaves the note for the next one.
+        A run that is killed meanwhile leaves the note for the next one.
         """
         touched = self._touched_gates()
         if changes_files and self._host.is_live:
-            self._note()
+            text = b"A run of hostrouting changes unit files. If none runs, start another one.\n"
+            try:
+                self._host.files.write(UNFINISHED, text, mode=0o644)
+            except HostFileError as error:
+                # /run may be full. Without the note the next run finishes this one, unless it is
+                # killed right now.
+                self._logger.warning("%s; going on without it", error)
         try:
             yield
         except Exception:
@@ -400,29 +384,18 @@ class Boot:
         """Clean up after an install that failed and was undone."""
         self._finish(self._touched_gates())
 
-    def _note(self) -> None:
-        text = b"A run of hostrouting changes unit files. If none runs now, the next one will finish its work.\n"
-        try:
-            self._host.files.write(UNFINISHED, text, mode=0o644)
-        except HostFileError as error:
-            # /run may be full. Without the note the next run finishes this one in all cases but
-            # one: it is killed right now.
-            self._logger.warning("%s; going on without it", error)
-
     def _touched_gates(self) -> list[str]:
-        """Return the units for which a run may have left an empty folder of drop-ins: this run, or a killed one."""
-        has_traces = self.has_traces or self._host.files.exists(UNFINISHED)
-        return sorted(
-            {*self._gates, *([*self._disk.gates(), *DEFAULT_GATES] if has_traces else ())}
-        )
+        """Return the units whose folder of drop-ins may be empty after this run or a killed one."""
+        gates = {*self._gates}
+        if self.has_traces or self._host.files.exists(UNFINISHED):
+            gates |= {*self._disk.gates(), *DEFAULT_GATES}
+        return sorted(gates)
 
     def _clean_up(self, touched: Iterable[str]) -> None:
-        """Remove the leftovers of killed runs: files under way and empty folders."""
+        """Remove the leftovers of killed runs: temporary files and empty folders."""
         files = self._host.files
-        for folder in (
-            *self._disk.folders(),
-            *((RUNTIME_DIRECTORY, "/run") if self._host.is_live else ()),
-        ):
+        runtime = (RUNTIME_DIRECTORY, "/run") if self._host.is_live else ()
+        for folder in (*self._disk.folders(), *runtime):
             files.sweep(folder)
         for gate in touched:
             files.remove_directory_if_empty(drop_in_of(gate).rpartition("/")[0])
@@ -436,21 +409,20 @@ class Boot:
                 files.remove_directory_if_empty(folder)
 
     def _reload(self, ctx: Context) -> None:
-        """Make systemd read all files, and reset units whose files are gone: failed ones, and those of upstream."""
-        # Before: systemd forgets with the file how to stop a service, and waits 90 s for a program
-        # that hangs.
-        self._stop_gone(ctx, WATCH_UNITS)
+        """Make systemd read all files, and stop or reset the units whose files were removed."""
+        # Before the reload: without its file a service loses its settings for a stop, and systemd
+        # waits 90 s for a program that hangs.
+        self._stop_removed(ctx, WATCH_UNITS)
         self._host.services.daemon_reload(ctx)
-        # Not before: while systemd still knows the gates, a gate that restarts by itself would be
-        # held again.
+        # After the reload: before, a gate that restarts by itself would be held again.
         release_ungated(ctx, self._host.services)
-        # All units of hostrouting, because a killed run may have removed others.
-        self._stop_gone(ctx, OWN_UNITS)
+        # All units of hostrouting, because a killed run may have removed more than this one.
+        self._stop_removed(ctx, OWN_UNITS)
 
-    def _stop_gone(self, ctx: Context, names: Collection[str]) -> None:
+    def _stop_removed(self, ctx: Context, names: Collection[str]) -> None:
         for name in sorted(names):
-            gone = not self._disk.has(unit_path(name))
-            if gone and self._host.services.state(ctx, name).active_state != "inactive":
+            is_removed = not self._disk.has(unit_path(name))
+            if is_removed and self._host.services.state(ctx, name).active_state != "inactive":
                 self._stop(ctx, name)
 
     def _stop(self, ctx: Context, name: str) -> None:
@@ -458,8 +430,8 @@ class Boot:
             for state in self._host.services.loaded(ctx, gate):
                 if state.is_running and name in state.requires:
                     raise UnitError(
-                        f"cannot stop {name}, because {state.name} requires it and would stop, too; see: "
-                        f"systemctl cat {state.name}; remove that Requires=, and try again"
+                        f"cannot stop {name}, because {state.name} requires it and would stop, too;"
+                        f" see: systemctl cat {state.name}; remove that Requires=, and try again"
                     )
         self._host.services.stop(ctx, name)
 

@@ -1,4 +1,4 @@
-"""A deployment: the live changes and the boot files of one run, which are committed or undone together."""
+"""A deployment: the live changes and boot files of one run, committed or undone together."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     _Work: TypeAlias = Callable[[Context], object]
 
-#: The time of an undo or of the end of a commit, which begin when the time of their run may be
-#: over.
+#: The time of an undo, or of the end of a commit: the deadline of the run may have passed.
 SECONDS_TO_UNDO: Final = 15.0
 
 
@@ -35,11 +34,11 @@ def deploying(
 
     Raise, before any change, if their files cannot be installed, or if a gate could never open.
     """
-    with host.lock.hold(ctx) as held:
-        boot.refuse_gates(held, *parts)
+    with host.lock.hold(ctx) as locked:
+        boot.refuse_gates(locked, *parts)
         if boot.is_installed:
             boot.refuse_unwritable(*parts)
-        deployment = Deployment(held, boot, parts, logger)
+        deployment = Deployment(locked, boot, parts, logger)
         try:
             yield deployment
         finally:
@@ -47,11 +46,11 @@ def deploying(
 
 
 class Deployment:
-    """The changes of one run under the run lock: those of a task by itself, or of all tasks of `Configure`.
+    """The changes of one run under the run lock, by a single task or all tasks of `Configure`.
 
-    Over an installed config the live half comes first, and all is undone if any of it fails, is
-    interrupted or is proven worse. On a node without one the boot files come first and stay: if the
-    routes fail, the machine must not start at the next boot either.
+    Over an installed config the live half comes first, and everything is undone if any part fails,
+    is interrupted or is proven worse. On a node without one the boot files come first and stay: if
+    the routes fail, the machine must not start at the next boot either.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class Deployment:
         self.is_installed = boot.is_installed
         self.is_committed = False
         self.failures: list[TaskFailedError] = []
-        #: Both halves together wait for DHCP as long as one of them would.
+        #: The routes and the check together wait for DHCP as long as either alone.
         self.until = ctx.clock.monotonic() + WAIT_SECONDS
         self._files: RecordedFiles | None = None
         #: False until the commit: the files of the earlier config stay, and an undo needs no space.
@@ -75,7 +74,7 @@ class Deployment:
         self._boot.install(ctx, *self._parts, removes=self._removes, files=self._files)
 
     def attempt(self, *works: _Work, ctx: Context | None = None) -> None:
-        """Do parts of the work; the failure of a subtask does not stop the others."""
+        """Run `works` in turn, and keep the failures of their tasks."""
         for work in works:
             try:
                 work(ctx or self.transaction.ctx)
@@ -85,26 +84,24 @@ class Deployment:
     def carry_out(
         self, files: _Work, *live: _Work, prove: Callable[[str], None] | None = None
     ) -> bool:
-        """Change boot files and routes, and commit; return False if the installed config is in force again.
+        """Change boot files and routes, and commit; return False if the earlier config is restored.
 
-        `prove` raises if the node is worse off then. It receives the state in which the undo leaves
-        the node.
+        `prove` raises if the changes make the node worse. It receives the state in which the undo
+        leaves the node.
         """
-        ctx, state = (
-            self.transaction.ctx,
-            "the earlier config is in force, live and for the next boot",
-        )
+        ctx = self.transaction.ctx
+        state = "the earlier config is in force, live and for the next boot"
         self._removes = not self.is_installed
         try:
             if self.is_installed:
-                # A gate that starts meanwhile runs the earlier config's script, which puts its own
-                # routes back: after the files are exchanged, the routes are compared again.
+                # A gate that starts meanwhile runs the earlier script, which restores the earlier
+                # routes: after the files are exchanged, the routes are compared again.
                 for work in (*live, files, *live):
                     work(ctx)
             else:
                 state = "no route of this config is in force"
                 self.attempt(files)
-                # Without the others, those that were written would hold nothing, or for ever.
+                # Only some of the files would hold no gate, or hold gates for ever.
                 self.undo_partial("nothing is installed for the next boot")
                 self.attempt(*live)
             ctx.check()
@@ -125,38 +122,35 @@ class Deployment:
         return True
 
     def undo_partial(self, state: str) -> bool:
-        """Undo the files if one of them could not be changed, and return True; otherwise commit them."""
-        is_partial = any(
-            isinstance(cause, HostFileError) for each in self.failures for cause in each.failures
-        )
+        """Undo the files and return True if one of them could not be changed; else commit them."""
+        causes = [cause for failure in self.failures for cause in failure.failures]
+        is_partial = any(isinstance(cause, HostFileError) for cause in causes)
         if is_partial:
             self._undo(state)
         self.transaction.commit()
         return is_partial
 
     def _undo(self, state: str) -> None:
-        """Roll back all that is not committed; if there was anything, a line tells the `state` after it."""
+        """Roll back everything that is not committed, and log the `state` after it."""
         results: list[object] = []
         try:
             for record, result in self.transaction.rollback(timeout=SECONDS_TO_UNDO):
                 results.append(result)
                 if isinstance(result, Exception):
-                    what = f"{record.changes[-1]}, and what changed with it: {result}"
-                    self._logger.error(
-                        "not undone: %s", result if isinstance(result, UnreadFilesError) else what
-                    )
+                    text = f"{record.changes[-1]}, and the changes with it: {result}"
+                    is_whole = isinstance(result, UnreadFilesError)
+                    self._logger.error("not undone: %s", result if is_whole else text)
         except BaseException:
             changes = self.transaction.changes
-            self._logger.error(
-                "the undo was ended; %d changes stay, the newest is: %s", len(changes), changes[-1]
-            )  # noqa: TRY400
+            text = "the undo was ended; %d changes stay, the newest is: %s"
+            self._logger.error(text, len(changes), changes[-1])  # noqa: TRY400
             raise
         if any(isinstance(result, Exception) for result in results):
             return
         if results:
-            told = "only in part, since others have changed the rest" if False in results else state
+            partial = "only in part, since other programs have changed the rest"
             # As important as the error: of many lines the command shows the errors.
-            self._logger.error("undone: %s", told)
+            self._logger.error("undone: %s", partial if False in results else state)
         if False not in results:
             with suppress(HostFileError):
                 self._boot.finish()

@@ -1,14 +1,14 @@
-"""A generation: the scripts of all capabilities, their list and the intent, which change by the rename of one link.
+"""A generation: all scripts, their list and the intent, exchanged by the rename of one link.
 
     /etc/aks-flex-node/hostrouting.json        -> hostrouting/hostrouting.json
     /etc/aks-flex-node/static-routes.sh        -> hostrouting/static-routes.sh
     /etc/aks-flex-node/check-route-overlap.sh  -> hostrouting/check-route-overlap.sh
     /etc/aks-flex-node/hostrouting.units       -> hostrouting/hostrouting.units
     /etc/aks-flex-node/hostrouting             -> hostrouting-1f2e3d4c     only this link changes
-    /etc/aks-flex-node/hostrouting-1f2e3d4c/   both scripts, the list of those that gates ask, and the intent
+    /etc/aks-flex-node/hostrouting-1f2e3d4c/   both scripts, the list of units, and the intent
 
-The routes of one config next to the check of another would hold every gate under STRICT, and so
-would routes that were kept right by the intent of another. A generation has a script of each name,
+Under STRICT the routes of one config beside the check of another would hold every gate, and so
+would routes that are repaired from the intent of another. A generation has a script of each name,
 even one that is not configured, so that units of the earlier config run harmlessly with the scripts
 of the later one, and the other way round. Upstream's plain scripts become a generation first.
 `Survey` reads all files of hostrouting on the disk.
@@ -24,7 +24,7 @@ import attrs
 
 from hostrouting.base.commands import command_line
 from hostrouting.boot.layout import (
-    ASKED_PATH,
+    GATING_PATH,
     INTENT_PATH,
     NETWORKD_FOLDER,
     READY_LINKS,
@@ -40,36 +40,36 @@ from hostrouting.config import OWN_UNITS
 from hostrouting.host.units import MASK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from hostrouting.host import FileStore
 
 #: The link that leads to the files in force.
 GENERATION_LINK: Final = f"{SCRIPT_DIRECTORY}/hostrouting"
-#: The scripts that change together, by the names in units and documents.
+#: The scripts that are exchanged together, by the names in units and documents.
 SCRIPT_PATHS: Final = (
     f"{SCRIPT_DIRECTORY}/static-routes.sh",
     f"{SCRIPT_DIRECTORY}/check-route-overlap.sh",
 )
 _PREFIX: Final = "hostrouting-"
-#: All that changes together, by the same names.
-LINKED_PATHS: Final = (*SCRIPT_PATHS, INTENT_PATH, ASKED_PATH)
+#: All files that are exchanged together, by the same names.
+LINKED_PATHS: Final = (*SCRIPT_PATHS, INTENT_PATH, GATING_PATH)
 #: Stands for a script that is not configured.
 IDLE: Final = (
     b"#!/bin/bash\n# Installed by hostrouting: nothing is configured for this script.\nexit 0\n"
 )
-#: Replaces a configured script that was lost, until its task installs it again: no gate opens
-#: unchecked.
+_APPLY: Final = command_line("apply", INTENT_PATH)
+#: Replaces a configured script that was lost until its task installs it again: gates stay closed.
 LOST: Final = f"""#!/bin/bash
 # Installed by hostrouting in place of a script that was lost.
-echo "<3>the script $0 was lost, so nothing is known of routing; run: {command_line("apply", INTENT_PATH)}" >&2
+echo "<3>the script $0 was lost, so routing is not checked; run: {_APPLY}" >&2
 exit 1
 """.encode()
 
 
 @attrs.frozen
 class Generation:
-    """The contents of files by path: one for each of `SCRIPT_PATHS`, the list of asked units, and the intent.
+    """The contents of files by path: each of `SCRIPT_PATHS`, the list of units, and the intent.
 
     >>> Generation(dict.fromkeys(SCRIPT_PATHS, IDLE)).folder
     '/etc/aks-flex-node/hostrouting-a8f1d520'
@@ -100,7 +100,7 @@ class Generation:
 
 
 def link_of(path: str) -> str:
-    """Return the text of the link that a file's well-known path is.
+    """Return the target of the link at the well-known path of a file.
 
     >>> link_of("/etc/aks-flex-node/static-routes.sh")
     'hostrouting/static-routes.sh'
@@ -109,38 +109,30 @@ def link_of(path: str) -> str:
 
 
 def contents_in_force(files: FileStore) -> dict[str, bytes]:
-    """Return the contents of the generation in force, by path; none if there is no generation."""
+    """Return the contents of the generation in force by path, {} without a generation."""
     linked = (path for path in LINKED_PATHS if files.read_link(path) == link_of(path))
     return {path: content for path in linked if (content := files.read(path)) is not None}
 
 
-def intent_in_force(files: FileStore) -> bytes | None:
-    """Return the intent that belongs to the scripts in force, even if its link was lost or replaced."""
-    return files.read(f"{SCRIPT_DIRECTORY}/{link_of(INTENT_PATH)}")
-
-
 def generation_folders(files: FileStore) -> list[str]:
     """Return the folders of all generations, those of killed runs included."""
-    names = files.names(SCRIPT_DIRECTORY)
-    return [
-        f"{SCRIPT_DIRECTORY}/{name}"
-        for name in names
-        if re.fullmatch(rf"{_PREFIX}[0-9a-f]{{8}}", name)
-    ]
+    is_generation = re.compile(rf"{_PREFIX}[0-9a-f]{{8}}").fullmatch
+    names = filter(is_generation, files.names(SCRIPT_DIRECTORY))
+    return [f"{SCRIPT_DIRECTORY}/{name}" for name in names]
 
 
 @attrs.frozen
 class Survey:
-    """Reads a `FileStore`, changes nothing, and needs no root: every user may read scripts and units."""
+    """Reads a `FileStore` and changes nothing; needs no root: all users can read the files."""
 
     _files: FileStore
 
     def has(self, path: str) -> bool:
-        """Return True if the path exists; a mask of an administrator does not count, and is never removed."""
+        """Return True if the path exists and is not a mask, which belongs to an administrator."""
         return self._files.exists(path) and self._files.read_link(path) != MASK
 
     def differs(self, file: BootFile) -> bool:
-        """Return True if writing the file would change anything: a script without its run bit would hold every gate."""
+        """Return True if the content or mode of a file differs from those on the disk."""
         return state_of(self._files, file.path) != file.state
 
     def required_units(self) -> list[str]:
@@ -152,11 +144,11 @@ class Survey:
         return [link for link in self._links() if link.endswith(f"/{name}")]
 
     def foreign_links(self, *units: BootUnit) -> list[str]:
-        """Return upstream's links to our units: all links to `units`, and of the others those that bind a machine.
+        """Return upstream's links to `units`, and those that bind a machine to any other unit.
 
-        If a machine *requires* one of these units, a stop of that unit stops the machine; so does a
-        stop of any unit that it requires in turn. So these links are removed before any unit is
-        stopped.
+        If a machine *requires* a unit of hostrouting, a stop of that unit stops the machine, and so
+        does a stop of any unit that it requires in turn. So these links are removed before any unit
+        is stopped.
         """
         names = {unit.name for unit in units}
         wanted = {link for unit in units for link in links_of(unit)}
@@ -170,27 +162,19 @@ class Survey:
 
     def gates(self) -> list[str]:
         """Return the units that have a drop-in of hostrouting."""
-        gates = (
-            folder.removeprefix(f"{UNIT_DIRECTORY}/").removesuffix(".d")
-            for folder in self._folders(".d")
-        )
+        gates = [name[:-2] for name in self._files.names(UNIT_DIRECTORY) if name.endswith(".d")]
         return [gate for gate in gates if self.has(drop_in_of(gate))]
 
     def folders(self) -> list[str]:
         """Return every folder that a run may have written to."""
-        return [
-            UNIT_DIRECTORY,
-            NETWORKD_FOLDER,
-            *self._folders(".d", ".requires", ".wants"),
-            SCRIPT_DIRECTORY,
-            *generation_folders(self._files),
-        ]
+        beside_units = self._folders(".d", ".requires", ".wants")
+        generations = generation_folders(self._files)
+        return [UNIT_DIRECTORY, NETWORKD_FOLDER, *beside_units, SCRIPT_DIRECTORY, *generations]
 
     def _links(self) -> list[str]:
-        folders = list(self._folders(".requires", ".wants"))
+        folders = self._folders(".requires", ".wants")
         return [f"{folder}/{name}" for folder in folders for name in self._files.names(folder)]
 
-    def _folders(self, *endings: str) -> Iterator[str]:
-        for name in self._files.names(UNIT_DIRECTORY):
-            if name.endswith(endings):
-                yield f"{UNIT_DIRECTORY}/{name}"
+    def _folders(self, *endings: str) -> list[str]:
+        names = self._files.names(UNIT_DIRECTORY)
+        return [f"{UNIT_DIRECTORY}/{name}" for name in names if name.endswith(endings)]

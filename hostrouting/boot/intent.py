@@ -32,7 +32,7 @@ SECTIONS: Final = frozenset(field.name for field in attrs.fields(HostRoutingConf
 
 @attrs.frozen(kw_only=True)
 class Intent:
-    """The config that a run puts in force; the sections `kept` stay as an earlier run installed them.
+    """The config that a run puts in force; the sections `kept` stay as they are installed.
 
     >>> routes = HostRoutingConfig.from_mapping(
     ...     {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
@@ -57,10 +57,10 @@ class Intent:
         return BootFile(INTENT_PATH, _text(self.config))
 
     def text_over(self, installed: bytes | None, *, others: Collection[str]) -> bytes | None:
-        """Return the file's content in place of the installed one; None if nothing is wanted.
+        """Return the content of the file, merged with the installed one; None for a void config.
 
-        `others` are the units on the disk that stay as they are. If sections are kept, but unknown
-        because the installed file was lost or damaged, that file stays, too: a config without them
+        `others` are the units on the disk that stay as they are. If the installed file was lost or
+        damaged, so that the kept sections are unknown, it stays as it is: a config without them
         would remove routes.
         """
         whole = self.config
@@ -82,7 +82,7 @@ Part: TypeAlias = BootUnit | Departure | Intent
 
 
 def read_intent(files: FileStore) -> HostRoutingConfig | None:
-    """Return the config in force, or None if there is none; raise `InvalidConfigError` if the file is damaged.
+    """Return the config in force, or None; raise `InvalidConfigError` if the file is damaged.
 
     Call it under the run lock: see the module.
 
@@ -94,7 +94,7 @@ def read_intent(files: FileStore) -> HostRoutingConfig | None:
 
 
 def installed_checksum(files: FileStore) -> str:
-    """Return the first 12 digits of the SHA-256 of the file; an empty text if there is none."""
+    """Return the first 12 digits of the SHA-256 of the file, "" without a file."""
     import hashlib  # loads OpenSSL
 
     content = files.read(INTENT_PATH)
@@ -102,9 +102,9 @@ def installed_checksum(files: FileStore) -> str:
 
 
 def require_intent(files: FileStore) -> HostRoutingConfig:
-    """Return the config in force; raise `InvalidConfigError` if there is none, or if the file is damaged.
+    """Return the config in force; raise `InvalidConfigError` for a missing or damaged file.
 
-    Its caller changes nothing, and so need not hold the run lock.
+    Callers that change nothing need not hold the run lock.
 
     >>> from hostrouting.testing import FakeHost
     >>> require_intent(FakeHost().files)
@@ -114,24 +114,22 @@ def require_intent(files: FileStore) -> HostRoutingConfig:
     """
     config = read_intent(files)
     if config is None:
-        raise InvalidConfigError(
-            [ConfigMistake("", f"{NOT_INSTALLED}; give the path of a config, or apply one")]
-        )
+        step = "give the path of a config, or apply one"
+        raise InvalidConfigError([ConfigMistake("", f"{NOT_INSTALLED}; {step}")])
     return config
 
 
-# `Watch` reads it before each repair, and hardly ever finds another one.
+# `Watch` reads it before each repair, and it hardly ever changes.
 @lru_cache(maxsize=1)
 def _config_of(content: bytes | None) -> HostRoutingConfig | None:
     if content is None:
         return None
     name = f"the installed config {INTENT_PATH}"
     config = HostRoutingConfig.from_mapping(read_json(content, name=name))
-    # Ours always has a section. A file like `{}` was damaged: it does not ask to remove all routes.
+    # An installed config always has a section. A file like `{}` is damaged, and removes no routes.
     if not config.asks:
-        raise InvalidConfigError(
-            [ConfigMistake("hostRouting", f"is missing or empty in {name}; apply a config again")]
-        )
+        text = f"is missing or empty in {name}; apply a config again"
+        raise InvalidConfigError([ConfigMistake("hostRouting", text)])
     return config
 
 
@@ -142,8 +140,6 @@ def _text(config: HostRoutingConfig) -> bytes:
     import json  # 8 ms that `import hostrouting` does not need
 
     # With `indent`, json takes six times as long for its part.
-    sections = (
-        f"{json.dumps(name)}: {json.dumps(section)}"
-        for name, section in config.to_mapping().items()
-    )
+    mapping = config.to_mapping()
+    sections = (f"{json.dumps(name)}: {json.dumps(section)}" for name, section in mapping.items())
     return f'{{"hostRouting": {{\n  {_BETWEEN.join(sections)}}}}}\n'.encode()

@@ -1,4 +1,4 @@
-"""Paths on the machine, and the values for the files that a capability wants there; reads only its own assets."""
+"""Paths on the machine, and values for the files of a capability there; reads only assets."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 SCRIPT_DIRECTORY: Final = "/etc/aks-flex-node"
 #: The config in force.
 INTENT_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting.json"
-#: The units whose scripts the gates ask, whichever links there are.
-ASKED_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting.units"
+#: The list of the units whose scripts the gates run, whichever links there are.
+GATING_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting.units"
 #: The folders in which systemd, and a script that it starts, looks for a program.
 PROGRAM_FOLDERS: Final = (
     "/usr/local/sbin",
@@ -36,17 +36,16 @@ NETWORKD_FOLDER: Final = "/etc/systemd/networkd.conf.d"
 #: All files that a boot needs are in these folders.
 BOOT_FOLDERS: Final = (f"{SCRIPT_DIRECTORY}/", f"{UNIT_DIRECTORY}/")
 RUNTIME_DIRECTORY: Final = "/run/aks-flex-node"
-#: Has the retry of the gates look at routing within a second.
+#: Makes the retry of the gates check routing within a second.
 WAKE: Final = f"{RUNTIME_DIRECTORY}/hostrouting.wake"
-#: The files that the scripts of the gates leave on a machine: the last answer, and the gates held
-#: in this boot.
+#: The files that the scripts of the gates leave on a machine, with the last result of the check,
+#: and the gates held in this boot.
 GATE_RUN_FILES: Final = (
     f"{RUNTIME_DIRECTORY}/hostrouting.answer",
     f"{RUNTIME_DIRECTORY}/hostrouting.held",
     WAKE,
 )
-#: For all that may heal: those of a run, and those of a boot. The start timeout of a gate must be
-#: longer.
+#: The wait of a run or a boot for right routing. The start timeout of a gate must be longer.
 WAIT_SECONDS: Final = 30.0
 #: The seconds that the scripts have waited in this boot.
 WAITED: Final = f"{RUNTIME_DIRECTORY}/waited"
@@ -56,7 +55,7 @@ HELD_TEMPLATE: Final = "hostrouting-held@.service"
 #: Starts the marked units once routing is right.
 RETRY_UNIT: Final = "hostrouting-retry.service"
 
-#: They keep routing right after the boot, and no gate asks them; at most one of them is installed.
+#: They keep routing right after the boot, and gates do not wait for them; at most one is installed.
 WATCH_UNITS: Final = frozenset({"hostrouting-watch.service", "hostrouting-watch.timer"})
 #: Installed and removed with the gates, for every capability.
 GATE_UNITS: Final = frozenset({READY_UNIT, HELD_TEMPLATE, RETRY_UNIT})
@@ -67,9 +66,9 @@ READY_LINKS: Final = f"{UNIT_DIRECTORY}/{READY_UNIT}.requires"
 READY_WANTS: Final = f"{UNIT_DIRECTORY}/{READY_UNIT}.wants"
 #: A gate's drop-in; every file of this name is owned by hostrouting.
 DROP_IN_NAME: Final = "10-hostrouting.conf"
-#: Exists while systemd may not have read all changes: a run that finds it follows a killed one. It
-#: is under /run, since a boot reads everything, and not in RUNTIME_DIRECTORY, which would then have
-#: to be made and removed.
+#: Exists while systemd may not have read all changes; a killed run leaves it for the next one. It
+#: is under /run, since a boot reads everything, but not in RUNTIME_DIRECTORY, which it would then
+#: have to make and remove.
 UNFINISHED: Final = "/run/hostrouting.unfinished"
 
 _SCRIPTS: Final = (
@@ -101,12 +100,12 @@ class BootFile:
 
 @attrs.frozen(kw_only=True)
 class BootUnit:
-    r"""A unit with all its files, in the order in which they are written: a file comes before those that name it.
+    r"""A unit with its files, in the order of writing: a file precedes those that name it.
 
-    >>> text = b"[Service]\nType=oneshot\nExecStart=/bin/true\n[Install]\nRequiredBy=hostrouting-ready.service\n"
+    >>> text = b"[Service]\nType=oneshot\n[Install]\nRequiredBy=hostrouting-ready.service\n"
     >>> file = BootFile("/etc/systemd/system/a.service", text)
     >>> unit = BootUnit(name="a.service", files=(file,))
-    >>> unit.words("RequiredBy"), unit.is_asked
+    >>> unit.words("RequiredBy"), unit.is_gating
     (['hostrouting-ready.service'], True)
     """
 
@@ -119,7 +118,7 @@ class BootUnit:
         return [file.path for file in self.files]
 
     @property
-    def is_asked(self) -> bool:
+    def is_gating(self) -> bool:
         """True if gates wait for it."""
         return READY_UNIT in self.words("RequiredBy")
 
@@ -143,7 +142,7 @@ def units_in(parts: Iterable[object]) -> list[BootUnit]:
 
 @attrs.frozen
 class BootTemplate:
-    """The unit `name`.service of a capability and the file that it runs, both made from the assets of `module`.
+    """The unit `name`.service and the file that it runs, both made from the assets of `module`.
 
     `beside` maps the path of each further file to its asset.
     """
@@ -163,7 +162,7 @@ class BootTemplate:
     def read_script(self, *wanted: str) -> str:
         """Return the asset of the script with the functions that the boot scripts share.
 
-        Of the sections `# @if NAME...@`, those stay that have a name in `wanted`.
+        A section `# @if NAME...@` stays if one of its names is in `wanted`.
         """
         shared = read_asset(__file__, "shared.sh").decode()
         text = read_asset(self.module, self.script).decode().replace("# @SHARED@\n", shared)
@@ -172,15 +171,14 @@ class BootTemplate:
         )
 
     def fill(self, script: bytes, **values: str) -> BootUnit:
-        """Return the unit with this script; `values` replace the lines `# @NAME@` of the unit file."""
+        """Return the unit with this script; `values` replace lines `# @NAME@` of the unit file."""
         unit, (script_path, path, *_) = self.departure
         text = read_asset(self.module, unit).decode()
         for name, value in values.items():
             text = text.replace(f"# @{name}@\n", value)
         contents = {script_path: script, path: text.encode()}
-        contents |= {
-            beside: read_asset(self.module, asset) for beside, asset in self.beside.items()
-        }
+        for beside, asset in self.beside.items():
+            contents[beside] = read_asset(self.module, asset)
         return BootUnit(name=unit, files=tuple(map(BootFile, contents, contents.values())))
 
 
@@ -198,19 +196,17 @@ def links_of(unit: BootUnit) -> list[str]:
     ]
 
 
-def list_of_asked(names: Collection[str]) -> BootFile:
-    r"""Return the file with the units whose scripts the gates ask; the check judges the routes, so it comes last.
+def gating_list(names: Collection[str]) -> BootFile:
+    r"""Return the list of units whose scripts the gates run: first the routes, last their check.
 
-    >>> list_of_asked(["check-route-overlap.service", "static-routes.service"]).content
+    >>> gating_list(["check-route-overlap.service", "static-routes.service"]).content
     b'static-routes\ncheck-route-overlap\n'
     """
-    in_order = sorted(
-        names,
-        key=lambda name: (name == "check-route-overlap.service", name != "static-routes.service"),
-    )
-    # Without names it has an empty line: an empty file was damaged.
+    first, last = "static-routes.service", "check-route-overlap.service"
+    in_order = sorted(names, key=lambda name: (name == last, name != first))
+    # Without names it has an empty line: an empty file is damaged.
     text = "\n".join(name.removesuffix(".service") for name in in_order)
-    return BootFile(ASKED_PATH, f"{text}\n".encode())
+    return BootFile(GATING_PATH, f"{text}\n".encode())
 
 
 def drop_in_of(gate: str) -> str:
@@ -223,7 +219,7 @@ def drop_in_of(gate: str) -> str:
 
 
 def ready_unit() -> BootUnit:
-    """Return hostrouting-ready.service with the units that restart refused gates; the same on every machine."""
+    """Return hostrouting-ready.service with the units that start refused gates again."""
     paths = (*_SCRIPTS, *map(unit_path, (RETRY_UNIT, HELD_TEMPLATE, READY_UNIT)))
     files = [BootFile(path, read_asset(__file__, path.rpartition("/")[2])) for path in paths]
     return BootUnit(name=READY_UNIT, files=tuple(files))
@@ -235,7 +231,7 @@ def gate_drop_in(gate: str) -> BootFile:
 
 
 def program_path(files: FileStore, name: str) -> str | None:
-    """Return the path of a program that systemd, and a script that it starts, find by its name; None without one."""
+    """Return the path at which systemd and its scripts find a program; None if they do not."""
     paths = (f"{folder}/{name}" for folder in PROGRAM_FOLDERS)
     return next((path for path in paths if is_program(files, path)), None)
 
@@ -255,6 +251,6 @@ def read_asset(module: str, name: str) -> bytes:
     text = loader.get_data(f"{module.rpartition('/')[0]}/assets/{name}")
     return re.sub(
         rb"@hostrouting ([a-z]+)@",
-        lambda found: command_line(found[1].decode(), INTENT_PATH).encode(),
+        lambda match: command_line(match[1].decode(), INTENT_PATH).encode(),
         text,
     )

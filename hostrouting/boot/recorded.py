@@ -69,7 +69,7 @@ class RecordedFiles:
         return self.put({path: state}, [change_of(path, state_of(self._host.files, path), state)])
 
     def put(self, after: Mapping[str, FileState], changes: Iterable[Change]) -> bool:
-        """Give the paths these states, and record `changes`; return False if they have them already."""
+        """Give the paths these states, and record `changes`; return False if nothing differed."""
         try:
             before = {path: state_of(self._host.files, path) for path in after}
             if before == after:
@@ -85,7 +85,7 @@ class RecordedFiles:
         return True
 
     def record_rest(self) -> None:
-        """Record the files that differ from before, if no change is recorded: an undo must restore those, too."""
+        """Record the files that differ from before for an undo, if no change is recorded yet."""
         if not self._is_recorded:
             for path, (before, _) in self._states.items():
                 now = state_of(self._host.files, path)
@@ -98,18 +98,17 @@ class RecordedFiles:
             self._is_recorded = True
 
     def undo(self, ctx: Context) -> bool:
-        """Restore all files, those that changed last first; return False if they stay."""
-        with self._host.lock.hold(ctx) as held:
+        """Restore all files, the newest change first; return False if they stay as they are."""
+        with self._host.lock.hold(ctx) as locked:
             now = {path: state_of(self._host.files, path) for path in self._states}
             altered = [path for path, states in self._states.items() if now[path] not in states]
             if altered:
-                _logger.warning(
-                    "%s changed since this run; the files of this run stay", ", ".join(altered)
-                )
+                text = "%s changed since this run; the files of this run stay"
+                _logger.warning(text, ", ".join(altered))
                 return False
-            back = [path for path, (before, _) in self._states.items() if now[path] != before]
-            with self._restoring(held) if back else nullcontext():
-                for path in reversed(back):
+            changed = [path for path, (before, _) in self._states.items() if now[path] != before]
+            with self._restoring(locked) if changed else nullcontext():
+                for path in reversed(changed):
                     before, _ = self._states[path]
                     self._put(path, before)
                     if before is None:

@@ -28,15 +28,16 @@ _T = TypeVar("_T")
 
 
 class NamedTask:
-    """A task that is called by its name, and takes all but its config by name, too."""
+    """A task with a name; its config is its only positional argument."""
 
     name: str
 
     def __new__(cls: type[_T], *arguments: object, **_options: object) -> _T:
         """Refuse options by position: most programs give a logger second."""
         if len(arguments) > 1:
+            name = cls.__name__
             raise TypeError(
-                f"{cls.__name__} takes its options by name: {cls.__name__}(config, logger=..., host=...)"
+                f"{name} takes its options by name: {name}(config, logger=..., host=...)"
             )
         return object.__new__(cls)
 
@@ -47,8 +48,7 @@ class NamedTask:
 class NodeTask(NamedTask):
     """A task made of a config, a host (this machine) and a logger (that of its module)."""
 
-    #: The runner reverses the changes that a run recorded; it does not call `undo`, which also
-    #: reverses earlier runs.
+    #: The runner reverses the recorded changes of a run; `undo` would also reverse earlier runs.
     records = True
 
     def __init__(
@@ -61,19 +61,15 @@ class NodeTask(NamedTask):
         self._config = require_config(config)
         self._host = Host.given_or_live(host)
         self._logger = logger or logging.getLogger(type(self).__module__)
-        if (
-            IPV6 in config.families
-            and self._host.is_live
-            and IPV6 not in self._host.routes.families
-        ):
-            named = (
-                *(route.destination for route in config.static_routes.routes),
-                *config.route_overlap.cidrs,
+        is_lacking = self._host.is_live and IPV6 not in self._host.routes.families
+        if is_lacking and IPV6 in config.families:
+            destinations = [route.destination for route in config.static_routes.routes]
+            cidrs = [*destinations, *config.route_overlap.cidrs]
+            ipv6 = ", ".join(cidr for cidr in cidrs if ":" in cidr)
+            raise BackendError(
+                f"the backend {type(self._host.routes).__name__} does not support IPv6 (see its "
+                f"'families'); use another backend, or remove {ipv6} from the config"
             )
-            ipv6 = [text for text in named if ":" in text]
-            backend = type(self._host.routes).__name__
-            step = f"use another one, or remove {', '.join(ipv6)} from the config"
-            raise BackendError(f"the backend {backend} knows no IPv6: see its 'families'; {step}")
 
     @property
     def _boot(self) -> Boot:
@@ -95,9 +91,8 @@ class SectionTask(NodeTask, ABC):
 
     def undo(self, ctx: Context) -> None:
         """Do as for a config without the section."""
-        config = attrs.evolve(
-            self._config, **{self.section: type(getattr(self._config, self.section))()}
-        )
+        empty = type(getattr(self._config, self.section))()
+        config = attrs.evolve(self._config, **{self.section: empty})
         type(self)(config, host=self._host, logger=self._logger).do(ctx)
 
     @abstractmethod
@@ -108,7 +103,7 @@ class SectionTask(NodeTask, ABC):
 class PairTask(SectionTask):
     """A task with a live half, and with a unit that does the same at every boot."""
 
-    #: Returns the unit for a config; its departure if the config asks for nothing.
+    #: Returns the unit for a config, or its departure if the section is empty.
     _boot_part: Callable[[HostRoutingConfig], BootUnit | Departure]
 
     @property
@@ -117,7 +112,7 @@ class PairTask(SectionTask):
 
     @abstractmethod
     def act(self, ctx: Context, *, seconds: float = WAIT_SECONDS) -> None:
-        """Do the live half, and wait up to `seconds` for what may heal; without the section, reverse it."""
+        """Do the live half, and wait up to `seconds` if that helps; undo it without the section."""
 
     @abstractmethod
     def plan_act(self, ctx: Context) -> list[Change]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.intent import Intent
-from hostrouting.boot.layout import gate_drop_in, links_of, list_of_asked, program_path, ready_unit, unit_path, units_in
+from hostrouting.boot.layout import gate_drop_in, gating_list, links_of, program_path, ready_unit, unit_path, units_in
 from hostrouting.exceptions import HostRoutingError
 from hostrouting.node.capabilities import probe_task, probe_units, watch_units
 from hostrouting.route_overlap import script as overlap
@@ -85,7 +85,7 @@ def boot_files(config: HostRoutingConfig, *, host: Host | None = None) -> list[B
     units = _units(config, host)
     if not units:
         return []
-    asked = list_of_asked([unit.name for unit in units if unit.is_asked])
+    asked = gating_list([unit.name for unit in units if unit.is_gating])
     files = [file for unit in units for file in unit.files]
     return [Intent(config=config).file, asked, *files, *(gate_drop_in(gate) for gate in config.gates)]
 

@@ -208,7 +208,7 @@ class TestNotices:
         host.services.start(ctx, "systemd-nspawn@kube1.service")
         [notice] = boot(host).notices(ctx)
         assert notice.text == (
-            "systemd-nspawn@kube1.service: runs already and goes on; its gate asks for the first time at its next start"
+            "systemd-nspawn@kube1.service: keeps running; its gate checks routing from its next start on"
         )
         boot(host).install(ctx, stand_in(STATIC))
         assert boot(host).notices(ctx) == []

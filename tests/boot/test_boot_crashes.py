@@ -12,7 +12,7 @@ from support.boots import pids_of_machines
 
 from hostrouting.boot import Boot, layout
 from hostrouting.boot.generation import GENERATION_LINK, SCRIPT_PATHS, Generation
-from hostrouting.boot.layout import ASKED_PATH, read_asset
+from hostrouting.boot.layout import GATING_PATH, read_asset
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import UnitError
 from hostrouting.node.configure import Configure
@@ -166,7 +166,7 @@ def test_an_upgrade_that_is_cut_leaves_a_gate(before: str, names: tuple[str, ...
             assert before == "upstream's"
             assert bound == [f"{CHECK}.service", f"{STATIC}.service"]
         elif (tree.read(ASK) or b"") != b"an earlier one":
-            asked = (tree.read(ASKED_PATH) or b"").decode().split()
+            asked = (tree.read(GATING_PATH) or b"").decode().split()
             assert asked
             for name in asked:
                 assert f"{UNITS}/{name}.service" in tree.snapshot()
@@ -203,7 +203,7 @@ def take_list(host: FakeHost) -> None:
     for file in earlier.files:
         host.files.write(file.path, file.content, mode=file.mode)
     host.files.link(GENERATION_LINK, earlier.name)
-    host.files.remove(ASKED_PATH)
+    host.files.remove(GATING_PATH)
     host.files.write(ASK, b"an earlier one", mode=0o755)
 
 

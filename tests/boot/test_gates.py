@@ -89,7 +89,7 @@ def test_a_unit_that_cannot_be_a_gate_is_refused(
     before = host.files.tree.snapshot()
     boot = Boot(host, gates=[NSPAWN])
     for call in (boot.install, boot.plan_install):
-        with pytest.raises(UnitError, match=r"cannot be a gate.*\nmend it, or take it out of hostRouting\.gates"):
+        with pytest.raises(UnitError, match=r"cannot be a gate.*\ncorrect it, or take it out of hostRouting\.gates"):
             call(ctx, stand_in(STATIC))
     assert host.files.tree.snapshot() == before
 

@@ -132,7 +132,7 @@ class TestInstall:
         done = subprocess.run(["bash", script], capture_output=True, text=True, check=False)
         assert done.returncode == 1
         assert done.stderr == (
-            f"<3>the script {script} was lost, so nothing is known of routing; run: hostrouting apply {INTENT_PATH}\n"
+            f"<3>the script {script} was lost, so routing is not checked; run: hostrouting apply {INTENT_PATH}\n"
         )
         changes = [str(change) for change in boot(host).plan_install(ctx, stand_in(CHECK))]
         assert changes == ["~ /etc/aks-flex-node/check-route-overlap.sh"]

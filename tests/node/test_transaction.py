@@ -253,7 +253,7 @@ def test_what_others_changed_meanwhile_is_not_told_as_undone(
     monkeypatch.setattr(host.services, "daemon_reload", change)
     run(Configure(config(RIGHT, {"destination": "172.16.16.0/24"}), host=host), ctx)
     assert [line for line in caplog.messages if "undone" in line] == [
-        "undone: only in part, since others have changed the rest"
+        "undone: only in part, since other programs have changed the rest"
     ]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from hostrouting import HostRoutingConfig
 from hostrouting.boot import INTENT_PATH
-from hostrouting.boot.layout import ASKED_PATH
+from hostrouting.boot.layout import GATING_PATH
 from hostrouting.exceptions import RouteOverlapError
 from hostrouting.host import ObservedRoute
 from hostrouting.net.addresses import IPV4
@@ -204,7 +204,7 @@ def test_doing_it_again_changes_nothing(host: FakeHost) -> None:
 def test_a_plan_names_the_files_and_changes_nothing(host: FakeHost) -> None:
     """Intent, script and unit to come; and to go, with the marker, when the CIDRs leave the config."""
     task = CheckRouteOverlap(config("10.96.0.0/16"), host=host)
-    assert task.plan(Context())[:4] == [Change("+", path) for path in (INTENT_PATH, ASKED_PATH, SCRIPT, UNIT)]
+    assert task.plan(Context())[:4] == [Change("+", path) for path in (INTENT_PATH, GATING_PATH, SCRIPT, UNIT)]
     assert host.files.tree.snapshot() == {}
     task.do(Context())
     removal = CheckRouteOverlap(config(), host=host).plan(Context())

@@ -188,7 +188,8 @@ def test_a_backend_that_knows_ipv4_alone() -> None:
     class Old(MemoryBackend):
         families = (IPV4,)
 
-    with pytest.raises(BackendError, match=r"the backend Old knows no IPv6.*remove fd00:9::/48 from the config"):
+    message = r"the backend Old does not support IPv6.*remove fd00:9::/48 from the config"
+    with pytest.raises(BackendError, match=message):
         task(FakeHost(Old()), ROUTE)
     apply(FakeHost(Old()))
 

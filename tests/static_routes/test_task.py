@@ -8,7 +8,7 @@ from support.static_route_nodes import CONFIG, NONE, WANTED, others, ours, state
 from support.static_route_worlds import config_of
 
 from hostrouting.boot import INTENT_PATH, units_in
-from hostrouting.boot.layout import ASKED_PATH
+from hostrouting.boot.layout import GATING_PATH
 from hostrouting.config import StaticRoute
 from hostrouting.exceptions import BackendError
 from hostrouting.host import OUR_PROTOCOL, Route
@@ -123,7 +123,7 @@ class TestPlan:
             ),
             "- 172.20.0.0/16 via 10.224.0.1 dev eth0 table 100 proto 142",
         ]
-        assert changes[4:8] == [f"+ {path}" for path in (INTENT_PATH, ASKED_PATH, SCRIPT_PATH, UNIT_PATH)]
+        assert changes[4:8] == [f"+ {path}" for path in (INTENT_PATH, GATING_PATH, SCRIPT_PATH, UNIT_PATH)]
         assert state(host) == before
 
     def test_a_route_that_differs_in_attributes_only(self, host: FakeHost, ctx: Context) -> None:

@@ -24,7 +24,7 @@ from hostrouting.azure.probe_snat import ConfigureProbeSNAT
 from hostrouting.azure.probe_snat.ruleset import AGAIN_PATH, DEPARTURE, RULESET_PATH, ProbeRules, render
 from hostrouting.base.findings import LEFT, REFUSED
 from hostrouting.boot import INTENT_PATH
-from hostrouting.boot.layout import ASKED_PATH
+from hostrouting.boot.layout import GATING_PATH
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import BackendError, PermissionDeniedError
 from hostrouting.testing import FakeHost
@@ -40,7 +40,7 @@ class TestPlan:
         changes = [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)]
         assert changes[:5] == [
             f"+ {TABLE}",
-            *(f"+ {path}" for path in (INTENT_PATH, ASKED_PATH, RULESET_PATH, UNIT_PATH)),
+            *(f"+ {path}" for path in (INTENT_PATH, GATING_PATH, RULESET_PATH, UNIT_PATH)),
         ]
         assert state(host) == before
 

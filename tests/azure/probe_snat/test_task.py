@@ -33,8 +33,8 @@ from support.probe_worlds import RULES
 from hostrouting.azure.probe_snat import ConfigureProbeSNAT, boot_unit
 from hostrouting.azure.probe_snat.ruleset import DEPARTURE, RULESET_PATH, ProbeRules, render
 from hostrouting.boot import INTENT_PATH
-from hostrouting.boot.layout import ASKED_PATH
-from hostrouting.exceptions import BackendError, ToolNotFoundError, UnitError
+from hostrouting.boot.layout import GATING_PATH
+from hostrouting.exceptions import BackendError, InvalidConfigError, ToolNotFoundError, UnitError
 from hostrouting.host import Host
 from hostrouting.host.imds import InstanceMetadataClient
 from hostrouting.testing import FakeHost
@@ -222,7 +222,7 @@ class TestDo:
         host = FakeHost(is_live=False)
         task = ConfigureProbeSNAT(config(dev="eth0"), host=host)
         changes = [str(change) for change in task.plan(ctx)]
-        assert changes[:4] == [f"+ {path}" for path in (INTENT_PATH, ASKED_PATH, RULESET_PATH, UNIT_PATH)]
+        assert changes[:4] == [f"+ {path}" for path in (INTENT_PATH, GATING_PATH, RULESET_PATH, UNIT_PATH)]
         task.do(ctx)
         assert [record.getMessage() for record in caplog.records if hasattr(record, "task")] == [
             "an image cannot tell if a node has IPv6: probe-snat.service is for nodes that have it",
@@ -242,7 +242,7 @@ class TestDo:
         host = FakeHost(is_live=False)
         for required in (not is_required, is_required):
             ConfigureProbeSNAT(config(dev="eth0", required=required), host=host).do(ctx)
-        assert host.files.read(ASKED_PATH) == asked
+        assert host.files.read(GATING_PATH) == asked
 
     def test_an_image_with_nft(self, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
         """Wherever systemd looks for it, nothing is warned of."""
