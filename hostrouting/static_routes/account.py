@@ -36,7 +36,10 @@ def read(routing: RouteBackend, wanted: Iterable[StaticRoute | Route | ObservedR
     if IPV6 not in routing.families:
         return routes
     is_needed = any(route.family == IPV6 for route in wanted)
-    return [*routes, *(routing.routes(IPV6) if is_needed else routing.routes_of(OUR_PROTOCOL, IPV6))]
+    return [
+        *routes,
+        *(routing.routes(IPV6) if is_needed else routing.routes_of(OUR_PROTOCOL, IPV6)),
+    ]
 
 
 # --- records
@@ -53,9 +56,12 @@ class RouteAccount:
     @classmethod
     def between(cls, before: Routes, after: Routes) -> RouteAccount:
         """Return the account of the difference of two readings of our routes, but for those that others merged."""
-        merged = {place(route) for routes in (before, after) for route in routes if is_merged(route)}
+        merged = {
+            place(route) for routes in (before, after) for route in routes if is_merged(route)
+        }
         was, now = (
-            {route: None for route in ours_in(routes) if place(route) not in merged} for routes in (before, after)
+            {route: None for route in ours_in(routes) if place(route) not in merged}
+            for routes in (before, after)
         )
         added = [RouteChange.add(route.to_route()) for route in now if route not in was]
         removed = [RouteChange.remove(route) for route in was if route not in now]
@@ -81,35 +87,61 @@ class RouteAccount:
             standing, before = held.get(spot, []), held_before.get(spot, [])
             removed = [change.before for change in changes]
             after = [route for route in ours_in(before) if route not in removed]
-            left = {*map(signature, after), *(signature(change.after) for change in changes if change.after)}
+            left = {
+                *map(signature, after),
+                *(signature(change.after) for change in changes if change.after),
+            }
             stands = {*map(signature, ours_in(standing))}
             # No IPv6 route by a gateway returns to a place that holds another one.
-            holder = next((route for route in standing if spot[1] == IPV6 and route.protocol != OUR_PROTOCOL), None)
+            holder = next(
+                (route for route in standing if spot[1] == IPV6 and route.protocol != OUR_PROTOCOL),
+                None,
+            )
             if stands == left and holder is not None and any(removed):
-                notes += [f"route '{gone}' does not come back: '{holder}' has its place" for gone in removed if gone]
+                notes += [
+                    f"route '{gone}' does not come back: '{holder}' has its place"
+                    for gone in removed
+                    if gone
+                ]
             elif stands == left:
                 back |= {change: _undone(change, before, standing) for change in changes}
                 notes += _losing_their_position(changes, before, standing)
             elif stands != {*map(signature, ours_in(before))}:
-                notes += [f"route '{one.route}' changed since this run; it stays as it is now" for one in changes]
-        return [inverse for change in reversed(self.made) for inverse in back.get(change, ())], notes
+                notes += [
+                    f"route '{one.route}' changed since this run; it stays as it is now"
+                    for one in changes
+                ]
+        return [
+            inverse for change in reversed(self.made) for inverse in back.get(change, ())
+        ], notes
 
 
 def _undone(change: RouteChange, before: Routes, standing: Routes) -> list[RouteChange]:
     """Return the inverse of a change: a route that decided its place is the first again, any other the last."""
-    stands = next((route for route in standing if change.after is not None and route.fulfils(change.after)), None)
+    stands = next(
+        (route for route in standing if change.after is not None and route.fulfils(change.after)),
+        None,
+    )
     was = change.before
     if was is None:
         return [] if stands is None else [RouteChange.remove(stands)]
     if was.family == IPV6:
-        return [RouteChange(stands, was.to_route(), "add" if may_merge(was) or before[0].fulfils(was) else "append")]
+        return [
+            RouteChange(
+                stands,
+                was.to_route(),
+                "add" if may_merge(was) or before[0].fulfils(was) else "append",
+            )
+        ]
     verb = "prepend" if before[0].fulfils(was) else "append"
     if verb == "append" and standing and standing[-1].fulfils(was):
         return []
     return [RouteChange(stands, was.to_route(), verb)]
 
 
-def _losing_their_position(changes: Iterable[RouteChange], before: Routes, standing: Routes) -> Iterator[str]:
+def _losing_their_position(
+    changes: Iterable[RouteChange], before: Routes, standing: Routes
+) -> Iterator[str]:
     """Yield a note for each route that comes back, but from the middle of its place: the kernel knows no middle."""
     for change in changes:
         if change.before in before[1:]:
@@ -126,7 +158,9 @@ def _told(change: RouteChange, hidden: Mapping[Route, Routes]) -> Change:
     details = []
     if before is not None and not before.fulfils(after):
         # Metrics of the route itself, such as an mtu, do not show in its text.
-        details = ["was the same with other attributes" if str(before) == str(after) else f"was '{before}'"]
+        details = [
+            "was the same with other attributes" if str(before) == str(after) else f"was '{before}'"
+        ]
     if hidden and after in hidden:
         names = " and ".join(f"'{route}'" for route in hidden[after])
         details.append(f"hides {names} until ours is removed")
@@ -137,7 +171,10 @@ def _told(change: RouteChange, hidden: Mapping[Route, Routes]) -> Change:
 
 
 def forecast(
-    outcome: Reconciliation, missing: Sequence[Unresolved], links: Sequence[Device], observed: Routes
+    outcome: Reconciliation,
+    missing: Sequence[Unresolved],
+    links: Sequence[Device],
+    observed: Routes,
 ) -> list[Change]:
     """Return the changes of a reconciliation, with the refusals that are certain, and those of missing routes."""
     devices = {link.name: link for link in links}
@@ -169,11 +206,19 @@ def forecast(
     return [*unresolved, *merged, *map(planned, outcome.changes)]
 
 
-def findings_of(changes: Iterable[Change], connected: Mapping[Route, ObservedRoute]) -> Iterator[NodeFinding]:
+def findings_of(
+    changes: Iterable[Change], connected: Mapping[Route, ObservedRoute]
+) -> Iterator[NodeFinding]:
     """Yield the findings of `check` about planned changes, and about our routes that come before the kernel's own."""
-    state = {"+": "is not in force", "-": "is ours, but not of this config", "~": "is another one now"}
+    state = {
+        "+": "is not in force",
+        "-": "is ours, but not of this config",
+        "~": "is another one now",
+    }
     for change in changes:
-        told = f"{state[change.action]} ({change.detail})" if change.detail else state[change.action]
+        told = (
+            f"{state[change.action]} ({change.detail})" if change.detail else state[change.action]
+        )
         apply: Literal["", "now", "later"] = (
             "" if change.kind == REFUSED else "later" if change.kind == AWAITED else "now"
         )
@@ -183,13 +228,17 @@ def findings_of(changes: Iterable[Change], connected: Mapping[Route, ObservedRou
             f"comes before the kernel's own route '{own}', which hostrouting would not hide if it had to add its route "
             f"now"
         )
-        yield NodeFinding("hides-connected", str(route), reason, "warning", "configure narrower destinations")
+        yield NodeFinding(
+            "hides-connected", str(route), reason, "warning", "configure narrower destinations"
+        )
 
 
 # --- refusals
 
 
-def explain(error: RouteRejectedError, outcome: Reconciliation, observed: Routes, links: Sequence[Device]) -> None:
+def explain(
+    error: RouteRejectedError, outcome: Reconciliation, observed: Routes, links: Sequence[Device]
+) -> None:
     """Complete the error with explanations: where a kernel route is in the way, and if waiting may help."""
     error.retryable = error.rolled_back and _is_retryable(error.refusals, outcome.changes, links)
     lost = {} if error.retryable else _without_gateway(outcome.changes, observed)
@@ -201,24 +250,29 @@ def explain(error: RouteRejectedError, outcome: Reconciliation, observed: Routes
     ]
 
 
-def with_routes(error: LinkNotFoundError, routes: Iterable[Route | StaticRoute]) -> LinkNotFoundError:
+def with_routes(
+    error: LinkNotFoundError, routes: Iterable[Route | StaticRoute]
+) -> LinkNotFoundError:
     """Return the error with the routes whose device is missing."""
     of_device = [f"\n  {route}" for route in routes if route.dev == error.dev]
     step = f"; correct the 'dev' of:{''.join(of_device)}" if of_device else ""
     return LinkNotFoundError(f"{error}{step}", dev=error.dev, errno=error.errno, retryable=True)
 
 
-def _is_retryable(refusals: Iterable[Refusal], changes: Iterable[RouteChange], links: Iterable[Device]) -> bool:
+def _is_retryable(
+    refusals: Iterable[Refusal], changes: Iterable[RouteChange], links: Iterable[Device]
+) -> bool:
     """Return True if each refused route has a device that is absent, down, or without an address.
 
-    With device, carrier and address there, 'Nexthop has invalid gateway' is a mistake in the config: the kernel's
-    error number is the same for both.
+    With device, carrier and address there, 'Nexthop has invalid gateway' is a mistake in the
+    config: the kernel's error number is the same for both.
     """
     devices = {link.name: link for link in links}
     waiting = {
         str(change)
         for change in changes
-        if (route := change.after) and (route.dev not in devices or _lack(devices[route.dev], route))
+        if (route := change.after)
+        and (route.dev not in devices or _lack(devices[route.dev], route))
     }
     return all(refusal.errno in _MAY_HEAL and refusal.change in waiting for refusal in refusals)
 
@@ -241,7 +295,8 @@ def _without_gateway(changes: Iterable[RouteChange], observed: Routes) -> dict[R
 
 
 def _is_on_link(gateway: Address, dev: str, observed: Iterable[ObservedRoute]) -> bool:
-    # Any table counts, because rules may lead the kernel there: a refusal that is foreseen here is certain.
+    # Any table counts, because rules may lead the kernel there: a refusal that is foreseen here is
+    # certain.
     return any(
         route.gateway is None
         and dev in route.devs
@@ -259,7 +314,10 @@ def _lack(device: Device, route: Route) -> str:
     if family == IPV6 and (route.gateway is None or route.gateway.is_link_local):
         return ""
     # Every device has a link-local address of IPv6.
-    if any(own.family == family and (family == IPV4 or own.scope < SCOPE_LINK) for own in device.addresses):
+    if any(
+        own.family == family and (family == IPV4 or own.scope < SCOPE_LINK)
+        for own in device.addresses
+    ):
         return ""
     return f"has no {FAMILY_NAMES[family]} address"
 
@@ -283,7 +341,11 @@ def _why(change: RouteChange, standing: ObservedRoute) -> str:
     if standing.from_prefix is not None:
         return f"{owner} hides every other route to this destination, at any metric; configure narrower destinations"
     route = change.after
-    if is_merged(standing) and route and (route.gateway, route.dev) in [hop[:2] for hop in standing.nexthops]:
+    if (
+        is_merged(standing)
+        and route
+        and (route.gateway, route.dev) in [hop[:2] for hop in standing.nexthops]
+    ):
         return why_merged(standing)
     return f"{owner} has this destination and metric, and the kernel might merge the two; configure another metric"
 

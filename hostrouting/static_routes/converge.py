@@ -1,8 +1,8 @@
 """Bring the kernel's routes to the wanted ones, all or none, while other programs change the same places.
 
-For `Watch`, restore the static routes of a config as far as the node allows now. Such a repair never waits, and a route
-that the kernel refuses now does not keep the others from their places. `ConfigureStaticRoutes` is all or nothing
-instead: its caller gets the error.
+For `Watch`, restore the static routes of a config as far as the node allows now. Such a repair
+never waits, and a route that the kernel refuses now does not keep the others from their places.
+`ConfigureStaticRoutes` is all or nothing instead: its caller gets the error.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def converge(
 ) -> int:
     """Make our routes exactly these, but for `undecided` places, and record the changes; return their number.
 
-    A caller that reads the routes again after each of their events gives its reading as `observed`. Then they are not
-    read first, nor to verify the changes.
+    A caller that reads the routes again after each of their events gives its reading as `observed`.
+    Then they are not read first, nor to verify the changes.
     """
     before: list[Routes] = []
 
@@ -69,7 +69,9 @@ def converge(
         if before and not (isinstance(error, RouteRejectedError) and error.rolled_back):
             # After an interrupt only another reading shows which routes there are.
             with suppress(BackendError):
-                _record(ctx, RouteAccount.between(before[0], read(host.routes, desired)), host, logger)
+                _record(
+                    ctx, RouteAccount.between(before[0], read(host.routes, desired)), host, logger
+                )
         if isinstance(error, LinkNotFoundError):
             raise with_routes(error, desired) from error
         raise
@@ -106,7 +108,11 @@ def _apply(
                 raise
             if readings == _READINGS:
                 error.refusals = [
-                    Refusal(change, number, f"another program changes this place all the time; the last time: {reason}")
+                    Refusal(
+                        change,
+                        number,
+                        f"another program changes this place all the time; the last time: {reason}",
+                    )
                     for change, number, reason in error.refusals
                 ]
                 raise
@@ -119,7 +125,9 @@ def _send(host: Host, outcome: Reconciliation, *, verify: bool) -> None:
     # The kernel would accept a route that another one hides.
     if any(standing.family == IPV6 for standing in outcome.in_the_way.values()):
         whys = all_in_the_way(outcome)
-        raise RouteRejectedError([Refusal(str(one), errno.EEXIST, why) for one, why in whys.items()], rolled_back=True)
+        raise RouteRejectedError(
+            [Refusal(str(one), errno.EEXIST, why) for one, why in whys.items()], rolled_back=True
+        )
     if outcome.changes:
         host.routes.apply(outcome.changes, verify=verify)
 
@@ -175,14 +183,16 @@ def repair(
 ) -> Repair:
     """Make our routes those of a config, under the run lock, but for those in the places `leave`.
 
-    `observed` is a reading of all routes. A route that lacks a default route, a device or an address waits: its place
-    stays as it is, too.
+    `observed` is a reading of all routes. A route that lacks a default route, a device or an
+    address waits: its place stays as it is, too.
     """
     resolution = resolve(routes, observed)
     wanted = {place(route): route for route in resolution.routes}
     waiting = {route.place: (str(route), reason) for route, reason in resolution.missing}
     while True:
-        desired = [route for spot, route in wanted.items() if spot not in waiting and spot not in leave]
+        desired = [
+            route for spot, route in wanted.items() if spot not in waiting and spot not in leave
+        ]
         try:
             converge(ctx, desired, host, logger, undecided={*waiting, *leave}, observed=observed)
         except (LinkNotFoundError, RouteRejectedError) as error:
@@ -196,11 +206,17 @@ def repair(
         waiting |= {spot: (str(wanted[spot]), reason) for spot, reason in refused.items()}
 
 
-def _refused(error: LinkNotFoundError | RouteRejectedError, desired: Sequence[Route]) -> dict[Place, str]:
+def _refused(
+    error: LinkNotFoundError | RouteRejectedError, desired: Sequence[Route]
+) -> dict[Place, str]:
     """Return the places of the refused routes, with the reasons; nothing if the other routes are not as before."""
     if isinstance(error, LinkNotFoundError):
-        return {place(route): "there is no such device" for route in desired if route.dev == error.dev}
+        return {
+            place(route): "there is no such device" for route in desired if route.dev == error.dev
+        }
     if not error.rolled_back:
         return {}
-    reasons = {change.partition(" -> ")[2] or change[2:]: reason for change, _, reason in error.refusals}
+    reasons = {
+        change.partition(" -> ")[2] or change[2:]: reason for change, _, reason in error.refusals
+    }
     return {place(route): reasons[str(route)] for route in desired if str(route) in reasons}

@@ -3,12 +3,12 @@
 Values that a config leaves out come from the default routes. Nothing here waits.
 
 The kernel lists routes by their place: table, destination, type of service and metric. The first
-route of a place that is alive decides. A foreign route in the place of a configured one stays where
-it is: hostrouting adds its route in front, and when that is removed, the foreign one decides again.
+route of a place that is alive decides. A foreign route in our place stays where it is: ours is
+added before it and hides it, and when ours is removed, it decides again.
 
-In IPv6 nothing can precede a route of the same place, and the kernel merges routes there into one.
-So hostrouting adds a route to an empty place only; and where another program has merged a next hop
-with it, or a route for one source hides the rest of the destination, nothing is changed.
+Of IPv6 the kernel would make one route of ours and of a foreign one in the same place, and nothing
+can precede it. So ours is added to an empty place only; and where another program has merged a next
+hop with ours, or a route for one source hides all others of the destination, nothing is changed.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
     A route without `dev` gets the device of the first next hop that is not dead; one of IPv6 the
     device by which IPv6 must leave, if a default route leaves by it. A route without `gateway` gets
     the gateway of the first next hop on its device, dead or not: the kernel decides about routes
-    over a device that is down. If that next hop lacks a gateway (`default dev ppp0`), so does the
-    route: every address is on such a link.
+    over a device that is down. If that next hop has no gateway (`default dev ppp0`), the route has
+    none: every address is on such a link.
 
-    Where no default route completes a route, the installed route of its place stays if it has all
-    that the config names.
+    Where no default route completes a route, ours that stands in its place stays if it has what the
+    config names.
     """
     defaults = default_routes(observed)
     hops = [(route.family, hop) for route in reversed(defaults) for hop in reversed(route.hops)]
@@ -82,8 +82,8 @@ def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
     by_family = ([route for route in defaults if route.family == family] for family in (IPV4, IPV6))
     exits = expected_exit(*by_family) if IPV6 in alive else ()
     if exits and (IPV6, exits[0]) in on_device:
-        # A router in the fabric may advertise a better default route, but the proof refuses that
-        # way.
+        # A router in the fabric may advertise a better default route: by it, the proof would find
+        # ours.
         alive[IPV6] = exits[0]
     complete: list[Route] = []
     missing: list[Unresolved] = []
@@ -91,7 +91,9 @@ def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
         family, network, prefix_length = route.prefix
         dev = route.dev or alive.get(family)
         if dev is None:
-            missing.append(Unresolved(route, f"table main has no {FAMILY_NAMES[family]} default route"))
+            missing.append(
+                Unresolved(route, f"table main has no {FAMILY_NAMES[family]} default route")
+            )
             continue
         hop = _named_hop(route.gateway, dev) if route.gateway else on_device.get((family, dev))
         if hop is None:
@@ -110,9 +112,12 @@ def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
             )
         )
     # Of hundreds of thousands of routes hardly any matter here.
-    installed = {place(route): route for route in reversed(ours_in(observed) if missing else ())}
-    in_place = {route: installed[route.place] for route, _ in missing if route.place in installed}
-    kept = {route: present for route, present in in_place.items() if route.is_met_by(present)}
+    first = {place(route): route for route in reversed(ours_in(observed) if missing else ())}
+    kept = {
+        route: standing
+        for route, _ in missing
+        if (standing := first.get(route.place)) and route.is_met_by(standing)
+    }
     return Resolution(
         routes=(*complete, *(present.to_route() for present in kept.values())),
         missing=tuple(unresolved for unresolved in missing if unresolved.route not in kept),
@@ -139,7 +144,8 @@ class Reconciliation:
     changes: list[RouteChange] = attrs.field(factory=list)
     #: Foreign routes that a change of `changes` hides, by the route that hides them.
     hidden: dict[Route, Routes] = attrs.field(factory=dict)
-    #: Changes that cannot be made, because of this route. Of IPv4 it is the kernel's own, which a new one never hides.
+    #: Changes that cannot be made, because of this route. Of IPv4 it is the kernel's own, which a
+    #: new one never hides.
     in_the_way: dict[RouteChange, ObservedRoute] = attrs.field(factory=dict)
     #: Installed IPv6 routes that are to go, but stay: another program has merged a next hop with
     #: them.
@@ -200,7 +206,9 @@ class Reconciliation:
         self.in_the_way[change] = obstacle
 
 
-def reconcile(desired: Sequence[Route], observed: Routes, *, undecided: Container[Place] = ()) -> Reconciliation:
+def reconcile(
+    desired: Sequence[Route], observed: Routes, *, undecided: Container[Place] = ()
+) -> Reconciliation:
     """Compare the desired routes with the observed ones; `undecided` places are left as they are.
 
     >>> from hostrouting.host import Route

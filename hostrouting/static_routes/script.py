@@ -14,18 +14,28 @@ if TYPE_CHECKING:
 _TEMPLATE: Final = BootTemplate("static-routes", "static-routes.sh", __file__)
 DEPARTURE: Final = _TEMPLATE.departure
 
-#: The files that the script may leave on a running machine: the seconds waited, and its last message to journald.
+#: The files that the script may leave on a running machine: the seconds waited, and its last
+#: message to journald.
 RUN_FILES: Final = (WAITED, f"{RUNTIME_DIRECTORY}/static-routes.told")
 
 
 def render_script(config: HostRoutingConfig) -> bytes:
     """Return the boot script; the same config gives the same bytes. Without routes it removes those of hostrouting."""
     routes = sorted(config.static_routes.routes, key=_kernels_order)
-    ipv4, ipv6 = ("".join([_line(route) for route in routes if route.family == family]) for family in (IPV4, IPV6))
-    text = _TEMPLATE.read_script("ipv6" if ipv6 else "").replace("@ROUTES@", ipv4).replace("@ROUTES6@", ipv6)
+    ipv4, ipv6 = (
+        "".join([_line(route) for route in routes if route.family == family])
+        for family in (IPV4, IPV6)
+    )
+    text = (
+        _TEMPLATE.read_script("ipv6" if ipv6 else "")
+        .replace("@ROUTES@", ipv4)
+        .replace("@ROUTES6@", ipv6)
+    )
     for place, family in (("@TABLE@", IPV4), ("@TABLE6@", IPV6)):
         roots = roots_of((route.prefix for route in routes), family)
-        text = text.replace(place, "\n".join(f"route show table main root {root}" for root in roots))
+        text = text.replace(
+            place, "\n".join(f"route show table main root {root}" for root in roots)
+        )
     return text.encode()
 
 
@@ -44,8 +54,8 @@ def _kernels_order(route: StaticRoute) -> tuple[int, int, int]:
 def _line(route: StaticRoute) -> str:
     """Return one route as ip reads and shows it: ip shows a single address without a length.
 
-    A device name is free of quotes, question marks, and anything else that bash or ip could take
-    for more than a part of a name: see `hostrouting.net.addresses.check_device_name`.
+    A device name has no quote, no question mark, and nothing else that bash or ip could take for
+    more than a part of a name: see `hostrouting.net.addresses.check_device_name`.
     """
     metric = f" metric {route.metric}" if route.metric else ""
     is_ipv6, gateway = ":" in route.destination, route.gateway or "?"

@@ -36,9 +36,10 @@ if TYPE_CHECKING:
 class ConfigureStaticRoutes(PairTask):
     """Configure the static routes of a config, now and at every boot; without any, remove those of earlier runs.
 
-    It holds the run lock while it works. Routes change all together or not at all. On a node without hostrouting the
-    boot files come first, and stay: if the routes fail, the machine must not start at the next boot either. Over an
-    installed config the routes come first; if anything fails, all of it is undone.
+    It holds the run lock while it works. Routes change all together or not at all. On a node
+    without hostrouting the boot files come first, and stay: if the routes fail, the machine must
+    not start at the next boot either. Over an installed config the routes come first; if anything
+    fails, all of it is undone.
     """
 
     name = "configure-static-routes"
@@ -54,8 +55,11 @@ class ConfigureStaticRoutes(PairTask):
     def refuse_own_gateways(self) -> None:
         """Raise InvalidConfigError for gateways of the node itself: the kernel takes them, and sends nothing there."""
         links = self._host.routes.links() if self._host.is_live else ()
-        addresses = ((Address(own.family, own.local), link.name) for link in links for own in link.addresses)
-        # Several links may have one link-local address; the kernel refuses those of the link itself.
+        addresses = (
+            (Address(own.family, own.local), link.name) for link in links for own in link.addresses
+        )
+        # Several links may have one link-local address; the kernel refuses those of the link
+        # itself.
         held = {str(address): dev for address, dev in addresses if not address.is_link_local}
         mistakes = [
             ConfigMistake(
@@ -98,13 +102,17 @@ class ConfigureStaticRoutes(PairTask):
         """Return the route changes of `act`, and those that are refused, or lack values that only a lease brings."""
         resolution, changes, outcome = self._foreseen()
         lost = {str(route) for route, _ in resolution.missing}
-        return outcome.changes, [each for each in changes if each.kind == REFUSED or each.subject in lost]
+        return outcome.changes, [
+            each for each in changes if each.kind == REFUSED or each.subject in lost
+        ]
 
     def accepted(self) -> StaticRoutesConfig:
         """Return the routes of the config, but for those that the kernel would refuse for the routes of others."""
         section = self._config.static_routes
         refused = {place(change.route) for change in self._foreseen()[2].in_the_way}
-        return attrs.evolve(section, routes=tuple(route for route in section.routes if route.place not in refused))
+        return attrs.evolve(
+            section, routes=tuple(route for route in section.routes if route.place not in refused)
+        )
 
     def _converge(self, ctx: Context, desired: Sequence[Route]) -> None:
         changed = converge(ctx, desired, self._host, self._logger)
@@ -124,14 +132,21 @@ class ConfigureStaticRoutes(PairTask):
             try:
                 self._converge(ctx, self._complete(resolution, seconds))
             except BackendError as error:
-                # A device may appear later, but one with a misspelt name never does: report it at once.
+                # A device may appear later, but one with a misspelt name never does: report it at
+                # once.
                 is_final = not error.retryable or isinstance(error, LinkNotFoundError)
                 if is_final or ctx.clock.monotonic() >= until:
                     raise
                 if not told:
-                    refusals = "; ".join(map(str, error.refusals)) if isinstance(error, RouteRejectedError) else ""
+                    refusals = (
+                        "; ".join(map(str, error.refusals))
+                        if isinstance(error, RouteRejectedError)
+                        else ""
+                    )
                     reasons, extra = refusals or resolution.reasons, {"waits": True}
-                    self._logger.info("waiting up to %g s: %s", round(seconds, 1), reasons, extra=extra)
+                    self._logger.info(
+                        "waiting up to %g s: %s", round(seconds, 1), reasons, extra=extra
+                    )
                     told = True
             else:
                 return
@@ -144,7 +159,8 @@ class ConfigureStaticRoutes(PairTask):
     def _resolution(self, reading: Callable[[], Routes]) -> Resolution:
         """Return the routes of the config, completed from the present default routes as far as possible."""
         routes = self._config.static_routes.routes
-        # If all have device and gateway there is nothing to look up; most nodes have many more routes than these.
+        # If all have device and gateway there is nothing to look up; most nodes have many more
+        # routes than these.
         is_whole = all(route.dev and route.gateway for route in routes)
         return _resolved(routes) if is_whole else resolve(routes, reading())
 
@@ -157,7 +173,11 @@ class ConfigureStaticRoutes(PairTask):
         resolution = self._resolution(lambda: observed)
         undecided = {route.place for route, _ in resolution.missing}
         outcome = reconcile(resolution.routes, observed, undecided=undecided)
-        return resolution, forecast(outcome, resolution.missing, self._host.routes.links(), observed), outcome
+        return (
+            resolution,
+            forecast(outcome, resolution.missing, self._host.routes.links(), observed),
+            outcome,
+        )
 
     def _complete(self, resolution: Resolution, seconds: float) -> tuple[Route, ...]:
         if not resolution.missing:
@@ -170,7 +190,9 @@ class ConfigureStaticRoutes(PairTask):
                     f"there is no network device {route.dev}. No route was changed", dev=route.dev
                 )
                 raise with_routes(error, self._config.static_routes.routes)
-        givers = " and ".join(GIVERS[family] for family in sorted({route.family for route, _ in resolution.missing}))
+        givers = " and ".join(
+            GIVERS[family] for family in sorted({route.family for route, _ in resolution.missing})
+        )
         raise BackendError(
             f"static routes cannot be completed: {resolution.reasons}, also not after {round(seconds, 1):g} s. "
             f"No route was changed. Give the node one (see {givers}), or give 'dev' and "
