@@ -1,9 +1,9 @@
 """The routes that a node must have, now and at every boot.
 
-task.py         ConfigureStaticRoutes: install for the boot, apply, wait while a cause may still pass
-converge.py     bring the kernel's routes to the wanted ones while others change the same places; repairs of Watch
-account.py      the words for changed routes: forecast, records with their inverse, the reason of a refusal
-reconcile.py    a config and the default routes -> routes; desired and observed routes -> ordered changes; pure
+task.py         ConfigureStaticRoutes: apply, wait while that may help, install for the boot
+converge.py     make the wanted routes those of the kernel, all or none; repairs of Watch
+account.py      changes as text: forecast, records with their inverse, reasons of refusals
+reconcile.py    a config and default routes -> wanted routes -> ordered changes; pure
 script.py       the boot script and its unit (assets/), which do the same with only bash and ip
 """
 

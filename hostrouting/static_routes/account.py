@@ -1,4 +1,4 @@
-"""The words for changed routes: a forecast, the records of a run, and the explanation of a refusal."""
+"""Route changes as text: a forecast, the records of a run, and the explanation of a refusal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hostrouting.exceptions import LinkNotFoundError, Refusal
 from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address, Prefix
 from hostrouting.net.changes import RouteChange, is_merged, may_merge
 from hostrouting.net.routes import OUR_PROTOCOL, PROTOCOL_NAMES, SCOPE_LINK, place, signature
-from hostrouting.static_routes.reconcile import held_in, ours_in
+from hostrouting.static_routes.reconcile import owned_in, present_in
 from phases import Change
 
 if TYPE_CHECKING:
@@ -25,21 +25,18 @@ if TYPE_CHECKING:
     from hostrouting.net.routes import ObservedRoute, Place, Route
     from hostrouting.static_routes.reconcile import Reconciliation, Routes, Unresolved
 
-#: The refusals that a lease, an address or a carrier may mend.
-_MAY_HEAL: Final = frozenset({errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.ENODEV})
-#: The beginnings of the details of changes that cannot be made before something else has come.
+#: The refusals that a lease, an address or a carrier may end.
+_MAY_END: Final = frozenset({errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.ENODEV})
 
 
 def read(routing: RouteBackend, wanted: Iterable[StaticRoute | Route | ObservedRoute]) -> Routes:
-    """Return all IPv4 routes, and all of IPv6 if one of the wanted routes is of IPv6; else ours."""
+    """Return all IPv4 routes, and all IPv6 routes if any is wanted, else those of hostrouting."""
     routes = routing.routes()
     if IPV6 not in routing.families:
         return routes
-    is_needed = any(route.family == IPV6 for route in wanted)
-    return [
-        *routes,
-        *(routing.routes(IPV6) if is_needed else routing.routes_of(OUR_PROTOCOL, IPV6)),
-    ]
+    if any(route.family == IPV6 for route in wanted):
+        return [*routes, *routing.routes(IPV6)]
+    return [*routes, *routing.routes_of(OUR_PROTOCOL, IPV6)]
 
 
 # --- records
@@ -55,115 +52,100 @@ class RouteAccount:
 
     @classmethod
     def between(cls, before: Routes, after: Routes) -> RouteAccount:
-        """Return the account of the difference of two readings of our routes, but for those that others merged."""
-        merged = {
-            place(route) for routes in (before, after) for route in routes if is_merged(route)
-        }
-        was, now = (
-            {route: None for route in ours_in(routes) if place(route) not in merged}
+        """Return the account of what two readings of our routes differ in, without merged ones."""
+        routes = (*before, *after)
+        merged = {place(route) for route in routes if is_merged(route)}
+        old, new = (
+            {route: None for route in owned_in(routes) if place(route) not in merged}
             for routes in (before, after)
         )
-        added = [RouteChange.add(route.to_route()) for route in now if route not in was]
-        removed = [RouteChange.remove(route) for route in was if route not in now]
+        added = [RouteChange.add(route.to_route()) for route in new if route not in old]
+        removed = [RouteChange.remove(route) for route in old if route not in new]
         return cls([*added, *removed], {}, before)
 
     def changes(self) -> Iterator[Change]:
-        """Yield the changes in words."""
-        for change in self.made:
-            yield _told(change, self.hidden)
+        """Yield the changes as entries of a report."""
+        return (_described(change, self.hidden) for change in self.made)
 
     def inverse(self, observed: Routes) -> tuple[list[RouteChange], list[str]]:
-        """Return the changes that reverse those of the run, and notes on the routes that do not come back as before.
+        """Return the changes that reverse those of the run, and notes on routes that differ then.
 
         A place that another program has changed since is left alone.
         """
         touched: dict[Place, list[RouteChange]] = {}
         for change in self.made:
             touched.setdefault(place(change.route), []).append(change)
-        held, held_before = held_in(observed, touched), held_in(self._before, touched)
-        back: dict[RouteChange, list[RouteChange]] = {}
+        by_place, by_place_before = present_in(observed, touched), present_in(self._before, touched)
+        inverses: dict[RouteChange, list[RouteChange]] = {}
         notes: list[str] = []
-        for spot, changes in touched.items():
-            standing, before = held.get(spot, []), held_before.get(spot, [])
-            removed = [change.before for change in changes]
-            after = [route for route in ours_in(before) if route not in removed]
-            left = {
-                *map(signature, after),
-                *(signature(change.after) for change in changes if change.after),
-            }
-            stands = {*map(signature, ours_in(standing))}
-            # No IPv6 route by a gateway returns to a place that holds another one.
-            holder = next(
-                (route for route in standing if spot[1] == IPV6 and route.protocol != OUR_PROTOCOL),
-                None,
-            )
-            if stands == left and holder is not None and any(removed):
-                notes += [
-                    f"route '{gone}' does not come back: '{holder}' has its place"
-                    for gone in removed
-                    if gone
-                ]
-            elif stands == left:
-                back |= {change: _undone(change, before, standing) for change in changes}
-                notes += _losing_their_position(changes, before, standing)
-            elif stands != {*map(signature, ours_in(before))}:
-                notes += [
-                    f"route '{one.route}' changed since this run; it stays as it is now"
-                    for one in changes
-                ]
-        return [
-            inverse for change in reversed(self.made) for inverse in back.get(change, ())
-        ], notes
-
-
-def _undone(change: RouteChange, before: Routes, standing: Routes) -> list[RouteChange]:
-    """Return the inverse of a change: a route that decided its place is the first again, any other the last."""
-    stands = next(
-        (route for route in standing if change.after is not None and route.fulfils(change.after)),
-        None,
-    )
-    was = change.before
-    if was is None:
-        return [] if stands is None else [RouteChange.remove(stands)]
-    if was.family == IPV6:
-        return [
-            RouteChange(
-                stands,
-                was.to_route(),
-                "add" if may_merge(was) or before[0].fulfils(was) else "append",
-            )
+        for key, changes in touched.items():
+            present, before = by_place.get(key, []), by_place_before.get(key, [])
+            removed = [change.before for change in changes if change.before]
+            added = [signature(change.after) for change in changes if change.after]
+            kept = [route for route in owned_in(before) if route not in removed]
+            owned = {*map(signature, owned_in(present))}
+            if owned != {*map(signature, kept), *added}:
+                if owned != {*map(signature, owned_in(before))}:
+                    text = "changed since this run; it stays as it is now"
+                    notes += [f"route '{change.route}' {text}" for change in changes]
+                continue
+            foreign = (route for route in present if route.protocol != OUR_PROTOCOL)
+            holder = next(foreign, None) if key[1] == IPV6 and removed else None
+            if holder is not None:
+                # The kernel would merge an IPv6 route by a gateway with that of another program.
+                text = f"does not come back: '{holder}' has its place"
+                notes += [f"route '{route}' {text}" for route in removed]
+                continue
+            inverses |= {change: _undone(change, before, present) for change in changes}
+            notes += _losing_their_position(changes, before, present)
+        ordered = [
+            inverse for change in reversed(self.made) for inverse in inverses.get(change, ())
         ]
-    verb = "prepend" if before[0].fulfils(was) else "append"
-    if verb == "append" and standing and standing[-1].fulfils(was):
+        return ordered, notes
+
+
+def _undone(change: RouteChange, before: Routes, present: Routes) -> list[RouteChange]:
+    """Return the inverse of a change: the route that decided its place comes first, others last."""
+    route, after = change.before, change.after
+    new = next((own for own in present if after is not None and own.fulfils(after)), None)
+    if route is None:
+        return [] if new is None else [RouteChange.remove(new)]
+    was_first = before[0].fulfils(route)
+    if route.family == IPV6:
+        verb = "add" if may_merge(route) or was_first else "append"
+        return [RouteChange(new, route.to_route(), verb)]
+    if not was_first and present and present[-1].fulfils(route):
         return []
-    return [RouteChange(stands, was.to_route(), verb)]
+    return [RouteChange(new, route.to_route(), "prepend" if was_first else "append")]
 
 
 def _losing_their_position(
-    changes: Iterable[RouteChange], before: Routes, standing: Routes
+    changes: Iterable[RouteChange], before: Routes, present: Routes
 ) -> Iterator[str]:
-    """Yield a note for each route that comes back, but from the middle of its place: the kernel knows no middle."""
+    """Yield a note for each route that returns to its place, but not to its middle."""
     for change in changes:
         if change.before in before[1:]:
             later = before[before.index(change.before) + 1 :]
-            if any(route in standing for route in later if route.protocol != OUR_PROTOCOL):
-                yield f"route '{change.before}' is now the last of its place: the kernel puts one first or last only"
+            if any(route in present for route in later if route.protocol != OUR_PROTOCOL):
+                yield (
+                    f"route '{change.before}' is now the last of its place: the kernel puts one "
+                    f"first or last only"
+                )
 
 
-def _told(change: RouteChange, hidden: Mapping[Route, Routes]) -> Change:
-    """Return a change in words."""
+def _described(change: RouteChange, hidden: Mapping[Route, Routes]) -> Change:
+    """Return a change as an entry of a report."""
     before, after = change.before, change.after
     if after is None:
         return Change("-", str(before))
     details = []
     if before is not None and not before.fulfils(after):
         # Metrics of the route itself, such as an mtu, do not show in its text.
-        details = [
-            "was the same with other attributes" if str(before) == str(after) else f"was '{before}'"
-        ]
+        is_same = str(before) == str(after)
+        details = ["was the same with other attributes" if is_same else f"was '{before}'"]
     if hidden and after in hidden:
         names = " and ".join(f"'{route}'" for route in hidden[after])
-        details.append(f"hides {names} until ours is removed")
+        details.append(f"hides {names} until this route is removed")
     return Change("+" if before is None else "~", str(after), "; ".join(details) or None)
 
 
@@ -176,7 +158,7 @@ def forecast(
     links: Sequence[Device],
     observed: Routes,
 ) -> list[Change]:
-    """Return the changes of a reconciliation, with the refusals that are certain, and those of missing routes."""
+    """Return the changes of a reconciliation and of missing routes, with the certain refusals."""
     devices = {link.name: link for link in links}
     refusals, awaited = _without_gateway(outcome.changes, observed), dict[RouteChange, str]()
     for change in outcome.changes:
@@ -191,10 +173,12 @@ def forecast(
     refusals |= all_in_the_way(outcome)
 
     def planned(change: RouteChange) -> Change:
-        told = _told(change, outcome.hidden)
+        entry = _described(change, outcome.hidden)
         if change in refusals:
-            return hindered(told.action, told.subject, refusals[change])
-        return told._replace(detail=awaited[change], kind=AWAITED) if change in awaited else told
+            return hindered(entry.action, entry.subject, refusals[change])
+        if change in awaited:
+            return entry._replace(detail=awaited[change], kind=AWAITED)
+        return entry
 
     unresolved = [
         Change("+", str(route), f"looked up when a default route is there: {reason}", AWAITED)
@@ -209,28 +193,26 @@ def forecast(
 def findings_of(
     changes: Iterable[Change], connected: Mapping[Route, ObservedRoute]
 ) -> Iterator[NodeFinding]:
-    """Yield the findings of `check` about planned changes, and about our routes that come before the kernel's own."""
-    state = {
+    """Yield the findings of `check` on planned changes, and on routes before the kernel's own."""
+    states = {
         "+": "is not in force",
-        "-": "is ours, but not of this config",
+        "-": "has protocol 142, but is not in this config",
         "~": "is another one now",
     }
     for change in changes:
-        told = (
-            f"{state[change.action]} ({change.detail})" if change.detail else state[change.action]
-        )
-        apply: Literal["", "now", "later"] = (
-            "" if change.kind == REFUSED else "later" if change.kind == AWAITED else "now"
-        )
-        yield NodeFinding("lost-route", change.subject, told, apply=apply, action=change.action)
+        state = states[change.action]
+        reason = f"{state} ({change.detail})" if change.detail else state
+        apply: Literal["", "now", "later"] = "later" if change.kind == AWAITED else "now"
+        if change.kind == REFUSED:
+            apply = ""
+        yield NodeFinding("lost-route", change.subject, reason, apply=apply, action=change.action)
     for route, own in connected.items():
         reason = (
-            f"comes before the kernel's own route '{own}', which hostrouting would not hide if it had to add its route "
-            f"now"
+            f"comes before the kernel's own route '{own}', which hostrouting would not hide if it "
+            f"had to add its route now"
         )
-        yield NodeFinding(
-            "hides-connected", str(route), reason, "warning", "configure narrower destinations"
-        )
+        step = "configure narrower destinations"
+        yield NodeFinding("hides-connected", str(route), reason, "warning", step)
 
 
 # --- refusals
@@ -239,7 +221,7 @@ def findings_of(
 def explain(
     error: RouteRejectedError, outcome: Reconciliation, observed: Routes, links: Sequence[Device]
 ) -> None:
-    """Complete the error with explanations: where a kernel route is in the way, and if waiting may help."""
+    """Add to the error which routes are in the way, and whether waiting may help."""
     error.retryable = error.rolled_back and _is_retryable(error.refusals, outcome.changes, links)
     lost = {} if error.retryable else _without_gateway(outcome.changes, observed)
     steps = {str(change): f"; {reason}" for change, reason in lost.items()}
@@ -274,16 +256,16 @@ def _is_retryable(
         if (route := change.after)
         and (route.dev not in devices or _lack(devices[route.dev], route))
     }
-    return all(refusal.errno in _MAY_HEAL and refusal.change in waiting for refusal in refusals)
+    return all(refusal.errno in _MAY_END and refusal.change in waiting for refusal in refusals)
 
 
 def _without_gateway(changes: Iterable[RouteChange], observed: Routes) -> dict[RouteChange, str]:
-    """Return the routes whose gateway is not on the link of their device: the kernel refuses all of them."""
+    """Return the routes whose gateway is on no network of their device: the kernel refuses them."""
     hops = {
         change: (route.gateway, route.dev)
         for change in changes
         if (route := change.after) and route.gateway and route.dev and not route.onlink
-        # The routes of the other family may not be known.
+        # The routes of the gateway's family may not have been read.
         if route.gateway.family == route.family and not route.gateway.is_link_local
     }
     reached = {hop for hop in set(hops.values()) if _is_on_link(*hop, observed)}
@@ -306,7 +288,7 @@ def _is_on_link(gateway: Address, dev: str, observed: Iterable[ObservedRoute]) -
 
 
 def _lack(device: Device, route: Route) -> str:
-    """Return what a device must get before the kernel takes a route by it; nothing if it has all."""
+    """Return what a device needs before the kernel takes a route by it; "" if it has everything."""
     if not device.up:
         return "is down"
     # An IPv6 gateway serves both families.
@@ -328,31 +310,34 @@ def _no_device(route: Route | StaticRoute) -> str:
 
 def all_in_the_way(outcome: Reconciliation) -> dict[RouteChange, str]:
     """Return the changes that cannot be made, with the reason."""
-    return {change: _why(change, standing) for change, standing in outcome.in_the_way.items()}
+    return {change: _why(change, route) for change, route in outcome.in_the_way.items()}
 
 
-def _why(change: RouteChange, standing: ObservedRoute) -> str:
-    if standing.family == IPV4:
+def _why(change: RouteChange, present: ObservedRoute) -> str:
+    if present.family == IPV4:
         return (
-            f"the kernel's own route '{standing}' has this destination and metric, and is never overwritten; "
-            f"configure narrower destinations"
+            f"the kernel's own route '{present}' has this destination and metric, and is never "
+            f"overwritten; configure narrower destinations"
         )
-    owner = f"'{standing}' (protocol {PROTOCOL_NAMES.get(standing.protocol, standing.protocol)})"
-    if standing.from_prefix is not None:
-        return f"{owner} hides every other route to this destination, at any metric; configure narrower destinations"
-    route = change.after
-    if (
-        is_merged(standing)
-        and route
-        and (route.gateway, route.dev) in [hop[:2] for hop in standing.nexthops]
-    ):
-        return why_merged(standing)
-    return f"{owner} has this destination and metric, and the kernel might merge the two; configure another metric"
+    owner = f"'{present}' (protocol {PROTOCOL_NAMES.get(present.protocol, present.protocol)})"
+    if present.from_prefix is not None:
+        return (
+            f"{owner} hides every other route to this destination, at any metric; configure "
+            f"narrower destinations"
+        )
+    route, hops = change.after, [hop[:2] for hop in present.nexthops]
+    if is_merged(present) and route and (route.gateway, route.dev) in hops:
+        return why_merged(present)
+    return (
+        f"{owner} has this destination and metric, and the kernel might merge the two; configure "
+        f"another metric"
+    )
 
 
 def why_merged(route: ObservedRoute) -> str:
-    """Return the explanation of a route that the kernel made of ours and of another program's."""
+    """Return the explanation of a route that the kernel merged with that of another program."""
     return (
-        f"another program has merged a next hop with ours, so '{route}' stays whole; have that program use another "
-        f"metric, and remove the route with `ip -6 route del {route.destination} metric {route.metric}`"
+        f"another program has merged a next hop with hostrouting's, so '{route}' stays whole; have "
+        f"that program use another metric, and remove the route with `ip -6 route del "
+        f"{route.destination} metric {route.metric}`"
     )

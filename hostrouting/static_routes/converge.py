@@ -1,8 +1,8 @@
-"""Bring the kernel's routes to the wanted ones, all or none, while other programs change the same places.
+"""Make the wanted routes those of the kernel, all or none, though other programs change them, too.
 
-For `Watch`, restore the static routes of a config as far as the node allows now. Such a repair
-never waits, and a route that the kernel refuses now does not keep the others from their places.
-`ConfigureStaticRoutes` is all or nothing instead: its caller gets the error.
+For `Watch`, repair the static routes of a config as far as the node allows now. Such a repair never
+waits, and a route that the kernel refuses does not prevent the rest. `ConfigureStaticRoutes` is all
+or nothing instead: its caller gets the error.
 """
 
 from __future__ import annotations
@@ -52,10 +52,11 @@ def converge(
     undecided: Container[Place] = (),
     observed: Routes | None = None,
 ) -> int:
-    """Make our routes exactly these, but for `undecided` places, and record the changes; return their number.
+    """Make these the routes of hostrouting, record the changes, and return their number.
 
-    A caller that reads the routes again after each of their events gives its reading as `observed`.
-    Then they are not read first, nor to verify the changes.
+    Routes in `undecided` places stay as they are. A caller that reads the routes again after each
+    of their events gives its reading as `observed`; then they are read neither first, nor to verify
+    the changes.
     """
     before: list[Routes] = []
 
@@ -69,20 +70,16 @@ def converge(
         if before and not (isinstance(error, RouteRejectedError) and error.rolled_back):
             # After an interrupt only another reading shows which routes there are.
             with suppress(BackendError):
-                _record(
-                    ctx, RouteAccount.between(before[0], read(host.routes, desired)), host, logger
-                )
+                account = RouteAccount.between(before[0], read(host.routes, desired))
+                _record(ctx, account, host, logger)
         if isinstance(error, LinkNotFoundError):
             raise with_routes(error, desired) from error
         raise
     for route, foreign in outcome.hidden.items():
-        for each in foreign:
-            logger.warning(
-                "foreign route '%s' is hidden by '%s'; it decides again when ours is removed",
-                each,
-                route,
-                extra={"hidden": str(each), "route": str(route)},
-            )
+        for hidden in foreign:
+            text = "foreign route '%s' is hidden by '%s'; it decides again when ours is removed"
+            extra = {"hidden": str(hidden), "route": str(route)}
+            logger.warning(text, hidden, route, extra=extra)
     for merged in outcome.merged:
         logger.warning("not removed: %s", why_merged(merged), extra={"route": str(merged)})
     _record(ctx, RouteAccount(outcome.changes, outcome.hidden, before[0]), host, logger)
@@ -107,13 +104,10 @@ def _apply(
                 explain(error, outcome, observed, host.routes.links())
                 raise
             if readings == _READINGS:
+                text = "another program changes this place all the time; the last time"
                 error.refusals = [
-                    Refusal(
-                        change,
-                        number,
-                        f"another program changes this place all the time; the last time: {reason}",
-                    )
-                    for change, number, reason in error.refusals
+                    refusal._replace(reason=f"{text}: {refusal.reason}")
+                    for refusal in error.refusals
                 ]
                 raise
             observed = read(host.routes, wanted)
@@ -123,17 +117,16 @@ def _apply(
 
 def _send(host: Host, outcome: Reconciliation, *, verify: bool) -> None:
     # The kernel would accept a route that another one hides.
-    if any(standing.family == IPV6 for standing in outcome.in_the_way.values()):
-        whys = all_in_the_way(outcome)
-        raise RouteRejectedError(
-            [Refusal(str(one), errno.EEXIST, why) for one, why in whys.items()], rolled_back=True
-        )
+    if any(route.family == IPV6 for route in outcome.in_the_way.values()):
+        reasons = all_in_the_way(outcome).items()
+        refusals = [Refusal(str(change), errno.EEXIST, reason) for change, reason in reasons]
+        raise RouteRejectedError(refusals, rolled_back=True)
     if outcome.changes:
         host.routes.apply(outcome.changes, verify=verify)
 
 
 def _is_overtaken(error: RouteRejectedError, outcome: Reconciliation) -> bool:
-    """Return True if only another program's changes caused the refusal, so that another reading helps."""
+    """Return True if only another program's changes caused the refusal, so that a retry helps."""
     hopeless = {str(change) for change in outcome.in_the_way}
     return error.rolled_back and all(
         refusal.errno in _CONFLICTS and refusal.change not in hopeless for refusal in error.refusals
@@ -181,20 +174,19 @@ def repair(
     *,
     leave: Collection[Place] = (),
 ) -> Repair:
-    """Make our routes those of a config, under the run lock, but for those in the places `leave`.
+    """Make the routes of a config those of hostrouting, except in the places `leave`.
 
-    `observed` is a reading of all routes. A route that lacks a default route, a device or an
-    address waits: its place stays as it is, too.
+    Call it under the run lock, with a reading of all routes. A route that lacks a default route, a
+    device or an address waits: its place stays as it is, too.
     """
     resolution = resolve(routes, observed)
     wanted = {place(route): route for route in resolution.routes}
     waiting = {route.place: (str(route), reason) for route, reason in resolution.missing}
     while True:
-        desired = [
-            route for spot, route in wanted.items() if spot not in waiting and spot not in leave
-        ]
+        undecided = {*waiting, *leave}
+        desired = [route for key, route in wanted.items() if key not in undecided]
         try:
-            converge(ctx, desired, host, logger, undecided={*waiting, *leave}, observed=observed)
+            converge(ctx, desired, host, logger, undecided=undecided, observed=observed)
         except (LinkNotFoundError, RouteRejectedError) as error:
             refused = _refused(error, desired)
             if not refused:
@@ -203,17 +195,16 @@ def repair(
             devices = {route.dev for route in routes} | {route.dev for route in wanted.values()}
             devices |= {hop.dev for route in default_routes(observed) for hop in route.hops}
             return Repair(wanted=wanted, waiting=dict(waiting.values()), devices=frozenset(devices))
-        waiting |= {spot: (str(wanted[spot]), reason) for spot, reason in refused.items()}
+        waiting |= {key: (str(wanted[key]), reason) for key, reason in refused.items()}
 
 
 def _refused(
     error: LinkNotFoundError | RouteRejectedError, desired: Sequence[Route]
 ) -> dict[Place, str]:
-    """Return the places of the refused routes, with the reasons; nothing if the other routes are not as before."""
+    """Return the reasons of refused routes by place; {} if the rest was not rolled back."""
     if isinstance(error, LinkNotFoundError):
-        return {
-            place(route): "there is no such device" for route in desired if route.dev == error.dev
-        }
+        absent = [route for route in desired if route.dev == error.dev]
+        return dict.fromkeys(map(place, absent), "there is no such device")
     if not error.rolled_back:
         return {}
     reasons = {

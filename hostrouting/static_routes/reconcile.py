@@ -1,14 +1,15 @@
-"""Complete the routes of a config, and compute the changes to them, in an order that the kernel accepts. Pure.
+"""Complete the routes of a config, and compute the changes to them in a safe order. Pure.
 
-Values that a config leaves out come from the default routes. Nothing here waits.
+The default routes supply the values that a config leaves out. Nothing here waits.
 
 The kernel lists routes by their place: table, destination, type of service and metric. The first
-route of a place that is alive decides. A foreign route in our place stays where it is: ours is
-added before it and hides it, and when ours is removed, it decides again.
+route of a place that is alive decides. A foreign route in the place of a wanted one stays where it
+is: hostrouting adds its route in front and hides it, and when that route is removed, the foreign
+one applies again.
 
-Of IPv6 the kernel would make one route of ours and of a foreign one in the same place, and nothing
-can precede it. So ours is added to an empty place only; and where another program has merged a next
-hop with ours, or a route for one source hides all others of the destination, nothing is changed.
+In IPv6 the kernel would merge two routes in one place, and nothing can precede a route. So
+hostrouting adds a route to an empty place only. Where another program has merged a next hop with a
+route of hostrouting, or a route for one source hides all routes of a destination, nothing changes.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Resolution:
 
 
 def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
-    """Complete the routes of a config from their family's default routes in `observed`, in the kernel's order.
+    """Complete the routes of a config from the default routes of their family in `observed`.
 
     A route without `dev` gets the device of the first next hop that is not dead; one of IPv6 the
     device by which IPv6 must leave, if a default route leaves by it. A route without `gateway` gets
@@ -71,8 +72,8 @@ def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
     over a device that is down. If that next hop has no gateway (`default dev ppp0`), the route has
     none: every address is on such a link.
 
-    Where no default route completes a route, ours that stands in its place stays if it has what the
-    config names.
+    Where no default route completes a route, an installed one stays if it has the values that the
+    config gives. `observed` is in the kernel's order.
     """
     defaults = default_routes(observed)
     hops = [(route.family, hop) for route in reversed(defaults) for hop in reversed(route.hops)]
@@ -82,22 +83,19 @@ def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
     by_family = ([route for route in defaults if route.family == family] for family in (IPV4, IPV6))
     exits = expected_exit(*by_family) if IPV6 in alive else ()
     if exits and (IPV6, exits[0]) in on_device:
-        # A router in the fabric may advertise a better default route: by it, the proof would find
-        # ours.
+        # A router in the fabric may advertise a better default route, which the proof would reject.
         alive[IPV6] = exits[0]
     complete: list[Route] = []
     missing: list[Unresolved] = []
     for route in routes:
         family, network, prefix_length = route.prefix
-        dev = route.dev or alive.get(family)
+        name, dev = FAMILY_NAMES[family], route.dev or alive.get(family)
         if dev is None:
-            missing.append(
-                Unresolved(route, f"table main has no {FAMILY_NAMES[family]} default route")
-            )
+            missing.append(Unresolved(route, f"table main has no {name} default route"))
             continue
         hop = _named_hop(route.gateway, dev) if route.gateway else on_device.get((family, dev))
         if hop is None:
-            reason = f"no {FAMILY_NAMES[family]} default route leaves by {dev}, so it has no gateway there"
+            reason = f"no {name} default route leaves by {dev}, so it has no gateway there"
             missing.append(Unresolved(route, reason))
             continue
         complete.append(
@@ -112,16 +110,15 @@ def resolve(routes: Sequence[StaticRoute], observed: Routes) -> Resolution:
             )
         )
     # Of hundreds of thousands of routes hardly any matter here.
-    first = {place(route): route for route in reversed(ours_in(observed) if missing else ())}
-    kept = {
-        route: standing
-        for route, _ in missing
-        if (standing := first.get(route.place)) and route.is_met_by(standing)
-    }
-    return Resolution(
-        routes=(*complete, *(present.to_route() for present in kept.values())),
-        missing=tuple(unresolved for unresolved in missing if unresolved.route not in kept),
-    )
+    first = {place(route): route for route in reversed(owned_in(observed) if missing else ())}
+    lacking = []
+    for entry in missing:
+        installed = first.get(entry.route.place)
+        if installed and entry.route.is_met_by(installed):
+            complete.append(installed.to_route())
+        else:
+            lacking.append(entry)
+    return Resolution(routes=tuple(complete), missing=tuple(lacking))
 
 
 # Thousands of routes name the same few next hops.
@@ -138,72 +135,71 @@ Routes: TypeAlias = "Sequence[ObservedRoute]"
 
 @attrs.frozen(kw_only=True)
 class Reconciliation:
-    """The changes to make, and their consequences for the routes of other programs and of the kernel."""
+    """The changes to make, and their consequences for foreign routes and the kernel's own."""
 
     #: Additions and replacements first, on-link routes before the routes via them; then removals.
     changes: list[RouteChange] = attrs.field(factory=list)
-    #: Foreign routes that a change of `changes` hides, by the route that hides them.
+    #: Foreign routes that a change of `changes` hides, by the new route.
     hidden: dict[Route, Routes] = attrs.field(factory=dict)
-    #: Changes that cannot be made, because of this route. Of IPv4 it is the kernel's own, which a
-    #: new one never hides.
+    #: Changes that cannot be made, because of this route. In IPv4 it is the kernel's own, which is
+    #: never hidden.
     in_the_way: dict[RouteChange, ObservedRoute] = attrs.field(factory=dict)
-    #: Installed IPv6 routes that are to go, but stay: another program has merged a next hop with
-    #: them.
+    #: Unwanted IPv6 routes of hostrouting that stay: another program merged a next hop with them.
     merged: list[ObservedRoute] = attrs.field(factory=list)
-    #: The kernel's own routes that came after an installed one, which stays, by that route.
+    #: The kernel's own routes behind a wanted route that stays, by that route.
     connected: dict[Route, ObservedRoute] = attrs.field(factory=dict)
 
-    def settle(self, route: Route, present: Routes) -> list[ObservedRoute]:
-        """Decide how `route` becomes the first of its place; return the installed ones to remove."""
+    def place_first(self, route: Route, present: Routes) -> list[ObservedRoute]:
+        """Make `route` the first of its place; return the routes of hostrouting to remove there."""
         if not present:
             self.changes.append(RouteChange.add(route))
             return []
         if len(present) == 1 and present[0].fulfils(route):
             return []
         if route.family == IPV6:
-            return self._settle_alone(route, present)
-        installed = ours_in(present)
-        foreign = [known for known in present if known.protocol != OUR_PROTOCOL]
-        own = next((known for known in foreign if known.protocol == KERNEL_PROTOCOL), None)
-        if own is not None:
-            if not any(known in installed for known in present[: present.index(own)]):
-                self.refuse(route, own)
+            return self._place_alone(route, present)
+        owned = owned_in(present)
+        foreign = [rival for rival in present if rival.protocol != OUR_PROTOCOL]
+        connected = next((rival for rival in foreign if rival.protocol == KERNEL_PROTOCOL), None)
+        if connected is not None:
+            if not owned_in(present[: present.index(connected)]):
+                self.refuse(route, connected)
                 return []
-            self.connected[route] = own
-        surplus = [known for known in installed if not known.fulfils(route)]
-        alike = [known for known in installed if is_deleted_by(known, route)]
-        first = next((known for known in present if known not in surplus), None)
+            self.connected[route] = connected
+        outdated = [own for own in owned if not own.fulfils(route)]
+        alike = [own for own in owned if is_deleted_by(own, route)]
+        first = next((rival for rival in present if rival not in outdated), None)
         if first is not None and first.fulfils(route) and alike == [first]:
-            return surplus
-        if installed:
+            return outdated
+        if owned:
             # The kernel moves no route to the front: the same one is removed, and then added.
-            replaced = (alike or installed[:1])[-1]
+            replaced = (alike or owned[:1])[-1]
             self.changes.append(RouteChange.replace(replaced, route))
-            installed.remove(replaced)
+            owned.remove(replaced)
         else:
             self.changes.append(RouteChange.prepend(route))
         if present[0].protocol != OUR_PROTOCOL:
             self.hidden[route] = foreign
-        return installed
+        return owned
 
-    def _settle_alone(self, route: Route, present: Routes) -> list[ObservedRoute]:
+    def _place_alone(self, route: Route, present: Routes) -> list[ObservedRoute]:
         """Do the same for an IPv6 route, which has to be the only one when it is added."""
-        installed = [known for known in ours_in(present) if not is_merged(known)]
-        preceding = [*takewhile(lambda known: not known.fulfils(route), present)]
-        if preceding != [*present] and all(known in installed for known in preceding):
-            return [known for known in installed if not known.fulfils(route)]
-        foreign = next((known for known in present if known not in installed), None)
+        owned = [own for own in owned_in(present) if not is_merged(own)]
+        preceding = [*takewhile(lambda rival: not rival.fulfils(route), present)]
+        if preceding != [*present] and all(rival in owned for rival in preceding):
+            return [own for own in owned if not own.fulfils(route)]
+        foreign = next((rival for rival in present if rival not in owned), None)
         if foreign is not None:
             self.refuse(route, foreign)
             return []
-        self.changes.append(RouteChange.replace(installed[0], route))
-        return installed[1:]
+        self.changes.append(RouteChange.replace(owned[0], route))
+        return owned[1:]
 
-    def refuse(self, route: Route, obstacle: ObservedRoute) -> None:
-        """Note a route that cannot be added; it is requested all the same, so that one error shows all of them."""
+    def refuse(self, route: Route, present: ObservedRoute) -> None:
+        """Refuse a route, but request it all the same, so that one error lists all refusals."""
         change = RouteChange.add(route)
         self.changes.append(change)
-        self.in_the_way[change] = obstacle
+        self.in_the_way[change] = present
 
 
 def reconcile(
@@ -216,46 +212,45 @@ def reconcile(
     >>> [str(change) for change in reconcile([route], []).changes]
     ['+ 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142']
     """
-    made = Reconciliation()
+    outcome = Reconciliation()
     # By scope: local addresses, then routes on a link, then routes via a gateway on a link.
     wanted = {place(route): route for route in sorted(desired, key=_rank, reverse=True)}
-    by_place = held_in(observed, wanted)
-    # By table, family, network and prefix length.
-    for_a_source = {key[:4]: present[0] for key, present in by_place.items() if key[4] is not None}
+    by_place = present_in(observed, wanted)
+    for_a_source = {key[:4]: routes[0] for key, routes in by_place.items() if key[4] is not None}
     surplus: list[ObservedRoute] = []
     for key, route in wanted.items():
         present = by_place.pop(key, [])
         if for_a_source and key[:4] in for_a_source:
-            made.refuse(route, for_a_source[key[:4]])
+            outcome.refuse(route, for_a_source[key[:4]])
         else:
-            surplus += made.settle(route, present)
+            surplus += outcome.place_first(route, present)
     for key, present in by_place.items():
         if key not in undecided:
-            surplus += ours_in(present)
+            surplus += owned_in(present)
     # In the reverse order: a rollback goes backwards, and then each route finds its gateway.
     removed = sorted((route for route in surplus if not is_merged(route)), key=_rank)
-    made.changes.extend(map(RouteChange.remove, removed))
-    made.merged.extend(filter(is_merged, surplus))
-    return made
+    outcome.changes.extend(map(RouteChange.remove, removed))
+    outcome.merged.extend(filter(is_merged, surplus))
+    return outcome
 
 
 def _rank(route: Route | ObservedRoute) -> int:
-    # Scopes are of IPv4 only.
+    # IPv6 routes lack scopes.
     return SCOPE_LINK if route.family == IPV6 and route.gateway is None else route.scope
 
 
-def ours_in(routes: Iterable[ObservedRoute]) -> list[ObservedRoute]:
+def owned_in(routes: Iterable[ObservedRoute]) -> list[ObservedRoute]:
     """Return the routes that hostrouting installed."""
     return [route for route in routes if route.protocol == OUR_PROTOCOL]
 
 
-def held_in(observed: Routes, places: Iterable[Place]) -> dict[Place, list[ObservedRoute]]:
-    """Return the routes in these places, and in those of installed routes, in the kernel's order."""
+def present_in(observed: Routes, places: Iterable[Place]) -> dict[Place, list[ObservedRoute]]:
+    """Return the routes in these places and in all places with a route of hostrouting, in order."""
     networks = {key[2:4] for key in places}
-    networks.update(map(_network, ours_in(observed)))
-    by_place: defaultdict[Place, list[ObservedRoute]] = defaultdict(list)
+    networks.update(map(_network, owned_in(observed)))
+    present: defaultdict[Place, list[ObservedRoute]] = defaultdict(list)
     for route in observed:
         # Of hundreds of thousands of routes hardly any matter here.
         if _network(route) in networks:
-            by_place[place(route)].append(resting(route) if route.flags else route)
-    return dict(by_place)
+            present[place(route)].append(resting(route) if route.flags else route)
+    return dict(present)

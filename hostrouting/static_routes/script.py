@@ -20,42 +20,38 @@ RUN_FILES: Final = (WAITED, f"{RUNTIME_DIRECTORY}/static-routes.told")
 
 
 def render_script(config: HostRoutingConfig) -> bytes:
-    """Return the boot script; the same config gives the same bytes. Without routes it removes those of hostrouting."""
+    """Return the boot script of a config; without routes it removes those of hostrouting."""
     routes = sorted(config.static_routes.routes, key=_kernels_order)
     ipv4, ipv6 = (
         "".join([_line(route) for route in routes if route.family == family])
         for family in (IPV4, IPV6)
     )
-    text = (
-        _TEMPLATE.read_script("ipv6" if ipv6 else "")
-        .replace("@ROUTES@", ipv4)
-        .replace("@ROUTES6@", ipv6)
-    )
-    for place, family in (("@TABLE@", IPV4), ("@TABLE6@", IPV6)):
+    text = _TEMPLATE.read_script("ipv6" if ipv6 else "")
+    text = text.replace("@ROUTES@", ipv4).replace("@ROUTES6@", ipv6)
+    for name, family in (("@TABLE@", IPV4), ("@TABLE6@", IPV6)):
         roots = roots_of((route.prefix for route in routes), family)
-        text = text.replace(
-            place, "\n".join(f"route show table main root {root}" for root in roots)
-        )
+        commands = [f"route show table main root {root}" for root in roots]
+        text = text.replace(name, "\n".join(commands))
     return text.encode()
 
 
 def boot_part(config: HostRoutingConfig) -> BootUnit | Departure:
-    """Return the unit and the script to install for this config; without routes, their removal."""
+    """Return the unit and the script to install for a config, or their removal without routes."""
     return _TEMPLATE.fill(render_script(config)) if config.static_routes.routes else DEPARTURE
 
 
 def _kernels_order(route: StaticRoute) -> tuple[int, int, int]:
-    """Return the sort key of the kernel's listing of a family, so that the script can compare all routes at once."""
+    """Return the sort key by which the kernel lists the routes of a family."""
     family, network, length = route.prefix
-    # IPv6 lists a network after all that lies in it.
+    # IPv6 lists a network after the networks inside it.
     return network if family == IPV4 else route.prefix.last, -length, route.metric
 
 
 def _line(route: StaticRoute) -> str:
     """Return one route as ip reads and shows it: ip shows a single address without a length.
 
-    A device name has no quote, no question mark, and nothing else that bash or ip could take for
-    more than a part of a name: see `hostrouting.net.addresses.check_device_name`.
+    A device name contains only characters that are plain for bash and ip: see
+    `hostrouting.net.addresses.check_device_name`.
     """
     metric = f" metric {route.metric}" if route.metric else ""
     is_ipv6, gateway = ":" in route.destination, route.gateway or "?"

@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 
 class ConfigureStaticRoutes(PairTask):
-    """Configure the static routes of a config, now and at every boot; without any, remove those of earlier runs.
+    """Configure the static routes of a config, now and at every boot.
 
-    It holds the run lock while it works. Routes change all together or not at all. On a node
-    without hostrouting the boot files come first, and stay: if the routes fail, the machine must
-    not start at the next boot either. Over an installed config the routes come first; if anything
-    fails, all of it is undone.
+    Without routes, those of earlier runs are removed. Routes change all together or not at all,
+    under the run lock. On a node without hostrouting the boot files come first and stay: if the
+    routes fail, the machine must not start at the next boot either. Over an installed config the
+    routes come first; if any part fails, everything is undone.
     """
 
     name = "configure-static-routes"
@@ -53,21 +53,21 @@ class ConfigureStaticRoutes(PairTask):
             deployment.carry_out(deployment.install, self.act)
 
     def refuse_own_gateways(self) -> None:
-        """Raise InvalidConfigError for gateways of the node itself: the kernel takes them, and sends nothing there."""
+        """Raise InvalidConfigError for gateways of the node itself, which the kernel accepts."""
         links = self._host.routes.links() if self._host.is_live else ()
-        addresses = (
-            (Address(own.family, own.local), link.name) for link in links for own in link.addresses
-        )
-        # Several links may have one link-local address; the kernel refuses those of the link
-        # itself.
-        held = {str(address): dev for address, dev in addresses if not address.is_link_local}
+        own: dict[str, str] = {}
+        for link in links:
+            addresses = [Address(address.family, address.local) for address in link.addresses]
+            # Link-local addresses repeat on other links; the kernel refuses that of the same link.
+            own |= {str(address): link.name for address in addresses if not address.is_link_local}
         mistakes = [
             ConfigMistake(
                 f"hostRouting.staticRoutes.routes[{index}].gateway",
-                f"{route.gateway!r} is an address of this node, on {held[route.gateway]}; give that of the router",
+                f"{route.gateway!r} is an address of this node, on {own[route.gateway]}; give that "
+                f"of the router",
             )
             for index, route in enumerate(self._config.static_routes.routes)
-            if route.gateway in held
+            if route.gateway in own
         ]
         if mistakes:
             raise InvalidConfigError(mistakes)
@@ -99,20 +99,18 @@ class ConfigureStaticRoutes(PairTask):
         return list(findings_of(changes, outcome.connected))
 
     def planned(self) -> tuple[list[RouteChange], list[Change]]:
-        """Return the route changes of `act`, and those that are refused, or lack values that only a lease brings."""
+        """Return the route changes of `act`, and entries for the refused or incomplete ones."""
         resolution, changes, outcome = self._foreseen()
-        lost = {str(route) for route, _ in resolution.missing}
-        return outcome.changes, [
-            each for each in changes if each.kind == REFUSED or each.subject in lost
-        ]
+        missing = {str(route) for route, _ in resolution.missing}
+        lost = [change for change in changes if change.kind == REFUSED or change.subject in missing]
+        return outcome.changes, lost
 
     def accepted(self) -> StaticRoutesConfig:
-        """Return the routes of the config, but for those that the kernel would refuse for the routes of others."""
+        """Return the section without the routes that the kernel refuses beside present ones."""
         section = self._config.static_routes
         refused = {place(change.route) for change in self._foreseen()[2].in_the_way}
-        return attrs.evolve(
-            section, routes=tuple(route for route in section.routes if route.place not in refused)
-        )
+        routes = tuple(route for route in section.routes if route.place not in refused)
+        return attrs.evolve(section, routes=routes)
 
     def _converge(self, ctx: Context, desired: Sequence[Route]) -> None:
         changed = converge(ctx, desired, self._host, self._logger)
@@ -121,33 +119,28 @@ class ConfigureStaticRoutes(PairTask):
     # --- lookups, and waiting for DHCP
 
     def _converge_in_time(self, ctx: Context, seconds: float) -> None:
-        """Look up and change the routes; retry for a while if a lease, an address or a carrier may help."""
+        """Look up and change the routes; retry while a lease, an address or a carrier may help."""
         left = ctx.remaining()
         # Half of the caller's time: after a failure the boot files have yet to be installed.
         seconds = seconds if left is None else min(seconds, left / 2)
         until = ctx.clock.monotonic() + seconds
-        told = False
+        is_logged = False
         while True:
             resolution = self._resolution(self._read)
             try:
                 self._converge(ctx, self._complete(resolution, seconds))
             except BackendError as error:
-                # A device may appear later, but one with a misspelt name never does: report it at
-                # once.
+                # A device may appear later, but not one with a misspelt name: report it at once.
                 is_final = not error.retryable or isinstance(error, LinkNotFoundError)
                 if is_final or ctx.clock.monotonic() >= until:
                     raise
-                if not told:
-                    refusals = (
-                        "; ".join(map(str, error.refusals))
-                        if isinstance(error, RouteRejectedError)
-                        else ""
-                    )
-                    reasons, extra = refusals or resolution.reasons, {"waits": True}
-                    self._logger.info(
-                        "waiting up to %g s: %s", round(seconds, 1), reasons, extra=extra
-                    )
-                    told = True
+                if not is_logged:
+                    reasons = resolution.reasons
+                    if isinstance(error, RouteRejectedError):
+                        reasons = "; ".join(map(str, error.refusals))
+                    extra, text = {"waits": True}, "waiting up to %g s: %s"
+                    self._logger.info(text, round(seconds, 1), reasons, extra=extra)
+                    is_logged = True
             else:
                 return
             # No longer: the rest of the caller's time is for other tasks.
@@ -157,15 +150,14 @@ class ConfigureStaticRoutes(PairTask):
         return read(self._host.routes, self._config.static_routes.routes)
 
     def _resolution(self, reading: Callable[[], Routes]) -> Resolution:
-        """Return the routes of the config, completed from the present default routes as far as possible."""
+        """Return the routes of the config, completed from the default routes as far as possible."""
         routes = self._config.static_routes.routes
-        # If all have device and gateway there is nothing to look up; most nodes have many more
-        # routes than these.
+        # Complete routes need no reading; most nodes have many more routes than these.
         is_whole = all(route.dev and route.gateway for route in routes)
         return _resolved(routes) if is_whole else resolve(routes, reading())
 
     def _foreseen(self) -> tuple[Resolution, list[Change], Reconciliation]:
-        """Return the routes of the config and the changes that they need, in words and as they are, by one reading.
+        """Return the routes of the config, and the changes that they need by one reading.
 
         A missing value counts as one that can be looked up later.
         """
@@ -173,11 +165,8 @@ class ConfigureStaticRoutes(PairTask):
         resolution = self._resolution(lambda: observed)
         undecided = {route.place for route, _ in resolution.missing}
         outcome = reconcile(resolution.routes, observed, undecided=undecided)
-        return (
-            resolution,
-            forecast(outcome, resolution.missing, self._host.routes.links(), observed),
-            outcome,
-        )
+        changes = forecast(outcome, resolution.missing, self._host.routes.links(), observed)
+        return resolution, changes, outcome
 
     def _complete(self, resolution: Resolution, seconds: float) -> tuple[Route, ...]:
         if not resolution.missing:
@@ -185,18 +174,18 @@ class ConfigureStaticRoutes(PairTask):
         devices = {link.name for link in self._host.routes.links()}
         for route, _ in resolution.missing:
             if route.dev is not None and route.dev not in devices:
-                # There will be no default route by a device that does not exist.
-                error = LinkNotFoundError(
-                    f"there is no network device {route.dev}. No route was changed", dev=route.dev
-                )
+                # A device that does not exist gets no default route.
+                text = f"there is no network device {route.dev}. No route was changed"
+                error = LinkNotFoundError(text, dev=route.dev)
                 raise with_routes(error, self._config.static_routes.routes)
+        routes = [route for route, _ in resolution.missing]
         givers = " and ".join(
-            GIVERS[family] for family in sorted({route.family for route, _ in resolution.missing})
+            GIVERS[family] for family in sorted({route.family for route in routes})
         )
         raise BackendError(
-            f"static routes cannot be completed: {resolution.reasons}, also not after {round(seconds, 1):g} s. "
-            f"No route was changed. Give the node one (see {givers}), or give 'dev' and "
-            f"'gateway' of: {', '.join(str(route) for route, _ in resolution.missing)}",
+            f"static routes cannot be completed: {resolution.reasons}, not even after "
+            f"{round(seconds, 1):g} s. No route was changed. Give the node one (see {givers}), or "
+            f"give 'dev' and 'gateway' of: {', '.join(map(str, routes))}",
             retryable=True,
         )
 

@@ -16,7 +16,8 @@ from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.routes import MAIN_TABLE, SCOPE_LINK, place, resting
 from hostrouting.static_routes.account import read
 from hostrouting.static_routes.converge import Repair, repair
-from hostrouting.static_routes.reconcile import ours_in
+from hostrouting.static_routes.reconcile import owned_in
+from hostrouting.watch.duty import Keeper
 from hostrouting.watch.installed import duties_of
 from hostrouting.watch.trouble import Lines
 from phases import Transaction
@@ -174,7 +175,7 @@ class RouteKeeper(Keeper):
         """
         wanted, waiting = self._last.wanted, self._last.waiting
         lost = {spot: wanted[spot] for spot in self._taken - self._paused.keys() if spot in wanted}
-        for route in ours_in(observed) if lost else ():
+        for route in owned_in(observed) if lost else ():
             spot = place(route)
             if spot in lost and route.fulfils(lost[spot]):
                 del lost[spot]

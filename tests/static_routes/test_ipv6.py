@@ -150,7 +150,8 @@ def test_a_merge_by_another_program(node: Node, host: Host, caplog: pytest.LogCa
     add(node, "fd00:1::8", verb="append")
     [merged] = at(host)
     assert merged.count("nexthop") == 2
-    assert f"another program has merged a next hop with ours, so '{merged}' stays whole" in refusal(host, ROUTE)
+    reason = f"another program has merged a next hop with hostrouting's, so '{merged}' stays whole"
+    assert reason in refusal(host, ROUTE)
     other = StaticRoute(destination="fd00:7::/48", gateway="fd00:1::7", dev="eth0")
     done = repair(Context(), [ROUTE, other], read(host.routes, [ROUTE]), host, logging.getLogger())
     assert [*map(str.split, done.waiting)] == [OURS.split()]

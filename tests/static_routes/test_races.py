@@ -83,7 +83,7 @@ def test_a_foreign_route_comes_into_an_empty_place(node: BusyNode, host: FakeHos
     node.steps.plan(1, lambda: node.insert_route(theirs(73)))
     account = run(host, OURS)
     assert node.in_place() == shown(OURS, theirs(73))
-    assert account.changes == [f"+ {OURS} (hides '{theirs(73)}' until ours is removed)"]
+    assert account.changes == [f"+ {OURS} (hides '{theirs(73)}' until this route is removed)"]
 
 
 def test_a_move_that_is_refused_is_rolled_back(node: BusyNode, host: FakeHost) -> None:

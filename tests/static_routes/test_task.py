@@ -115,11 +115,11 @@ class TestPlan:
             "+ 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142",
             (
                 "+ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142 (hides '172.16.8.0/22 via 10.224.0.9 dev eth0 "
-                "proto static' until ours is removed)"
+                "proto static' until this route is removed)"
             ),
             (
                 "+ 172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142 (hides '172.16.16.0/24 via 10.224.0.1 dev eth0' "
-                "until ours is removed)"
+                "until this route is removed)"
             ),
             "- 172.20.0.0/16 via 10.224.0.1 dev eth0 table 100 proto 142",
         ]

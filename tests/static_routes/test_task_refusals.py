@@ -45,7 +45,7 @@ class TestWaiting:
         with caplog.at_level(logging.INFO), pytest.raises(BackendError) as raised:
             ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
         assert str(raised.value) == (
-            "static routes cannot be completed: table main has no IPv4 default route, also not after 30 s. No route "
+            "static routes cannot be completed: table main has no IPv4 default route, not even after 30 s. No route "
             "was changed. Give the node one (see the log of its DHCP client), or give 'dev' and 'gateway' of: "
             "172.16.8.0/22, 172.16.16.0/24"
         )
@@ -77,10 +77,10 @@ class TestWaiting:
         """Of a short time half is for waiting, so that the reason can still be told; a cancellation ends it at once."""
         host = FakeHost()
         ctx = Context(timeout=3, clock=ManualClock(auto=True))
-        with pytest.raises(BackendError, match=r"no IPv4 default route, also not after 1\.5 s"):
+        with pytest.raises(BackendError, match=r"no IPv4 default route, not even after 1\.5 s"):
             ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
         ctx = Context(timeout=0.5, clock=ManualClock(auto=True))
-        with pytest.raises(BackendError, match=r"no IPv4 default route, also not after 0\.2 s"):
+        with pytest.raises(BackendError, match=r"no IPv4 default route, not even after 0\.2 s"):
             ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
         ctx = Context(clock=ManualClock(auto=True))
         ctx.cancel("enough")
