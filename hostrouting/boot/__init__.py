@@ -8,6 +8,7 @@
     steps           from the disk as it is to the disk as it should be
     gates           unsuitable, open, held and failed gates
     deployment      the live changes and boot files of one run, committed or undone together
+    keeper          the part of a watch that a capability supplies
     task            the common parts of tasks
     assets/         hostrouting-ready.service, the drop-in of gates, the scripts that check routing
                     for gates and start them again, the functions that scripts share
@@ -40,6 +41,7 @@ from hostrouting.boot.intent import (
     read_intent,
     require_intent,
 )
+from hostrouting.boot.keeper import WATCH_TASK, ConfigInForce, Keeper, SiblingKeeper
 from hostrouting.boot.layout import (
     BOOT_FOLDERS,
     DROP_IN_NAME,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.layout import (
     DROP_IN_NAME,
     HELD_TEMPLATE,

@@ -17,7 +17,6 @@ from hostrouting.net.routes import MAIN_TABLE, SCOPE_LINK, place, resting
 from hostrouting.static_routes.account import read
 from hostrouting.static_routes.converge import Repair, repair
 from hostrouting.static_routes.reconcile import owned_in
-from hostrouting.watch.duty import Keeper
 from hostrouting.watch.installed import duties_of
 from hostrouting.watch.trouble import Lines
 from phases import Transaction
