@@ -243,7 +243,7 @@ def test_probes_alone_are_no_reason_to_mention_gates(
     config.write_text(json.dumps({"gates": [NSPAWN], **PROBES}))
     assert main(["plan", "--json", str(config)]) == 0
     [notice] = json.loads(capsys.readouterr().out)["notices"]
-    assert notice.startswith("systemd-nspawn@kube1.service: runs already and goes on")
+    assert notice.startswith("systemd-nspawn@kube1.service: keeps running")
     host.link_layer.remove_address("eth0", "2001:db8::4/64")
     caplog.clear()
     assert main(["plan", "--json", str(config)]) == 0
