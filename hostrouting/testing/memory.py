@@ -145,7 +145,7 @@ class MemoryBackend(Node):
         device = self._device(name)
         if up:
             self._change(device, device._replace(up=True, carrier=name not in self._unplugged))
-        else:
+        elif device.up:
             kept = tuple(own for own in device.addresses if own.family == IPV4)
             self._change(device, device._replace(up=False, carrier=False, addresses=kept, neighbours=()))
 

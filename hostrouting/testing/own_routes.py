@@ -106,9 +106,9 @@ def is_same(route: ObservedRoute, other: ObservedRoute) -> bool:
 
 
 def same_subnet(first: DeviceAddress, second: DeviceAddress) -> bool:
-    """Return True if two addresses have one prefix length and one network."""
-    lengths = {(address.family, address.prefix_length) for address in (first, second)}
-    return len(lengths) == 1 and not (first.peer ^ second.peer) & netmask(first.prefix_length)
+    """Return True if two IPv4 addresses have one prefix length and one network."""
+    kinds = {(address.family, address.prefix_length) for address in (first, second)}
+    return kinds == {(IPV4, first.prefix_length)} and not (first.peer ^ second.peer) & netmask(first.prefix_length)
 
 
 def link_flags(device: Device) -> int:

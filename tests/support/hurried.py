@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 from hostrouting.azure.probe_snat import detect
 from hostrouting.azure.probe_snat import task as probe_snat
-from hostrouting.boot import layout
+from hostrouting.boot import deployment, layout
 from hostrouting.cli import main
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.packets.nft import NftCommand
@@ -52,7 +52,7 @@ def hurried() -> Iterator[None]:
         boot_files.boot_parts.cache_clear()
         patched.callback(boot_files.boot_parts.cache_clear)
         patched.enter_context(patch.object(layout, "read_asset", short))
-        patched.enter_context(patch.object(configure, "WAIT_SECONDS", float(_WAIT)))
+        patched.enter_context(patch.object(deployment, "WAIT_SECONDS", float(_WAIT)))
         patched.enter_context(patch.object(configure, "_SIBLING_SECONDS", float(_SIBLING)))
         patched.enter_context(patch.object(probe_snat, "_WAIT_SECONDS", _WAIT))
         patched.enter_context(patch.object(detect, "_SECONDS_FOR_ROUTERS", _WAIT))
