@@ -1,8 +1,8 @@
-"""Run tasks: one after the other or side by side, with deadlines, retries, a plan, an undo and a report.
+"""Run tasks, in order or in parallel, with deadlines, retries, a plan, an undo and a report.
 
     task.py         the protocols of a task: Task, Plannable, Undoable, Tolerant, Group
     context.py      Context: time, cancellation, and `record`, by which a task records each Change
-    compose.py      tasks made of tasks: Serial, Parallel, with_timeout, with_retry, tolerate; of a function: task
+    compose.py      tasks of tasks: Serial, Parallel, with_timeout, with_retry, tolerate; task
     runner.py       execute, plan and undo a task; run a whole pipeline
     transaction.py  Transaction: changes that are kept until a commit, or rolled back
     report.py       Report and Event: the result of a run, and its steps for an observer
@@ -11,7 +11,7 @@
     exceptions.py   the error tree
     testing.py      for your tests: a clock that the test moves
 
-Needs nothing but the standard library, and knows nothing of routing.
+Needs only the standard library, and contains nothing about routing.
 """
 
 from __future__ import annotations

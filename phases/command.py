@@ -43,7 +43,8 @@ def run_command(
         ctx: How long the command may take.
         argv: The command and its arguments; no shell reads them.
         input: The command's stdin; the default is /dev/null.
-        check: Raise CommandFailedError for another status than 0. A command that cannot start always raises it.
+        check: Raise CommandFailedError for a status other than 0. A command that cannot start
+            always raises it.
         env: Variables added to those of this process. LC_ALL is C, so that messages can be parsed.
         grace: Seconds between SIGTERM and SIGKILL.
 
@@ -69,7 +70,9 @@ def run_command(
             start_new_session=True,
         )
     except FileNotFoundError as error:
-        raise CommandFailedError(argv, None, reason="was not found: is it installed, and on PATH?") from error
+        raise CommandFailedError(
+            argv, None, reason="was not found: is it installed, and on PATH?"
+        ) from error
     except (OSError, ValueError) as error:
         raise CommandFailedError(argv, None, reason=f"could not be started: {error}") from error
     outcome: list[tuple[bytes, bytes] | BaseException] = []
@@ -101,14 +104,16 @@ def run_command(
     return result
 
 
-def _kill(ctx: Context, process: subprocess.Popen[bytes], outcome: Sequence[object], grace: float) -> None:
+def _kill(
+    ctx: Context, process: subprocess.Popen[bytes], outcome: Sequence[object], grace: float
+) -> None:
     from signal import SIGKILL, SIGTERM  # rarely needed
 
     for number in (SIGTERM, SIGKILL):
         # Its id is that of its session and group. It may have ended, or we may not kill it (sudo).
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
-        # SIGKILL follows even if the command obeyed SIGTERM: its children may not have.
-        # A process in another session may hold the pipes for ever, and the kernel may hold a process: the wait is
-        # limited even after SIGKILL. The reading thread then goes on.
+        # SIGKILL follows even if the command obeyed SIGTERM: its children may not have. A process
+        # in another session may hold the pipes for ever, and the kernel may hold a process: the
+        # wait is limited even after SIGKILL. The reading thread then goes on.
         ctx.wait(lambda: bool(outcome), until=ctx.clock.monotonic() + grace)

@@ -1,4 +1,4 @@
-"""Tasks made of tasks: in order, in parallel, with a deadline, with retries; and tasks made of a function."""
+"""Tasks made of tasks (in order, in parallel, with a deadline, with retries) or of a function."""
 
 from __future__ import annotations
 
@@ -141,7 +141,9 @@ class Parallel(_Group):
         for reason in interrupts or errors:
             raise reason
 
-    def _wait(self, ctx: Context, running: list[Step], failed: list[tuple[str, BaseException]]) -> None:
+    def _wait(
+        self, ctx: Context, running: list[Step], failed: list[tuple[str, BaseException]]
+    ) -> None:
         def is_over() -> bool:
             # A failure counts once all tasks have begun.
             is_due = any(step.report.status != "running" for step in running.copy())
@@ -171,19 +173,19 @@ class _Made:
 
 
 def _around(task: Task, **others: object) -> Task:
-    """Return a task with everything of `task` but `others`: plans and reports do not show the wrapper."""
+    """Return a copy of the task with `others` replaced; plans and reports show no wrapper."""
     require_runnable(task)
     names = ("name", "do", "plan", "undo", "records", "subtasks", "anonymous", "tolerate")
     return _Made(**{name: getattr(task, name, None) for name in names} | others)
 
 
 def tolerate(task: Task, *, on_failure: Callable[[TaskFailedError], None] | None = None) -> Task:
-    """Return the task with failures as warnings: they are logged and reported as `failed`, and not raised.
+    """Return the task with failures as warnings, which are logged and reported, but not raised.
 
-    The group goes on, and its status does not suffer; `on_failure` is called with the error. If it
-    raises an error, the failure is not tolerated, and the task fails with both errors. Cancellation
-    and interrupts are raised as usual, and so are failures of `plan` and `undo`. Such a failure
-    alone does not make `run` undo anything.
+    Their status is `failed`. The group goes on, and its status does not suffer; `on_failure` is
+    called with the error. If it raises an error, the failure is not tolerated, and the task fails
+    with both errors. Cancellation and interrupts are raised as usual, and so are failures of `plan`
+    and `undo`. Such a failure alone does not make `run` undo anything.
 
     >>> @task("probes")
     ... def probes(ctx):
@@ -202,10 +204,12 @@ def tolerate(task: Task, *, on_failure: Callable[[TaskFailedError], None] | None
 
 
 def with_timeout(task: Task, seconds: float, *, share: float = 1.0) -> Task:
-    """Return the task with at most `seconds` for its `do`; more is a failure caused by DeadlineExceededError.
+    """Return the task with at most `seconds` for its `do`.
 
-    The task's context ends: a task that ignores it is not stopped. With a `share` of less than 1 the task gets no
-    more than that part of the time that is left, so that the tasks after it have the rest.
+    If it takes longer, it fails with DeadlineExceededError as the cause. The task's context ends: a
+    task that ignores it is not stopped. With a `share` of less than 1
+    the task gets no more than that part of the time that is left, so that the tasks after it have
+    the rest.
 
     >>> execute(with_timeout(task("nap")(lambda ctx: ctx.sleep(60)), 0))
     Traceback (most recent call last):
@@ -213,7 +217,7 @@ def with_timeout(task: Task, seconds: float, *, share: float = 1.0) -> Task:
     """
     not_negative(seconds)
     if not isinstance(share, int | float) or not 0 < share <= 1:  # type: ignore[redundant-expr]  # same as attempts
-        raise ValueError(f"share is a part of the time that is left, above 0 and up to 1, not {share!r}: try 0.5")
+        raise ValueError(f"share must be more than 0 and at most 1 (got {share!r})")
 
     def do(ctx: Context) -> object:
         left = ctx.remaining()
@@ -232,10 +236,10 @@ def with_retry(
 ) -> Task:
     """Return the task with retries after errors of `retry_on`, up to `attempts` times in all.
 
-    An error with `retryable = False`, such as a cancellation, ends
-    them. The pauses begin with `backoff` seconds and double up to `max_backoff`; they end with the
-    context. The last error is raised, with the earlier ones in its `failures`. A group is retried
-    if all its failures allow it. An observer gets an event `retrying` for each failed attempt.
+    An error with `retryable = False`, such as a cancellation, ends them. The pauses begin with
+    `backoff` seconds and double up to `max_backoff`; they end with the context. The last error is
+    raised, with the earlier ones in its `failures`. A group is retried if all its failures allow
+    it. An observer gets an event `retrying` for each failed attempt.
 
     >>> answers = [OSError("busy"), OSError("busy"), None]
     >>> @task("flaky")
@@ -255,7 +259,9 @@ def with_retry(
     def do(ctx: Context) -> object:
         failures: list[TaskFailedError] = []
         pause = first_pause
-        step = ctx.account if isinstance(ctx.account, Step) else Step(Report(task), threading.Lock())
+        step = (
+            ctx.account if isinstance(ctx.account, Step) else Step(Report(task), threading.Lock())
+        )
         while True:
             try:
                 return task.do(ctx)
@@ -263,7 +269,9 @@ def with_retry(
                 if isinstance(error, CONTEXT_OVER) and ctx.over:
                     raise
                 last = error if isinstance(error, TaskFailedError) else TaskFailedError((), error)
-                is_final = not last.retryable or not all(isinstance(each, retry_on) for each in last.failures)
+                is_final = not last.retryable or not all(
+                    isinstance(each, retry_on) for each in last.failures
+                )
                 if is_final or len(failures) + 1 == attempts:
                     # The message begins with the last error; the earlier ones follow.
                     raise TaskFailedError.combine([last, *failures]) from last.cause
@@ -272,7 +280,8 @@ def with_retry(
                 step.report.attempts += 1
                 step.notify(step.report, status="retrying", error=last)
                 log_line(ctx.logger.warning, word, step.report, "retrying", last)
-                # Within the handler: if the context ends, its error shows the last one as its context.
+                # Within the handler: if the context ends, its error shows the last one as its
+                # context.
                 ctx.sleep(pause)
                 pause = min(2 * pause, max_backoff)
 
@@ -288,7 +297,8 @@ def task(
 ) -> Callable[[Callable[[Context], object]], Task]:
     """Make a Task of a plain function; `run` may call `undo` once the task has completed.
 
-    `records` says that the function records all its changes: if it recorded none, there is nothing to undo.
+    `records` says that the function records all its changes: if it recorded none, there is nothing
+    to undo.
 
     >>> @task("greet", undo=lambda ctx: print("bye"))
     ... def greet(ctx):

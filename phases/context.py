@@ -8,10 +8,10 @@ Children refer to their parents and not the other way round, so a long-lived con
 from __future__ import annotations
 
 import math
-import threading
 import time
 from contextlib import contextmanager, suppress
 from copy import copy
+from threading import TIMEOUT_MAX, Lock, current_thread, main_thread
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from phases.exceptions import CancelledError, DeadlineExceededError
@@ -23,12 +23,21 @@ if TYPE_CHECKING:
 _ENDLESS: Final = (math.inf, math.inf)
 
 
-class Change(
-    NamedTuple("_Change", [("action", Literal["+", "-", "~"]), ("subject", str), ("detail", str | None), ("kind", str)])
-):
+_Action = Literal["+", "-", "~"]
+
+
+class _Change(NamedTuple):
+    action: _Action
+    subject: str
+    detail: str | None
+    kind: str
+
+
+class Change(_Change):
     """One line of a plan or a report: `+` is added, `-` is removed, `~` is changed.
 
-    The detail is for people. A program reads the kind: a word of the task, such as "refused", or "".
+    The detail is for people. A program reads the kind: a word of the task, such as "refused", or
+    "".
 
     >>> print(Change("~", "/etc/hosts", "2 lines"))
     ~ /etc/hosts (2 lines)
@@ -39,7 +48,9 @@ class Change(
 
     __slots__ = ()
 
-    def __new__(cls, action: Literal["+", "-", "~"], subject: str, detail: str | None = None, kind: str = "") -> Change:
+    def __new__(
+        cls, action: _Action, subject: str, detail: str | None = None, kind: str = ""
+    ) -> Change:
         """Refuse an unknown action."""
         if action not in ("+", "-", "~"):
             raise ValueError(f"the action of a change is '+', '-' or '~', not {action!r}")
@@ -66,8 +77,8 @@ class Clock(Protocol):
     def time(self) -> float:
         """Return seconds since 1970."""
 
-    def wait(self, doorbell: threading.Lock, until: float | None) -> None:
-        """Block until `doorbell` is released or `monotonic()` reaches `until`; it may return earlier."""
+    def wait(self, doorbell: Lock, until: float | None) -> None:
+        """Block until `doorbell` is released or `monotonic()` reaches `until`, or less long."""
 
 
 class SystemClock:
@@ -75,16 +86,16 @@ class SystemClock:
 
     monotonic = staticmethod(time.monotonic)
     time = staticmethod(time.time)
-    #: The longest wait of the main thread in seconds. Then it looks for signals, which takes a tenth of a millisecond:
-    #: a program that waits for days must end within a second.
+    #: The longest wait of the main thread in seconds. Then it looks for signals, which takes a
+    #: tenth of a millisecond: a program that waits for days must end within a second.
     longest = 0.75
 
-    def wait(self, doorbell: threading.Lock, until: float | None) -> None:
+    def wait(self, doorbell: Lock, until: float | None) -> None:
         """See `Clock`."""
-        left = threading.TIMEOUT_MAX if until is None else until - time.monotonic()
-        # Python handles signals in the main thread once it is awake. A signal that another thread received, or
-        # that arrived just before the wait, does not wake it: SIGTERM would be lost.
-        longest = self.longest if threading.current_thread() is threading.main_thread() else threading.TIMEOUT_MAX
+        left = TIMEOUT_MAX if until is None else until - time.monotonic()
+        # Python handles signals in the main thread once it is awake. A signal that another thread
+        # received, or that arrived just before the wait, does not wake it: SIGTERM would be lost.
+        longest = self.longest if current_thread() is main_thread() else TIMEOUT_MAX
         doorbell.acquire(timeout=min(max(left, 0), longest))
 
 
@@ -128,18 +139,20 @@ class Context:
         #: For the runner: the account of the current task, and the logger of the run.
         self.account: Account | None = None
         self.logger = logging.getLogger("phases")
-        # A list for this context and for each parent; cancelling puts the reason into the first one.
+        # A list for this context and for each parent; cancelling puts the reason into the first
+        # one.
         self._reasons: tuple[list[str], ...] = ([],)
-        self._doorbells: set[threading.Lock] = set()
-        self._held: Mapping[Hashable, threading.Lock] = {}
-        #: The context of each `interruptible` block that the main thread is in; parents and children share the list.
+        self._doorbells: set[Lock] = set()
+        self._held: Mapping[Hashable, Lock] = {}
+        #: The context of each `interruptible` block that the main thread is in; parents and
+        #: children share the list.
         self._interruptible: list[Context] = []
         #: The deadline, with its timeout for the message.
         self._limit = _ENDLESS
         self._limit = self._earlier_limit(timeout)
 
     def child(self, timeout: float | None = None) -> Context:
-        """Return a context that ends with this one or earlier; cancelling it does not cancel this one."""
+        """Return a context that ends with this one or earlier; its cancellation ends it alone."""
         return self._derive(_reasons=([], *self._reasons), _limit=self._earlier_limit(timeout))
 
     def within(self, account: Account | None, logger: logging.Logger | None = None) -> Context:
@@ -151,11 +164,11 @@ class Context:
         return self._derive(_reasons=([],), _limit=_ENDLESS, _interruptible=[])
 
     def holding(self, resource: Hashable) -> Context:
-        """Return the same context, for code that runs while the caller holds a resource, such as a lock file."""
-        return self._derive(_held={**self._held, resource: threading.Lock()})
+        """Return the same context, for code that runs while a resource (a file) is locked."""
+        return self._derive(_held={**self._held, resource: Lock()})
 
-    def held(self, resource: Hashable) -> threading.Lock | None:
-        """Return None unless the surrounding code holds the resource; otherwise the lock that its users share."""
+    def held(self, resource: Hashable) -> Lock | None:
+        """Return the lock that users of a locked resource share; None if it is not locked."""
         return self._held.get(resource)
 
     def record(self, change: Change, *, undo: Callable[[Context], object] | None = None) -> None:
@@ -176,16 +189,16 @@ class Context:
         (Change(action='+', subject='/etc/hosts', detail=None, kind=''),)
         """
         if not isinstance(change, Change):
-            raise TypeError(f"{change!r} is not a Change: write ctx.record(Change('+', subject), undo=...)")
+            raise TypeError(f"{change!r} is not a Change: write ctx.record(Change('+', subject))")
         if undo is not None and not callable(undo):
-            raise TypeError(f"undo of '{change}' is a function that takes the context, not {undo!r}")
+            raise TypeError(f"undo of '{change}' must be a function of the context (got {undo!r})")
         if self.account is not None:
             self.account.record(change, undo)
 
     def cancel(self, reason: str) -> None:
-        """End this context and its children and wake every thread that waits on them; the first reason stays.
+        """End this context and its children, and wake every thread that waits on them.
 
-        Safe in any thread and in a signal handler.
+        The first reason stays. Safe in any thread and in a signal handler.
         """
         # str: None in its place would not count as a cancellation.
         self._reasons[0].append(str(reason))
@@ -216,7 +229,10 @@ class Context:
         return self.cancelled or self.remaining() == 0
 
     def check(self) -> None:
-        """Raise CancelledError or DeadlineExceededError if the task should end; cheap, call it between steps."""
+        """Raise CancelledError or DeadlineExceededError if the context is over.
+
+        It is cheap: call it between steps.
+        """
         if (reason := self.reason) is not None:
             raise CancelledError(reason)
         if self.remaining() == 0:
@@ -224,16 +240,18 @@ class Context:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Let a signal end the block at once: for a long computation that changes nothing and cannot call `check`.
+        """Let a signal end the block at once.
 
-        If a handled signal (see `cancel_on_signals`) cancels the context while the main thread is in the block,
-        CancelledError is raised there in the middle of the work, as KeyboardInterrupt would be. So nothing that the
-        block leaves half done may be used afterwards. In any other thread the block ends as it would without this.
+        It is for a long computation that changes nothing and cannot call `check`. If a handled
+        signal (see `cancel_on_signals`) cancels the context while the main thread is in the block,
+        CancelledError is raised there in the middle of the work, as KeyboardInterrupt would be. So
+        nothing that the block leaves half done may be used afterwards. In any other thread the
+        block ends as it would without this.
 
         >>> with Context().interruptible():
         ...     found = sorted(range(1000))
         """
-        blocks = self._interruptible if threading.current_thread() is threading.main_thread() else []
+        blocks = self._interruptible if current_thread() is main_thread() else []
         blocks.append(self)
         try:
             # Within the block: a signal after this ends it, too.
@@ -243,7 +261,7 @@ class Context:
             blocks.pop()
 
     def cancel_by_signal(self, reason: str) -> None:
-        """Do the part of a signal handler: cancel, and end the `interruptible` block that the main thread is in.
+        """Cancel from a signal handler, and end the main thread's `interruptible` block.
 
         A block of a parent goes on, because that is not cancelled.
         """
@@ -275,12 +293,12 @@ class Context:
         self.check()
 
     def wait(self, done: Callable[[], bool], *, until: float | None = None) -> bool:
-        """Wait until `done()`, tested after every `notify` and `cancel`; return False if `until` comes first.
+        """Wait until `done()` returns True; return False if `until` comes first.
 
-        It does not raise when the context ends: to end with it, let `done` test `cancelled` and
-        pass `deadline` as `until`.
+        Each `notify` and `cancel` calls it again. This does not raise when the context ends: to end
+        with it, let `done` test `cancelled` and pass `deadline` as `until`.
         """
-        doorbell = threading.Lock()
+        doorbell = Lock()
         doorbell.acquire()
         self._doorbells.add(doorbell)
         try:
@@ -308,7 +326,7 @@ class Context:
         return derived
 
 
-def ring(doorbell: threading.Lock) -> None:
+def ring(doorbell: Lock) -> None:
     """Release a lock that a thread waits for; do nothing if it is released already."""
     with suppress(RuntimeError):
         doorbell.release()

@@ -30,32 +30,39 @@ class PhaseError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Without __init__, which takes other arguments than the message.
-        return type(self).__new__, (type(self), *self.args), {**self.__dict__, "__cause__": self.__cause__}
+        state = {**self.__dict__, "__cause__": self.__cause__}
+        return type(self).__new__, (type(self), *self.args), state
 
 
 class TaskFailedError(PhaseError):
     """A task failed; the message has its path and the reason.
 
-    `path` is that path as text, `names` the same as a tuple. Groups without a given name
-    are in no path. `failures` is the flat list of all causes, at any depth of groups; the
-    first one is also `cause` and `__cause__`. `others` are the further failures, each with its own path: of
-    siblings that ran in parallel, of earlier attempts, of undo.
+    `path` is that path as text, `names` the same as a tuple. Groups without a given name are in no
+    path. `failures` is the flat list of all causes, at any depth of groups; the first one is also
+    `cause` and `__cause__`. `others` are the further failures, each with its own path: of siblings
+    that ran in parallel, of earlier attempts, of undo.
 
     >>> error = TaskFailedError(["static-routes"], OSError("no such device")).under("bootstrap")
-    >>> str(error), error.path, error.failures
-    ('bootstrap/static-routes: no such device', 'bootstrap/static-routes', (OSError('no such device'),))
+    >>> str(error), error.failures
+    ('bootstrap/static-routes: no such device', (OSError('no such device'),))
     """
 
-    def __init__(self, names: Sequence[str], cause: BaseException, *, others: Sequence[TaskFailedError] = ()) -> None:
+    def __init__(
+        self, names: Sequence[str], cause: BaseException, *, others: Sequence[TaskFailedError] = ()
+    ) -> None:
         self.names = tuple(names)
         self.others = tuple(others)
         self.cause = cause
-        # Here and not only in a `raise ... from`: the others are reached without being raised themselves.
+        # Here and not only in a `raise ... from`: the others are reached without being raised
+        # themselves.
         self.__cause__: BaseException | None = cause
         #: True if each cause is retryable, or has no such attribute, as errors of other libraries.
         self.retryable = all(getattr(cause, "retryable", True) for cause in self.failures)
-        # Attempts that fail alike are shown once. A text of several lines has its end on a separate line.
-        texts = dict.fromkeys(": ".join([*filter(None, [each.path]), describe(each.cause)]) for each in self.walk())
+        # Attempts that fail alike are shown once. A text of several lines has its end on a separate
+        # line.
+        texts = dict.fromkeys(
+            ": ".join([*filter(None, [each.path]), describe(each.cause)]) for each in self.walk()
+        )
         super().__init__(("\n" if any("\n" in text for text in texts) else "; ").join(texts))
 
     @property
@@ -70,11 +77,13 @@ class TaskFailedError(PhaseError):
 
     def under(self, *names: str) -> TaskFailedError:
         """Return the same failure with `names` before each of its paths."""
-        return TaskFailedError((*names, *self.names), self.cause, others=[each.under(*names) for each in self.others])
+        return TaskFailedError(
+            (*names, *self.names), self.cause, others=[each.under(*names) for each in self.others]
+        )
 
     @classmethod
     def combine(cls, errors: Sequence[TaskFailedError]) -> TaskFailedError:
-        """Return one error for several: the first gives its path and cause, the rest are its `others`."""
+        """Return one error with the path and cause of the first, and the rest as `others`."""
         first, *rest = errors
         return cls(first.names, first.cause, others=(*first.others, *rest))
 
@@ -106,10 +115,10 @@ class DeadlineExceededError(PhaseError):
 class UnknownTaskError(PhaseError):
     """`skip` has a name that no task has; `unknown` are these names, `known` those of the tasks.
 
-    >>> raise UnknownTaskError(["check-route-overlp"], ["configure-static-routes", "check-route-overlap"])
+    >>> raise UnknownTaskError(["probs"], ["routes", "probes"])
     Traceback (most recent call last):
-    phases.exceptions.UnknownTaskError: no task is named 'check-route-overlp' (did you mean 'check-route-overlap'?); \
-the tasks are: configure-static-routes, check-route-overlap
+    phases.exceptions.UnknownTaskError: no task is named 'probs' (did you mean 'probes'?); \
+the tasks are: routes, probes
     """
 
     def __init__(self, unknown: Sequence[str], known: Sequence[str]) -> None:
@@ -118,8 +127,13 @@ the tasks are: configure-static-routes, check-route-overlap
         self.unknown = tuple(unknown)
         self.known = tuple(known)
         guesses = {name: get_close_matches(str(name), self.known, n=1) for name in self.unknown}
-        texts = (f"{name!r} (did you mean {found[0]!r}?)" if found else repr(name) for name, found in guesses.items())
-        super().__init__(f"no task is named {', '.join(texts)}; the tasks are: {', '.join(self.known)}")
+        texts = (
+            f"{name!r} (did you mean {found[0]!r}?)" if found else repr(name)
+            for name, found in guesses.items()
+        )
+        super().__init__(
+            f"no task is named {', '.join(texts)}; the tasks are: {', '.join(self.known)}"
+        )
 
 
 class CommandFailedError(PhaseError):
@@ -128,15 +142,21 @@ class CommandFailedError(PhaseError):
     `argv`, `status` (negative: the signal that killed it), `stdout` and `stderr` are whole; the
     message shows the end of a long stderr.
 
-    >>> raise CommandFailedError(["ip", "link", "show", "ib9"], 1, stderr='Device "ib9" does not exist.')
+    >>> raise CommandFailedError(["ip", "link"], 1, stderr="Operation not permitted")
     Traceback (most recent call last):
-    phases.exceptions.CommandFailedError: `ip link show ib9` ended with status 1: Device "ib9" does not exist.
+    phases.exceptions.CommandFailedError: `ip link` ended with status 1: Operation not permitted
     """
 
     retryable = True
 
     def __init__(
-        self, argv: Sequence[str], status: int | None, stdout: str = "", stderr: str = "", *, reason: str = ""
+        self,
+        argv: Sequence[str],
+        status: int | None,
+        stdout: str = "",
+        stderr: str = "",
+        *,
+        reason: str = "",
     ) -> None:
         # Only errors need these.
         from shlex import join

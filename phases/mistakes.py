@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Callable
 
-# Flags of a code object for generators, coroutines and asynchronous generators. `inspect` has names for them, but
-# takes longer to import than all of this package.
+# Flags of a code object for generators, coroutines and asynchronous generators. `inspect` has names
+# for them, but takes longer to import than all of this package.
 _LAZY: Final = 0x20 | 0x80 | 0x200
 
-_PLAIN: Final = "tasks are not awaited or iterated: write a plain function; it may call asyncio.run(...)"
+_PLAIN: Final = (
+    "tasks are not awaited or iterated: write a plain function, which may use asyncio.run"
+)
 _CHANGES: Final = "a plan is a list of Change, [] if there is nothing to change"
 
 
@@ -30,7 +32,8 @@ def require_task(candidate: object) -> None:
     Traceback (most recent call last):
     TypeError: 'greet' is not a task: a task has a name (a text, not empty) and do(ctx)
     """
-    # Not by the protocol: it sees that there is a name, but not that it is a method; and it takes ten times as long.
+    # Not by the protocol: it sees that there is a name, but not that it is a method; and it takes
+    # ten times as long.
     name = getattr(candidate, "name", None)
     has_name = isinstance(name, str) and name != ""
     if isinstance(candidate, type) or not has_name or not callable(getattr(candidate, "do", None)):
@@ -40,26 +43,27 @@ def require_task(candidate: object) -> None:
 def _why_no_task(candidate: object) -> str:
     needs = "a task has a name (a text, not empty) and do(ctx)"
     if isinstance(candidate, type):
-        return f"{candidate.__name__} is a class, not a task: make an instance of it, {candidate.__name__}(...)"
+        name = candidate.__name__
+        return f"{name} is a class, not a task: make an instance of it, {name}(...)"
     if isinstance(candidate, Context):
         return "a Context is not a task: the task comes first, as in execute(task, ctx)"
     if candidate is None:
         return f"None is not a task: {needs}; does the function that makes it lack its `return`?"
     if isinstance(candidate, list | tuple):
-        return f"a {type(candidate).__name__} is not a task: pass the tasks themselves, as in Serial(*tasks)"
+        return f"a {type(candidate).__name__} is not a task: pass its tasks, as in Serial(*tasks)"
     if callable(candidate) and not hasattr(candidate, "do"):
-        return f'{candidate!r} is a function, not a task: put @task("name") above it, or write task("name")(function)'
+        return f'{candidate!r} is a function, not a task: write @task("name"), or task("name")(it)'
     return f"{candidate!r} is not a task: {needs}"
 
 
 def require_runnable(candidate: object) -> None:
-    """Raise TypeError for anything that is not a task, and for a task whose `do` would never run."""
+    """Raise TypeError for anything but a task, and for a task whose `do` would never run."""
     require_task(candidate)
     require_plain(candidate.do, f"{type(candidate).__name__}.do")  # type: ignore[attr-defined]  # it is a task
 
 
 def require_plain(function: object, name: str) -> None:
-    """Raise TypeError for anything but a function, and for one that only returns a coroutine or a generator."""
+    """Raise TypeError for anything but a function, and for an async function or a generator."""
     if not callable(function):
         raise TypeError(f"{name} is a function, not {function!r}")
     while isinstance(function, partial):
@@ -77,12 +81,12 @@ def context_for(task: object, ctx: object, logger: logging.Logger | None = None)
     require_task(task)
     ctx = Context() if ctx is None else ctx
     if not isinstance(ctx, Context):
-        raise TypeError(f"{ctx!r} is not a Context: the second argument is a Context, or is left out")
+        raise TypeError(f"the second argument must be a Context, or left out (got {ctx!r})")
     return ctx.within(ctx.account, logger)
 
 
 def call(method: Callable[[Context], object], ctx: Context, name: str) -> object:
-    """Call a `do`, `undo` or `plan`; raise TypeError if it returns work that was not done, or an error.
+    """Call a `do`, `undo` or `plan`; raise TypeError if it returns a coroutine or an error.
 
     >>> call(lambda ctx: OSError("busy"), Context(), "do")
     Traceback (most recent call last):
@@ -95,7 +99,9 @@ def call(method: Callable[[Context], object], ctx: Context, name: str) -> object
             result.close()
         raise TypeError(f"{name}(ctx) returned a {type(result).__name__}, and {_PLAIN}")
     if isinstance(result, BaseException):
-        raise TypeError(f"{name}(ctx) returned an {type(result).__name__}, and a task that fails raises it") from result
+        raise TypeError(
+            f"{name}(ctx) returned an {type(result).__name__}, and a task that fails raises it"
+        ) from result
     return result
 
 

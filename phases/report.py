@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def names_in_path(task: Task) -> tuple[str, ...]:
-    """Return the part that a task adds to the path of its subtasks: its name, or nothing if it is anonymous."""
+    """Return the names that a task adds to its subtasks' paths: its own, or none if anonymous."""
     return () if isinstance(task, Group) and task.anonymous else (task.name,)
 
 
 class Event(NamedTuple):
-    """A step of a run, for an observer: `status` is that of the task's report, `change` a new record.
+    """A step of a run, for an observer: `status` is that of the task, `change` a new record.
 
     Between two attempts the status is `retrying`, and `error` that of the attempt.
     """
@@ -94,8 +94,10 @@ class Report:
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """The changes of the task and of all tasks inside, in all attempts, without those that the run has undone."""
-        return tuple(change for each in self.walk() for record in each.records for change in record.changes)
+        """The changes of the task and of all tasks inside, in all attempts, unless undone."""
+        return tuple(
+            change for each in self.walk() for record in each.records for change in record.changes
+        )
 
     def raise_for_failure(self) -> None:
         """Raise `error` if there is one, as `execute` would have."""
@@ -107,13 +109,15 @@ class Report:
         plain = ("name", "status", "degraded", "attempts", "start", "duration")
         return {key: getattr(self, key) for key in plain} | {
             "error": None if self.error is None else describe(self.error),
-            "changes": [change.to_mapping() for record in self.records for change in record.changes],
+            "changes": [
+                change.to_mapping() for record in self.records for change in record.changes
+            ],
             "children": [child.to_mapping() for child in self.children],
         }
 
 
 class Record(NamedTuple):
-    """Consecutive changes of a task, with the one inverse of all; without changes: a completed task and its `undo`."""
+    """Consecutive changes of a task with one inverse; or, without changes, a task's own `undo`."""
 
     report: Report
     undo: Callable[[Context], object] | None
@@ -123,7 +127,8 @@ class Record(NamedTuple):
 class Step(NamedTuple):
     """A task's place in a run, and the account that its context has, see `phases.context.Account`.
 
-    All steps of a run share the fields after `report`: above all the records, in the order of the changes.
+    All steps of a run share the fields after `report`: above all the records, in the order of the
+    changes.
     """
 
     report: Report
@@ -143,7 +148,8 @@ class Step(NamedTuple):
             report = min(of_task, key=lambda child: child.start or "", default=None)
             if report is None:
                 report = Report(task, self.report.names_inside)
-                # If a group makes a task of the same name in each round, only the latest report stays.
+                # If a group makes a task of the same name in each round, only the latest report
+                # stays.
                 older = [children.index(c) for c in free if c.name == task.name] or [len(children)]
                 children[older[0] : older[-1] + 1] = [report]
             report.status, report.duration = "due", None
@@ -152,7 +158,7 @@ class Step(NamedTuple):
     def begin(self, now: float) -> None:
         """Note that the task begins."""
         report = self.report
-        report.start = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1_000_000):06}Z"
+        report.start = time.strftime(f"%FT%T.{int(now % 1 * 1_000_000):06}Z", time.gmtime(now))
         report.status, report.error, report.attempts = "running", None, report.attempts + 1
         self.notify(report)
 
@@ -161,7 +167,9 @@ class Step(NamedTuple):
         report, task = self.report, self.report.task
         report.status, report.error, report.duration = status, error, duration
         undo = task.undo if isinstance(task, Undoable) else None
-        has_recorded = getattr(task, "records", False) or any(record.undo for record in report.records)
+        has_recorded = getattr(task, "records", False) or any(
+            record.undo for record in report.records
+        )
         is_left_out = has_recorded or isinstance(task, Group) or (undo is None and report.children)
         if status == "ok" and self.records is not None and not is_left_out:
             # Its own inverse reverses the tasks inside, too, and earlier attempts.
@@ -208,7 +216,9 @@ class Step(NamedTuple):
         """Take a reversed record out of its report; a task without any left is undone."""
         # The undo of a task reverses everything inside.
         for report in [record.report] if record.changes else record.report.walk():
-            report.records = [each for each in report.records if record.changes and each is not record]
+            report.records = [
+                each for each in report.records if record.changes and each is not record
+            ]
             if report.status == "ok" and not report.records:
                 report.status = "undone"
                 self.notify(report)
@@ -223,4 +233,6 @@ class Step(NamedTuple):
         except Exception:
             import logging  # rarely needed
 
-            logging.getLogger("phases").exception("the observer of the run failed at %s", event.path)
+            logging.getLogger("phases").exception(
+                "the observer of the run failed at %s", event.path
+            )

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from phases.context import Change, Context
 
 
-def execute(task: Task, ctx: Context | None = None, *, logger: logging.Logger | None = None) -> None:
+def execute(
+    task: Task, ctx: Context | None = None, *, logger: logging.Logger | None = None
+) -> None:
     """Do a task: log and time it, and wrap its errors in one TaskFailedError that names it.
 
     CancelledError and DeadlineExceededError pass unchanged if `ctx` itself is over; raised by a
@@ -78,7 +80,9 @@ def _undo(report: Report, inverse: Callable[[Context], object] | None, ctx: Cont
         _perform(Step(report, Lock()), ctx, inverse, undoing=True)
 
 
-def _perform(step: Step, ctx: Context, method: Callable[[Context], object], *, undoing: bool = False) -> None:
+def _perform(
+    step: Step, ctx: Context, method: Callable[[Context], object], *, undoing: bool = False
+) -> None:
     report, logger = step.report, ctx.logger
     name, prefix, status = ("undo", "undo ", "undone") if undoing else ("do", "", "ok")
     word, log = "completed", logger.info
@@ -129,11 +133,16 @@ def _as_raised(error: BaseException, task: Task, ctx: Context) -> BaseException:
 
 
 def log_line(
-    log: Callable[..., None], word: str, report: Report, status: str, error: BaseException | None = None
+    log: Callable[..., None],
+    word: str,
+    report: Report,
+    status: str,
+    error: BaseException | None = None,
 ) -> None:
     """Log one line with `log`, such as `logger.info`, with the same values in `extra`.
 
-    It shows only the first line of an error: the caller shows the rest, and not every group around the task.
+    It shows only the first line of an error: the caller shows the rest, and not every group around
+    the task.
     """
     line = f"{word} task={report.path}"
     if report.duration is not None:
@@ -141,9 +150,16 @@ def log_line(
     text = None if error is None else describe(error)
     if text is not None:
         first, *more = text.split("\n", 1)
-        line += f" error={f'{first} ...' if more else first!r}"  # quoted, so that its end is visible
-    extra = {"task": report.name, "path": report.path, "status": status, "duration": report.duration, "error": text}
-    extra["outcome"] = word
+        # Quoted, so that its end is visible.
+        line += f" error={f'{first} ...' if more else first!r}"
+    extra = {
+        "task": report.name,
+        "path": report.path,
+        "status": status,
+        "duration": report.duration,
+        "error": text,
+        "outcome": word,
+    }
     log("%s", line, extra=extra)
 
 
@@ -269,16 +285,19 @@ def _undo_run(outermost: Step, ctx: Context) -> None:
     for report in whole.walk():
         if isinstance(report.task, Group) and report.status == "ok":
             inside = {child.status for child in report.children if child not in failed_before}
-            report.status = next((status for status in ("failed", "undone") if status in inside), "ok")
+            report.status = next(
+                (status for status in ("failed", "undone") if status in inside), "ok"
+            )
     if failures and isinstance(whole.error, TaskFailedError):
         whole.error = TaskFailedError.combine([whole.error, *failures])
 
 
 @contextmanager
 def cancel_on_signals(ctx: Context) -> Iterator[Context]:
-    """Let SIGINT and SIGTERM cancel `ctx`, the value of the `with`; a second signal has its usual effect.
+    """Let SIGINT and SIGTERM cancel `ctx`, the value of the `with`.
 
-    A signal ends a block of `Context.interruptible` at once. This does nothing outside the main thread.
+    A second signal has its usual effect. A signal ends a block of `Context.interruptible` at once.
+    This does nothing outside the main thread.
     """
     import signal  # only programs handle signals
 

@@ -1,8 +1,9 @@
 """The protocols of a task.
 
 A task needs a `name` and `do(ctx)`; it inherits from nothing. Its other methods are optional:
-`plan` forecasts the changes of `do`, `undo` reverses them, `tolerate` makes a failure a warning.
-A task that consists of tasks has them as `subtasks`, so that the runner plans, skips and reports each.
+`plan` forecasts the changes of `do`, `undo` reverses them, `tolerate` makes a failure a warning. A
+task that consists of tasks has them as `subtasks`, so that the runner plans, skips and reports
+each.
 """
 
 from __future__ import annotations
@@ -53,11 +54,12 @@ class Undoable(Protocol):
     """A task that can reverse its changes.
 
     `run(undo_on_failure=True)` calls `undo` only for a completed task that recorded no inverse. A
-    task that records all its changes sets `records = True`: if it recorded none, it changed nothing.
+    task that records all its changes sets `records = True`: if it recorded none, it changed
+    nothing.
     """
 
     def undo(self, ctx: Context) -> object:
-        """Reverse the changes of `do`, of this process or an earlier one; it is safe if there are none."""
+        """Reverse the changes of `do`, by this process or an earlier one; without any, return."""
 
 
 @runtime_checkable
@@ -65,7 +67,7 @@ class Tolerant(Protocol):
     """A task whose failure is a warning, such as the result of `phases.tolerate`."""
 
     def tolerate(self, error: TaskFailedError) -> None:
-        """Receive the error of a failed `do`, which `execute` does not raise unless this raises an error, too."""
+        """Receive the error of a failed `do`; `execute` raises it only if this method raises."""
 
 
 @runtime_checkable

@@ -51,7 +51,9 @@ class ManualClock:
         """Return when at least `count` threads wait for time to pass; real seconds later, fail."""
         with self._changed:
             if not self._changed.wait_for(lambda: len(self._sleepers) >= count, timeout):
-                raise TimeoutError(f"{len(self._sleepers)} of {count} threads sleep after {timeout:g} s")
+                raise TimeoutError(
+                    f"{len(self._sleepers)} of {count} threads sleep after {timeout:g} s"
+                )
 
     def wait(self, doorbell: threading.Lock, until: float | None) -> None:
         """See `phases.Clock`."""

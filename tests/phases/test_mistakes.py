@@ -63,7 +63,7 @@ class _AsyncCallable:
         raise AssertionError("it runs")
 
 
-PLAIN = r"tasks are not awaited or iterated: write a plain function; it may call asyncio.run\(...\)$"
+PLAIN = r"tasks are not awaited or iterated: write a plain function, which may use asyncio.run$"
 ANSWERS = [
     (_async, f"a coroutine, and {PLAIN}"),
     (_generator, f"a generator, and {PLAIN}"),
@@ -257,8 +257,8 @@ WRAPPERS: list[Callable[[Any], object]] = [
         (RecordingTask, "RecordingTask is a class, not a task: make an instance of it, RecordingTask(...)"),
         (Context(), "a Context is not a task: the task comes first, as in execute(task, ctx)"),
         (None, "and do(ctx); does the function that makes it lack its `return`?"),
-        ([RecordingTask("a", [])], "a list is not a task: pass the tasks themselves, as in Serial(*tasks)"),
-        (_function, ' is a function, not a task: put @task("name") above it, or write task("name")(function)'),
+        ([RecordingTask("a", [])], "a list is not a task: pass its tasks, as in Serial(*tasks)"),
+        (_function, ' is a function, not a task: write @task("name"), or task("name")(it)'),
         ("greet", "'greet' is not a task: a task has a name (a text, not empty) and do(ctx)"),
         (_Task(do=None), "<greet> is not a task: a task has a name (a text, not empty) and do(ctx)"),
     ],
@@ -277,12 +277,12 @@ def test_swapped_arguments(use: Callable[[Any, Any], object]) -> None:
     """`execute(ctx, task)` says which one comes first; something else for a context is refused, too."""
     with pytest.raises(TypeError, match=r"^a Context is not a task: the task comes first, as in execute\(task, ctx\)$"):
         use(Context(), RecordingTask("a", []))
-    with pytest.raises(TypeError, match=r"^30 is not a Context: the second argument is a Context, or is left out$"):
+    with pytest.raises(TypeError, match=r"^the second argument must be a Context, or left out \(got 30\)$"):
         use(RecordingTask("a", []), 30)
 
 
 NAP = task("nap")(lambda ctx: ctx.sleep(60))
-SHARE = "share is a part of the time that is left, above 0 and up to 1"
+SHARE = "share must be more than 0 and at most 1"
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ SHARE = "share is a part of the time that is left, above 0 and up to 1"
         (with_timeout, "seconds", -1, "a duration must be at least 0 seconds (got -1)"),
         (with_timeout, "seconds", None, "a duration must be a number of seconds (got None)"),
         *(
-            (partial(with_timeout, seconds=5), "share", share, f"{SHARE}, not {share!r}: try 0.5")
+            (partial(with_timeout, seconds=5), "share", share, f"{SHARE} (got {share!r})")
             for share in (-1, 0, 1.5, math.nan, "1")
         ),
         (Parallel, "grace", "5", "a duration must be a number of seconds (got '5')"),

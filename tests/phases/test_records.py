@@ -180,7 +180,7 @@ def test_records_need_a_run() -> None:
         Context().record("a")  # type: ignore[arg-type]  # the mistake
     with pytest.raises(TypeError, match=r"^\('\+', 'a'\) is not a Change: write ctx\.record"):
         Context().record(("+", "a"))  # type: ignore[arg-type]  # the report could not be written
-    with pytest.raises(TypeError, match=r"^undo of '\+ a' is a function that takes the context, not 3$"):
+    with pytest.raises(TypeError, match=r"^undo of '\+ a' must be a function of the context \(got 3\)$"):
         Context().record(A, undo=3)  # type: ignore[arg-type]  # the mistake
 
 
