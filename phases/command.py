@@ -53,14 +53,14 @@ def run_command(
     'hello\n'
     """
     if isinstance(argv, str) or not argv:
-        raise TypeError(f"argv is a list of a program and its arguments, not {argv!r}")
+        raise TypeError(f"argv must be a list of a program and its arguments (got {argv!r})")
     ctx.check()
     data = input.encode() if isinstance(input, str) else input
     # Imported here: it takes 8 ms, which only a program that starts processes should pay.
     import subprocess
 
     try:
-        process = subprocess.Popen(  # noqa: S603 - the caller chooses the command; there is no shell
+        process = subprocess.Popen(  # noqa: S603 - the caller chooses the command; without a shell
             argv,
             stdin=subprocess.DEVNULL if data is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -86,7 +86,7 @@ def run_command(
         ctx.notify()
 
     try:
-        # A thread reads, so that this one can watch the context. It is a daemon, see _kill.
+        # A thread reads, so that this one can wait for the context. It is a daemon, see _kill.
         threading.Thread(target=communicate, name=f"run {argv[0]}", daemon=True).start()
         ctx.wait(lambda: bool(outcome) or ctx.cancelled, until=ctx.deadline)
         if not outcome:

@@ -24,12 +24,12 @@ class _Group:
     """The common part of Serial and Parallel: tasks in order."""
 
     def __init__(self, *tasks: Task, name: str | None = None) -> None:
-        for each in tasks:
-            require_runnable(each)
+        for subtask in tasks:
+            require_runnable(subtask)
         self.subtasks = tasks
         self.anonymous = name is None
         kind = type(self).__name__.lower()
-        self.name = f"{kind}({', '.join(each.name for each in tasks)})" if name is None else name
+        self.name = f"{kind}({', '.join(task.name for task in tasks)})" if name is None else name
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -70,15 +70,15 @@ class Serial(_Group):
 
 
 class Parallel(_Group):
-    """Tasks at the same time, each in a thread; the first failure cancels the others.
+    """Tasks at the same time, each in a thread; the first failure cancels the remaining tasks.
 
-    All begin, even if one fails early; the others are cancelled once the last has begun. None
-    begins if the system refuses one of the threads, or if the caller's context is over; after an
-    interrupt or the end of the caller's context no more tasks begin.
+    All begin, even if one fails early; a failure cancels the rest once the last has begun. None
+    begins if the system refuses a thread, or if the caller's context is over; after an interrupt or
+    the end of the caller's context no more tasks begin.
 
-    The group waits for all of them, as threads cannot be killed; the log names those that have not
+    The group waits for all tasks, as threads cannot be killed; the log names those that have not
     ended `grace` seconds after they were cancelled. The first failure is raised and contains the
-    others; a task that ended because the group cancelled it has not failed.
+    later ones; a task that ended because the group cancelled it has not failed.
 
     >>> Parallel(task("a")(print), task("b")(print)).name
     'parallel(a, b)'
@@ -126,7 +126,7 @@ class Parallel(_Group):
             inner.notify()
             self._wait(inner, running, failed)
         except BaseException as error:
-            # After a second interrupt it does not wait.
+            # A second interrupt ends the wait.
             patient = isinstance(error, Exception) or not inner.over
             inner.cancel(describe(error))
             if patient:
@@ -135,7 +135,7 @@ class Parallel(_Group):
         errors = [error for _, error in failed]
         failures = [error for error in errors if isinstance(error, TaskFailedError)]
         interrupts = [error for error in errors if not isinstance(error, Exception)]
-        # The most important first: an interrupt, then failures, then the end of the context.
+        # In this order: an interrupt, failures, the end of the context.
         if failures and not interrupts:
             raise TaskFailedError.combine(failures)
         for reason in interrupts or errors:
@@ -165,7 +165,8 @@ class _Made:
     do: Callable[[Context], object]
 
     def __init__(self, **parts: Any) -> None:
-        # On the instance: methods of the class would make every task look able to do everything.
+        # On the instance: as methods of the class they would make every task plannable and
+        # undoable.
         self.__dict__.update((part, given) for part, given in parts.items() if given is not None)
 
     def __repr__(self) -> str:
@@ -251,9 +252,9 @@ def with_retry(
     []
     """
     if not isinstance(attempts, int) or attempts < 1:  # type: ignore[redundant-expr]  # not all callers are checked
-        raise ValueError(f"attempts is a whole number of 1 or more, not {attempts!r}")
+        raise ValueError(f"attempts must be a whole number of at least 1 (got {attempts!r})")
     if not isinstance(retry_on, tuple):
-        raise TypeError(f"retry_on is a tuple of exception classes, not {retry_on!r}")
+        raise TypeError(f"retry_on must be a tuple of exception classes (got {retry_on!r})")
     first_pause = min(not_negative(backoff), not_negative(max_backoff))
 
     def do(ctx: Context) -> object:
@@ -269,10 +270,8 @@ def with_retry(
                 if isinstance(error, CONTEXT_OVER) and ctx.over:
                     raise
                 last = error if isinstance(error, TaskFailedError) else TaskFailedError((), error)
-                is_final = not last.retryable or not all(
-                    isinstance(each, retry_on) for each in last.failures
-                )
-                if is_final or len(failures) + 1 == attempts:
+                may_pass = all(isinstance(failure, retry_on) for failure in last.failures)
+                if not (last.retryable and may_pass) or len(failures) + 1 == attempts:
                     # The message begins with the last error; the earlier ones follow.
                     raise TaskFailedError.combine([last, *failures]) from last.cause
                 failures.append(last)
@@ -297,8 +296,8 @@ def task(
 ) -> Callable[[Callable[[Context], object]], Task]:
     """Make a Task of a plain function; `run` may call `undo` once the task has completed.
 
-    `records` says that the function records all its changes: if it recorded none, there is nothing
-    to undo.
+    With `records` the function records all its changes: if it recorded none, there is nothing to
+    undo.
 
     >>> @task("greet", undo=lambda ctx: print("bye"))
     ... def greet(ctx):

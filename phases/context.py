@@ -1,16 +1,17 @@
 """Context: how long a task may take, whether it should stop, and where it records each Change.
 
-Nothing here holds a lock while it looks or wakes, so any thread and any signal handler may call
-`cancel`. A waiting thread registers a doorbell, then looks, then sleeps, so it misses no ring.
-Children refer to their parents and not the other way round, so a long-lived context does not grow.
+Nothing here holds a lock while it tests a condition or wakes threads, so any thread and any signal
+handler may call `cancel`. A waiting thread registers a doorbell, tests its condition, then sleeps,
+so it never misses a ring. Children refer to their parents, never parents to children, so a
+long-lived context does not grow.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from contextlib import contextmanager, suppress
 from copy import copy
+from math import inf
 from threading import TIMEOUT_MAX, Lock, current_thread, main_thread
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Callable, Hashable, Iterator, Mapping
 
-_ENDLESS: Final = (math.inf, math.inf)
+_ENDLESS: Final = (inf, inf)
 
 
 _Action = Literal["+", "-", "~"]
@@ -43,7 +44,7 @@ class Change(_Change):
     ~ /etc/hosts (2 lines)
     >>> Change("*", "/etc/hosts")
     Traceback (most recent call last):
-    ValueError: the action of a change is '+', '-' or '~', not '*'
+    ValueError: the action of a change must be '+', '-' or '~' (got '*')
     """
 
     __slots__ = ()
@@ -53,7 +54,7 @@ class Change(_Change):
     ) -> Change:
         """Refuse an unknown action."""
         if action not in ("+", "-", "~"):
-            raise ValueError(f"the action of a change is '+', '-' or '~', not {action!r}")
+            raise ValueError(f"the action of a change must be '+', '-' or '~' (got {action!r})")
         return tuple.__new__(cls, (action, subject, detail, kind))
 
     def __str__(self) -> str:
@@ -86,8 +87,8 @@ class SystemClock:
 
     monotonic = staticmethod(time.monotonic)
     time = staticmethod(time.time)
-    #: The longest wait of the main thread in seconds. Then it looks for signals, which takes a
-    #: tenth of a millisecond: a program that waits for days must end within a second.
+    #: The longest wait of the main thread in seconds. After it Python handles signals, which takes
+    #: a tenth of a millisecond: a program that waits for days must end within a second of SIGTERM.
     longest = 0.75
 
     def wait(self, doorbell: Lock, until: float | None) -> None:
@@ -216,11 +217,11 @@ class Context:
 
     @property
     def deadline(self) -> float | None:
-        """The end of its time on the clock's `monotonic()`; None if there is no limit."""
+        """The end of its time on the clock's `monotonic()`; None if it is unlimited."""
         return None if self._limit == _ENDLESS else self._limit[0]
 
     def remaining(self) -> float | None:
-        """Return the seconds left, at least 0; None if there is no limit."""
+        """Return the seconds left, at least 0; None if they are unlimited."""
         return None if self.deadline is None else max(0.0, self.deadline - self.clock.monotonic())
 
     @property
@@ -249,7 +250,7 @@ class Context:
         block ends as it would without this.
 
         >>> with Context().interruptible():
-        ...     found = sorted(range(1000))
+        ...     numbers = sorted(range(1000))
         """
         blocks = self._interruptible if current_thread() is main_thread() else []
         blocks.append(self)

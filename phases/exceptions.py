@@ -53,15 +53,14 @@ class TaskFailedError(PhaseError):
         self.names = tuple(names)
         self.others = tuple(others)
         self.cause = cause
-        # Here and not only in a `raise ... from`: the others are reached without being raised
-        # themselves.
+        # Here and not only in a `raise ... from`: those in `others` are never raised.
         self.__cause__: BaseException | None = cause
-        #: True if each cause is retryable, or has no such attribute, as errors of other libraries.
+        #: True if each cause is retryable, or lacks the attribute, as errors of other libraries do.
         self.retryable = all(getattr(cause, "retryable", True) for cause in self.failures)
         # Attempts that fail alike are shown once. A text of several lines has its end on a separate
         # line.
         texts = dict.fromkeys(
-            ": ".join([*filter(None, [each.path]), describe(each.cause)]) for each in self.walk()
+            ": ".join([*filter(None, [error.path]), describe(error.cause)]) for error in self.walk()
         )
         super().__init__(("\n" if any("\n" in text for text in texts) else "; ").join(texts))
 
@@ -72,14 +71,13 @@ class TaskFailedError(PhaseError):
 
     @property
     def failures(self) -> tuple[BaseException, ...]:
-        """Every cause: first that of this error, then those of the others."""
-        return tuple(each.cause for each in self.walk())
+        """Every cause: first that of this error, then those in `others`."""
+        return tuple(error.cause for error in self.walk())
 
     def under(self, *names: str) -> TaskFailedError:
         """Return the same failure with `names` before each of its paths."""
-        return TaskFailedError(
-            (*names, *self.names), self.cause, others=[each.under(*names) for each in self.others]
-        )
+        others = [error.under(*names) for error in self.others]
+        return TaskFailedError((*names, *self.names), self.cause, others=others)
 
     @classmethod
     def combine(cls, errors: Sequence[TaskFailedError]) -> TaskFailedError:
@@ -88,10 +86,10 @@ class TaskFailedError(PhaseError):
         return cls(first.names, first.cause, others=(*first.others, *rest))
 
     def walk(self) -> Iterator[TaskFailedError]:
-        """Yield this failure, and then the others, at any depth."""
+        """Yield this failure, and then all inside `others`, at any depth."""
         yield self
-        for other in self.others:
-            yield from other.walk()
+        for error in self.others:
+            yield from error.walk()
 
 
 class CancelledError(PhaseError):
@@ -128,8 +126,8 @@ the tasks are: routes, probes
         self.known = tuple(known)
         guesses = {name: get_close_matches(str(name), self.known, n=1) for name in self.unknown}
         texts = (
-            f"{name!r} (did you mean {found[0]!r}?)" if found else repr(name)
-            for name, found in guesses.items()
+            f"{name!r} (did you mean {close[0]!r}?)" if close else repr(name)
+            for name, close in guesses.items()
         )
         super().__init__(
             f"no task is named {', '.join(texts)}; the tasks are: {', '.join(self.known)}"
@@ -172,7 +170,7 @@ class CommandFailedError(PhaseError):
         if not reason:
             reason = f"ended with status {status}"
             if status is not None and status < 0:
-                # A real-time signal has no name.
+                # Python does not name all real-time signals.
                 names = (signal.name for signal in Signals if signal == -status)
                 reason = f"was killed by {next(names, f'signal {-status}')}"
         super().__init__(f"`{join(self.argv)}` {reason}" + (f": {text}" if text else ""))

@@ -43,8 +43,7 @@ def require_task(candidate: object) -> None:
 def _why_no_task(candidate: object) -> str:
     needs = "a task has a name (a text, not empty) and do(ctx)"
     if isinstance(candidate, type):
-        name = candidate.__name__
-        return f"{name} is a class, not a task: make an instance of it, {name}(...)"
+        return f"{candidate.__name__} is a class, not a task: call it to make an instance"
     if isinstance(candidate, Context):
         return "a Context is not a task: the task comes first, as in execute(task, ctx)"
     if candidate is None:
@@ -65,7 +64,7 @@ def require_runnable(candidate: object) -> None:
 def require_plain(function: object, name: str) -> None:
     """Raise TypeError for anything but a function, and for an async function or a generator."""
     if not callable(function):
-        raise TypeError(f"{name} is a function, not {function!r}")
+        raise TypeError(f"{name} must be a function (got {function!r})")
     while isinstance(function, partial):
         function = function.func
     code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)

@@ -90,13 +90,16 @@ class Report:
     @property
     def degraded(self) -> bool:
         """True if the task is `ok`, and an optional task inside is not."""
-        return self.ok and not all(each.ok for each in self.walk())
+        return self.ok and not all(report.ok for report in self.walk())
 
     @property
     def changes(self) -> tuple[Change, ...]:
         """The changes of the task and of all tasks inside, in all attempts, unless undone."""
         return tuple(
-            change for each in self.walk() for record in each.records for change in record.changes
+            change
+            for report in self.walk()
+            for record in report.records
+            for change in record.changes
         )
 
     def raise_for_failure(self) -> None:
@@ -143,7 +146,7 @@ class Step(NamedTuple):
         with self.lock:
             children = self.report.children
             free = [child for child in children if child.status not in {"due", "running"}]
-            # One not begun, or the oldest if the task is tried again.
+            # A step that has not begun, or the oldest if the task is tried again.
             of_task = (child for child in free if child.task is task)
             report = min(of_task, key=lambda child: child.start or "", default=None)
             if report is None:
@@ -156,14 +159,14 @@ class Step(NamedTuple):
         return self._replace(report=report)
 
     def begin(self, now: float) -> None:
-        """Note that the task begins."""
+        """Report that the task begins."""
         report = self.report
         report.start = time.strftime(f"%FT%T.{int(now % 1 * 1_000_000):06}Z", time.gmtime(now))
         report.status, report.error, report.attempts = "running", None, report.attempts + 1
         self.notify(report)
 
     def end(self, status: str, error: BaseException | None, duration: float) -> None:
-        """Note that the task ended."""
+        """Report that the task ended."""
         report, task = self.report, self.report.task
         report.status, report.error, report.duration = status, error, duration
         undo = task.undo if isinstance(task, Undoable) else None
@@ -207,18 +210,16 @@ class Step(NamedTuple):
                 result = undo(record)
                 if result is not False:
                     self._forget(record)
-            except Exception as error:  # noqa: BLE001 - however one fails, the others are tried
+            except Exception as error:  # noqa: BLE001 - after any failure the next one is tried
                 result = error
             self.records.pop()
             yield record, result
 
     def _forget(self, record: Record) -> None:
-        """Take a reversed record out of its report; a task without any left is undone."""
+        """Remove a reversed record from its report; a task without records is undone."""
         # The undo of a task reverses everything inside.
         for report in [record.report] if record.changes else record.report.walk():
-            report.records = [
-                each for each in report.records if record.changes and each is not record
-            ]
+            report.records = [r for r in report.records if record.changes and r is not record]
             if report.status == "ok" and not report.records:
                 report.status = "undone"
                 self.notify(report)

@@ -1,8 +1,8 @@
 """The runner: execute, undo or plan a task with its subtasks, or run a whole pipeline.
 
 Groups call `execute` and `undo` for their subtasks. So every task, at any depth, passes through
-`_perform`, which logs and times it and adds the path to its errors. The position in the run travels
-with the context (`Step`), so groups know nothing of logs and reports.
+`_perform`, which logs and times it and adds the path to its errors. The context carries the
+position in the run (`Step`), so groups need neither logs nor reports.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def undo(task: Task, ctx: Context | None = None, *, logger: logging.Logger | Non
     """Undo a task; the last subtask of a group comes first.
 
     A failure does not stop the rest; one TaskFailedError at the end names all of them. A task
-    without `undo` is left as it is, and the log says so.
+    without `undo` is left as it is, with a warning in the log.
     """
     ctx = context_for(task, ctx, logger)
     names = ctx.account.report.names_inside if isinstance(ctx.account, Step) else ()
@@ -115,7 +115,7 @@ def _perform(
         raise raised from raised.__cause__
     finally:
         step.end(status, raised, ctx.clock.monotonic() - begun)
-        # The line names the task already, so it shows the error as seen from inside.
+        # The line names the task already, so the error is without its path.
         log_line(log, prefix + word, report, status, seen)
 
 
@@ -253,7 +253,7 @@ def run(
     if isinstance(skip, str):
         raise TypeError(f"skip takes a list of names, not the text {skip!r}")
     report = Report(task)
-    known = list(dict.fromkeys(each.name for each in report.walk() if names_in_path(each.task)))
+    known = list(dict.fromkeys(r.name for r in report.walk() if names_in_path(r.task)))
     wanted = list(skip)
     if unknown := [name for name in wanted if name not in known]:
         raise UnknownTaskError(unknown, known)

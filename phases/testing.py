@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from threading import Condition, Lock
 
 from phases.context import ring
 
@@ -28,8 +28,8 @@ class ManualClock:
     def __init__(self, *, auto: bool = False) -> None:
         self._auto = auto
         self._now = 0.0
-        self._changed = threading.Condition()
-        self._sleepers: set[threading.Lock] = set()
+        self._changed = Condition()
+        self._sleepers: set[Lock] = set()
 
     def monotonic(self) -> float:
         """Seconds that the test let pass."""
@@ -55,7 +55,7 @@ class ManualClock:
                     f"{len(self._sleepers)} of {count} threads sleep after {timeout:g} s"
                 )
 
-    def wait(self, doorbell: threading.Lock, until: float | None) -> None:
+    def wait(self, doorbell: Lock, until: float | None) -> None:
         """See `phases.Clock`."""
         if until is not None:
             with self._changed:

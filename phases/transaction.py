@@ -51,8 +51,8 @@ class Transaction:
     def rollback(self, *, timeout: float) -> Iterator[tuple[Record, object]]:
         """Reverse the changes, newest first, though `ctx` may be over; iterate to the end.
 
-        Yield each record with what its inverse returned or raised; False if it has none. An inverse
-        gets half of the time that is left, so that one that hangs leaves time for the others.
+        Yield each record with the result or the error of its inverse; False if it has none. An
+        inverse gets half of the time that is left, so that the next ones have time if it hangs.
         """
         own = self.ctx.within(None).shielded().child(timeout)
 

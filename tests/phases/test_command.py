@@ -84,7 +84,7 @@ def test_command_that_cannot_start(tmp_path: Path) -> None:
 
 def test_a_shell_line_is_refused() -> None:
     """Argv is a list, never text for a shell."""
-    with pytest.raises(TypeError, match=r"^argv is a list of a program and its arguments, not 'echo hello'$"):
+    with pytest.raises(TypeError, match=r"^argv must be a list of a program and its arguments \(got 'echo hello'\)$"):
         run_command(Context(), "echo hello")
 
 

@@ -221,7 +221,7 @@ def test_a_plain_function_may_run_asyncio() -> None:
 
 def test_task_needs_a_function() -> None:
     """`@task` on an object that is not callable raises TypeError."""
-    with pytest.raises(TypeError, match=r"^do of task 'greet' is a function, not None$"):
+    with pytest.raises(TypeError, match=r"^do of task 'greet' must be a function \(got None\)$"):
         task("greet")(None)  # type: ignore[arg-type]  # that is the point
 
 
@@ -254,7 +254,7 @@ WRAPPERS: list[Callable[[Any], object]] = [
         (_Task(name=""), "<greet> is not a task: a task has a name (a text, not empty) and do(ctx)"),
         (Serial(name=""), "<Serial > is not a task: a task has a name (a text, not empty) and do(ctx)"),
         (_Task(name=None), "<greet> is not a task: a task has a name (a text, not empty) and do(ctx)"),
-        (RecordingTask, "RecordingTask is a class, not a task: make an instance of it, RecordingTask(...)"),
+        (RecordingTask, "RecordingTask is a class, not a task: call it to make an instance"),
         (Context(), "a Context is not a task: the task comes first, as in execute(task, ctx)"),
         (None, "and do(ctx); does the function that makes it lack its `return`?"),
         ([RecordingTask("a", [])], "a list is not a task: pass its tasks, as in Serial(*tasks)"),
@@ -288,11 +288,11 @@ SHARE = "share must be more than 0 and at most 1"
 @pytest.mark.parametrize(
     ("use", "option", "value", "message"),
     [
-        (with_retry, "attempts", 0, "attempts is a whole number of 1 or more, not 0"),
-        (with_retry, "attempts", "3", "attempts is a whole number of 1 or more, not '3'"),
+        (with_retry, "attempts", 0, "attempts must be a whole number of at least 1 (got 0)"),
+        (with_retry, "attempts", "3", "attempts must be a whole number of at least 1 (got '3')"),
         (partial(with_retry, attempts=2), "backoff", -1, "a duration must be at least 0 seconds (got -1)"),
         (partial(with_retry, attempts=2), "max_backoff", "1", "a duration must be a number of seconds (got '1')"),
-        (partial(with_retry, attempts=2), "retry_on", [3], "retry_on is a tuple of exception classes, not [3]"),
+        (partial(with_retry, attempts=2), "retry_on", [3], "retry_on must be a tuple of exception classes (got [3])"),
         (with_timeout, "seconds", -1, "a duration must be at least 0 seconds (got -1)"),
         (with_timeout, "seconds", None, "a duration must be a number of seconds (got None)"),
         *(
@@ -300,9 +300,9 @@ SHARE = "share must be more than 0 and at most 1"
             for share in (-1, 0, 1.5, math.nan, "1")
         ),
         (Parallel, "grace", "5", "a duration must be a number of seconds (got '5')"),
-        (tolerate, "on_failure", 3, "on_failure of task 'nap' is a function, not 3"),
+        (tolerate, "on_failure", 3, "on_failure of task 'nap' must be a function (got 3)"),
         (run, "timeout", "30", "a duration must be a number of seconds (got '30')"),
-        (run, "observer", 3, "the observer is a function, not 3"),
+        (run, "observer", 3, "the observer must be a function (got 3)"),
     ],
 )
 def test_a_wrong_option_is_refused_before_anything_runs(

@@ -38,7 +38,7 @@ def test_change_is_a_value() -> None:
 
 def test_change_refuses_an_unknown_action() -> None:
     """Only + - and ~ are actions."""
-    with pytest.raises(ValueError, match=r"^the action of a change is '\+', '-' or '~', not 'add'$"):
+    with pytest.raises(ValueError, match=r"^the action of a change must be '\+', '-' or '~' \(got 'add'\)$"):
         Change("add", "/etc/x")  # type: ignore[arg-type]  # that is the point
 
 
