@@ -13,4 +13,11 @@ from hostrouting.azure.probe_snat.detect import NotWanted, repair, rules_to_inst
 from hostrouting.azure.probe_snat.ruleset import boot_unit
 from hostrouting.azure.probe_snat.task import ConfigureProbeSNAT
 
-__all__ = ["ConfigureProbeSNAT", "NotWanted", "boot_unit", "repair", "rules_to_install", "to_repair"]
+__all__ = [
+    "ConfigureProbeSNAT",
+    "NotWanted",
+    "boot_unit",
+    "repair",
+    "rules_to_install",
+    "to_repair",
+]

@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 
 #: The programs of ipv6-hp-bpf, which do the same job on a device.
 _SAME_JOB: Final = frozenset({"ipv6_hp_ingress", "ipv6_hp_egress"})
-#: When a device comes up, the kernel adds its link-local address, waits a second, and asks for routers three times, 4 s
-#: apart (router_solicitation_delay, router_solicitations, router_solicitation_interval): together 13 s.
+#: When a device comes up, the kernel adds its link-local address, waits a second, and asks for
+#: routers three times, 4 s apart (router_solicitation_delay, router_solicitations,
+#: router_solicitation_interval): together 13 s.
 _SECONDS_FOR_ROUTERS: Final = 15.0
 _DEV: Final = "hostRouting.probeSnat.dev"
 
@@ -75,7 +76,9 @@ def assess(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obs
         # Also if an address decides on IPv6: a mistyped device has none, and that proves nothing.
         return out_of_order
     if section.detect == "address" and not _addresses(host, dev):
-        return NotWanted(f"this node has no IPv6: there is no global address on {dev}", may_change=True)
+        return NotWanted(
+            f"this node has no IPv6: there is no global address on {dev}", may_change=True
+        )
     programmes = sorted(_SAME_JOB.intersection(host.link_layer.classifiers(dev)))
     if programmes:
         reason = f"the eBPF programme ipv6-hp-bpf ({', '.join(programmes)}) does this job on {dev}"
@@ -89,14 +92,18 @@ def assume(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obs
     Without an IPv6 default route the device of the IPv4 one counts: it leads to the cloud.
     """
     found = assess(section, host)
-    return _rules(section, host, best_default_devs(host.routes.routes())) if isinstance(found, Obstacle) else found
+    return (
+        _rules(section, host, best_default_devs(host.routes.routes()))
+        if isinstance(found, Obstacle)
+        else found
+    )
 
 
 def taken_before(rules: ProbeRules, host: Host) -> str | None:
     """Return the reason why probes may never reach these rules; None if there is none.
 
-    If Cilium replaces kube-proxy, its program on the device sends packets of services to their pods itself, so nftables
-    never sees them.
+    If Cilium replaces kube-proxy, its program on the device sends packets of services to their pods
+    itself, so nftables never sees them.
     """
     # For tc the device's name follows it.
     names = [name for name in host.link_layer.classifiers(rules.dev) if "cil_from_netdev" in name]
@@ -130,7 +137,9 @@ def rules_to_install(config: HostRoutingConfig, *, host: Host | None = None) -> 
         raise InvalidConfigError([ConfigMistake(_DEV, f"is missing; {step}")])
     rules = _rules(config.probe_snat, host)
     if isinstance(rules, Obstacle):
-        raise BackendError(f"the device that IPv6 probes come in by is not known: {rules.reason}; {rules.step}")
+        raise BackendError(
+            f"the device that IPv6 probes come in by is not known: {rules.reason}; {rules.step}"
+        )
     return rules
 
 
@@ -147,7 +156,9 @@ be a list, not dict; with hostRouting.probeSnat.detect 'address' or 'always' it 
     found = False
     try:
         for number, interface in enumerate(typed(document, list, "it")):
-            ipv6 = typed_or_null(typed(interface, dict, f"[{number}]").get("ipv6"), dict, f"[{number}].ipv6")
+            ipv6 = typed_or_null(
+                typed(interface, dict, f"[{number}]").get("ipv6"), dict, f"[{number}].ipv6"
+            )
             where = f"[{number}].ipv6.ipAddress"
             for index, address in enumerate(typed_or_null(ipv6.get("ipAddress"), list, where)):
                 private = typed(address, dict, f"{where}[{index}]").get("privateIpAddress")
@@ -161,7 +172,9 @@ be a list, not dict; with hostRouting.probeSnat.detect 'address' or 'always' it 
     return found
 
 
-def _rules(section: ProbeSNATConfig, host: Host, otherwise: tuple[str, ...] = ()) -> ProbeRules | Obstacle:
+def _rules(
+    section: ProbeSNATConfig, host: Host, otherwise: tuple[str, ...] = ()
+) -> ProbeRules | Obstacle:
     """Return the rules for the device that probes come in by; it is one of `otherwise` without a default route."""
     if section.dev:
         return ProbeRules.of(section, section.dev)
@@ -224,7 +237,8 @@ def _leaves_by(address: str, host: Host) -> list[str]:
     asked = [Address.parse(address).number]
     [answer] = host.routes.lookup(asked, family=IPV6)
     if answer.route and not answer.route.hops:
-        # Some kernels show a nexthop object by its number alone, and the path of a packet with its device.
+        # Some kernels show a nexthop object by its number alone, and the path of a packet with its
+        # device.
         [answer] = host.routes.lookup(asked, resolve=True, family=IPV6)
     return sorted({hop.dev for hop in answer.route.hops if not hop.dead}) if answer.route else []
 
@@ -256,8 +270,8 @@ def change_to(before: Standing, after: ProbeRules | None) -> Change:
 def to_repair(ctx: Context, section: ProbeSNATConfig, host: Host) -> Change | NotWanted | None:
     """Return the change that `repair` would make now; None if the table is right, or if no rules are installed.
 
-    An apply decided if the node wants the rules, and for which device. The installed file tells, so the cloud is not
-    asked again.
+    An apply decided if the node wants the rules, and for which device. The installed file tells, so
+    the cloud is not asked again.
     """
     installed = _installed(host)
     if installed is None:
@@ -266,7 +280,8 @@ def to_repair(ctx: Context, section: ProbeSNATConfig, host: Host) -> Change | No
     if standing == installed:
         return None
     outcome = assess(section, host)
-    # ipv6-hp-bpf deletes the table when it takes over the job. An obstacle is none to the unit at boot either.
+    # ipv6-hp-bpf deletes the table when it takes over the job. An obstacle is none to the unit at
+    # boot either.
     return outcome if isinstance(outcome, NotWanted) else change_to(standing, installed)
 
 

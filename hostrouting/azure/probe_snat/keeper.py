@@ -38,7 +38,12 @@ class ProbeKeeper(Keeper):
         if isinstance(change, Change):
             change = self._repair(ctx)
         if isinstance(change, Change):
-            fields = {"task": WATCH_TASK, "event": "repair", "subject": change.subject, "change": str(change)}
+            fields = {
+                "task": WATCH_TASK,
+                "event": "repair",
+                "subject": change.subject,
+                "change": str(change),
+            }
             self._logger.warning("repaired: %s", change, extra=fields)
         self._tell_left(change)
         return config.watch.interval

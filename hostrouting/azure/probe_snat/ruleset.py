@@ -29,7 +29,8 @@ TABLE_NAME: Final = "azureSLBProbe"
 TABLE: Final = f"nft table {FAMILY} {TABLE_NAME}"
 
 RULESET_PATH: Final = f"{SCRIPT_DIRECTORY}/probe-snat.nft"
-#: A drop-in for AgentBaker's unit, which fills the same table. It is no gate's, so it has another name than theirs.
+#: A drop-in for AgentBaker's unit, which fills the same table. It is no gate's, so it has another
+#: name than theirs.
 AGAIN_PATH: Final = f"{UNIT_DIRECTORY}/ipv6_nftables.service.d/10-probe-snat.conf"
 
 _REQUIRED: Final = ("Before=hostrouting-ready.service\n", "RequiredBy=hostrouting-ready.service\n")
@@ -37,7 +38,9 @@ _OPTIONAL: Final = (
     "# No Before= and no RequiredBy=: probes are not worth a node that does not start.\n",
     "WantedBy=hostrouting-ready.service\n",
 )
-_TEMPLATE: Final = BootTemplate("probe-snat", "probe-snat.nft", __file__, {AGAIN_PATH: "ipv6_nftables.conf"})
+_TEMPLATE: Final = BootTemplate(
+    "probe-snat", "probe-snat.nft", __file__, {AGAIN_PATH: "ipv6_nftables.conf"}
+)
 DEPARTURE: Final = _TEMPLATE.departure
 
 _HOOKS: Final = ("prerouting", "postrouting")
@@ -132,17 +135,20 @@ def delete_script() -> str:
 def effect_of(listing: Sequence[dict[str, Any]]) -> ProbeRules | None:
     """Return the rules that have the effect of a listing of `Nftables.table`; None if there are none.
 
-    Such a table rewrites both ways at the same priority, on one device, and spares at least the messages that keep IPv6
-    alive. It may be written differently from ours: AgentBaker's images fill such a table.
+    Such a table rewrites both ways at the same priority, on one device, and spares at least the
+    messages that keep IPv6 alive. It may be written differently from ours: AgentBaker's images fill
+    such a table.
     """
     chains = {entry["chain"].get("hook"): entry["chain"] for entry in listing if "chain" in entry}
     written = [entry["rule"] for entry in listing if "rule" in entry]
-    # The table itself, the two chains and their rules are all that there is; the names of the chains do not matter.
+    # The table itself, the two chains and their rules are all that there is; the names of the
+    # chains do not matter.
     is_all = len(listing) == 1 + len(_HOOKS) + len(written)
     if not is_all or any({**chains.get(hook, {}), "name": hook} != _chain(hook) for hook in _HOOKS):
         return None
     inward, outward = (
-        [_effective(rule) for rule in written if rule["chain"] == chains[hook]["name"]] for hook in _HOOKS
+        [_effective(rule) for rule in written if rule["chain"] == chains[hook]["name"]]
+        for hook in _HOOKS
     )
     rules = _rewriting(inward)
     if rules is None:
@@ -154,13 +160,23 @@ def effect_of(listing: Sequence[dict[str, Any]]) -> ProbeRules | None:
 
 def _effective(rule: dict[str, Any]) -> _Expressions:
     """Return a rule's expressions without counters; for a spared packet `accept` and `return` mean the same."""
-    return [{"return": None} if one == {"accept": None} else one for one in rule["expr"] if one != {"counter": None}]
+    return [
+        {"return": None} if one == {"accept": None} else one
+        for one in rule["expr"]
+        if one != {"counter": None}
+    ]
 
 
 def _rewriting(inward: Sequence[_Expressions]) -> ProbeRules | None:
     """Return the rules made of the values in the last rule of a chain."""
     match inward[-1:]:
-        case [[{"match": {"right": str(dev)}}, {"match": {"right": str(source)}}, {"mangle": {"value": str(address)}}]]:
+        case [
+            [
+                {"match": {"right": str(dev)}},
+                {"match": {"right": str(source)}},
+                {"mangle": {"value": str(address)}},
+            ]
+        ]:
             with suppress(ValueError):
                 return ProbeRules(dev=dev, source=source, address=address)
     return None
@@ -192,7 +208,11 @@ def _chain(hook: str) -> dict[str, Any]:
 
 def _rewrite(key: str, dev: str, field: str, before: str, after: str) -> _Expressions:
     where = _payload("ip6", field)
-    return [_match({"meta": {"key": key}}, dev), _match(where, before), {"mangle": {"key": where, "value": after}}]
+    return [
+        _match({"meta": {"key": key}}, dev),
+        _match(where, before),
+        {"mangle": {"key": where, "value": after}},
+    ]
 
 
 def _payload(protocol: str, field: str) -> dict[str, Any]:

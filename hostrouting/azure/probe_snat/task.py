@@ -50,11 +50,12 @@ _SECONDS_FOR_A_LOOK: Final = 5
 class ConfigureProbeSNAT(SectionTask):
     """Rewrite the source of IPv6 load-balancer probes, so that they reach pods; now and at every boot.
 
-    If the section is off, the node has no IPv6, or an eBPF program does this job, the task removes the rules of an
-    earlier run; it leaves a foreign table alone. It holds the run lock.
+    If the section is off, the node has no IPv6, or an eBPF program does this job, the task removes
+    the rules of an earlier run; it leaves a foreign table alone. It holds the run lock.
 
-    It asks the routes once if replies leave by the device, without a source. IPv6 policy rules that select by source
-    (`ip -6 rule from ...`) may send the replies of some pods elsewhere, which the task does not see.
+    It asks the routes once if replies leave by the device, without a source. IPv6 policy rules that
+    select by source (`ip -6 rule from ...`) may send the replies of some pods elsewhere, which the
+    task does not see.
     """
 
     name = "configure-probe-snat"
@@ -87,12 +88,20 @@ class ConfigureProbeSNAT(SectionTask):
 
     def _tell_of_image(self) -> None:
         self._tell(
-            logging.INFO, "an image cannot tell if a node has IPv6: %s is for nodes that have it", DEPARTURE.name
+            logging.INFO,
+            "an image cannot tell if a node has IPv6: %s is for nodes that have it",
+            DEPARTURE.name,
         )
         if not program_path(self._host.files, "nft"):
-            held = "no gated unit will start" if self._config.probe_snat.required else "probes will not reach pods"
+            held = (
+                "no gated unit will start"
+                if self._config.probe_snat.required
+                else "probes will not reach pods"
+            )
             step = f"install the package nftables, or {held}"
-            self._tell(logging.WARNING, "%s needs nft, which is not in the image; %s", DEPARTURE.name, step)
+            self._tell(
+                logging.WARNING, "%s needs nft, which is not in the image; %s", DEPARTURE.name, step
+            )
 
     def plan(self, ctx: Context) -> list[Change]:
         """Return the changes that `do` would make now: the rules, then files; waits for nothing."""
@@ -105,13 +114,22 @@ class ConfigureProbeSNAT(SectionTask):
                     changes += self._plan_table(ctx, None)
             return changes
         if isinstance(outcome, Obstacle):
-            missing = [Change("+", path) for path in DEPARTURE.paths if not self._host.files.exists(path)]
+            missing = [
+                Change("+", path) for path in DEPARTURE.paths if not self._host.files.exists(path)
+            ]
             action: Literal["~", "+"] = "~" if is_installed(self._host.files) else "+"
             if outcome.may_change:
-                return [Change(action, TABLE, f"{outcome.reason}: follows once that is right"), *missing]
-            # An optional task fails nothing if it is refused, so the plan as a whole is not refused.
+                return [
+                    Change(action, TABLE, f"{outcome.reason}: follows once that is right"),
+                    *missing,
+                ]
+            # An optional task fails nothing if it is refused, so the plan as a whole is not
+            # refused.
             reason = f"{outcome.reason}; {outcome.step}"
-            return [hindered(action, TABLE, reason, optional=not self._config.probe_snat.required), *missing]
+            return [
+                hindered(action, TABLE, reason, optional=not self._config.probe_snat.required),
+                *missing,
+            ]
         files = self._boot.plan_install(ctx, *self._parts(outcome))
         masked = [change for change in files if change.kind == LEFT]
         if masked or not self._host.is_live:
@@ -124,8 +142,8 @@ class ConfigureProbeSNAT(SectionTask):
         files = self._host.files
         ours = is_installed(files)
         if ours and not files.exists(RULESET_PATH):
-            # The file was removed by hand. If this run is killed after it removed the unit, the next one needs the
-            # file.
+            # The file was removed by hand. If this run is killed after it removed the unit, the
+            # next one needs the file.
             files.write(RULESET_PATH, delete_script().encode(), mode=0o644)
         # The unit first: a machine that starts meanwhile would load the rules again.
         paths = tuple(path for path in DEPARTURE.paths if path != RULESET_PATH)
@@ -142,14 +160,19 @@ class ConfigureProbeSNAT(SectionTask):
 
     def _wanted(self, ctx: Context) -> ProbeRules | NotWanted:
         """Decide, after waiting for routes and addresses that routers have yet to advertise."""
-        # A silent cloud does not keep an optional task from its work, so some of the time is left for that.
+        # A silent cloud does not keep an optional task from its work, so some of the time is left
+        # for that.
         outcome = self._decide(ctx, seconds=_WAIT_SECONDS)
         began = ctx.clock.monotonic()
         limits: dict[type, float] = {}
         while not isinstance(outcome, ProbeRules) and outcome.may_change:
             is_first = not limits
             is_hindered = isinstance(outcome, Obstacle)
-            patience = _WAIT_SECONDS if is_hindered else seconds_to_settle(self._config.probe_snat, self._host)
+            patience = (
+                _WAIT_SECONDS
+                if is_hindered
+                else seconds_to_settle(self._config.probe_snat, self._host)
+            )
             # The limit of the first look holds, so that frequent looks do not extend the wait.
             seconds = limits.setdefault(type(outcome), patience)
             if ctx.clock.monotonic() >= began + seconds:
@@ -166,7 +189,9 @@ class ConfigureProbeSNAT(SectionTask):
                 raise
             outcome = assess(self._config.probe_snat, self._host)
         if isinstance(outcome, Obstacle):
-            raise _hindered(outcome, f", not even after {_WAIT_SECONDS} s" if outcome.may_change else "")
+            raise _hindered(
+                outcome, f", not even after {_WAIT_SECONDS} s" if outcome.may_change else ""
+            )
         return outcome
 
     def _decide(
@@ -174,8 +199,8 @@ class ConfigureProbeSNAT(SectionTask):
     ) -> ProbeRules | NotWanted | Obstacle:
         """Return the rules for a node as it is now; of an image, those that its config asks for.
 
-        If the cloud does not answer within `seconds`, or not in a readable form, IPv6 is assumed with a warning; if the
-        section is `required`, the error is raised unless `is_assumed`.
+        If the cloud does not answer within `seconds`, or not in a readable form, IPv6 is assumed
+        with a warning; if the section is `required`, the error is raised unless `is_assumed`.
         """
         section = self._config.probe_snat
         if not section.enabled:
@@ -225,7 +250,15 @@ class ConfigureProbeSNAT(SectionTask):
             )
             return
         done = "loaded" if before is None else f"replaced, because it had drifted ({before})"
-        self._tell(logging.INFO, "%s %s: on %s, %s becomes %s", TABLE, done, rules.dev, rules.source, rules.address)
+        self._tell(
+            logging.INFO,
+            "%s %s: on %s, %s becomes %s",
+            TABLE,
+            done,
+            rules.dev,
+            rules.source,
+            rules.address,
+        )
 
     def _delete_table(self, ctx: Context) -> None:
         try:
@@ -235,7 +268,12 @@ class ConfigureProbeSNAT(SectionTask):
                 self._tell(logging.INFO, "%s is deleted", TABLE)
         except ToolNotFoundError as error:
             # If nft was removed, the rest of the undo goes on without it.
-            self._tell(logging.WARNING, "%s cannot be deleted, and disappears with the next boot: %s", TABLE, error)
+            self._tell(
+                logging.WARNING,
+                "%s cannot be deleted, and disappears with the next boot: %s",
+                TABLE,
+                error,
+            )
 
     def _load(self, ctx: Context, before: Standing, after: ProbeRules | None) -> None:
         self._host.nftables.load(ctx, render(after) if after else delete_script())
@@ -249,7 +287,9 @@ class ConfigureProbeSNAT(SectionTask):
             if now == earlier:
                 return
             if now != left:
-                self._tell(logging.WARNING, "%s changed since this run loaded it; it stays as it is", TABLE)
+                self._tell(
+                    logging.WARNING, "%s changed since this run loaded it; it stays as it is", TABLE
+                )
                 return
             self._host.nftables.load(held, render(earlier) if earlier else delete_script())
 
@@ -268,9 +308,10 @@ class ConfigureProbeSNAT(SectionTask):
     def findings(self, ctx: Context, *, asks: bool = True) -> list[NodeFinding]:
         """Return the reasons why IPv6 probes miss the pods of a live node. Needs CAP_NET_ADMIN; changes nothing.
 
-        It does not wait. If the cloud does not answer, IPv6 is assumed as by an apply; an installed unit counts as the
-        answer of an earlier run, and without one the error is raised if the section is `required`. Unless it `asks`, it
-        does not ask the cloud where optional rules are installed.
+        It does not wait. If the cloud does not answer, IPv6 is assumed as by an apply; an installed
+        unit counts as the answer of an earlier run, and without one the error is raised if the
+        section is `required`. Unless it `asks`, it does not ask the cloud where optional rules are
+        installed.
         """
         ctx.check()
         if not self._host.is_live:
@@ -285,7 +326,12 @@ class ConfigureProbeSNAT(SectionTask):
         if isinstance(outcome, Obstacle):
             return [NodeFinding("probe-snat", TABLE, outcome.reason, step=outcome.step)]
         found = [
-            NodeFinding("probe-snat", change.subject, "is not as this config wants it at the next boot", apply="now")
+            NodeFinding(
+                "probe-snat",
+                change.subject,
+                "is not as this config wants it at the next boot",
+                apply="now",
+            )
             for change in self._boot.plan_install(ctx, *self._parts(outcome))
             if DEPARTURE.name in change.subject or change.subject in DEPARTURE.paths
         ]
