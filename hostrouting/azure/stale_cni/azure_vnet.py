@@ -21,7 +21,8 @@ STATE_PATH: Final = "/var/run/azure-vnet.json"
 ENDPOINTS_PATH: Final = "/var/run/azure-cns/azure-endpoints.json"
 #: The prefix of the host's ends of pods' veth pairs.
 POD_DEVICE: Final = "azv"
-#: The fabric router's address. azure-vnet gives it to every pod in tunnel mode, ip-masq-agent to other nodes.
+#: The fabric router's address. azure-vnet gives it to every pod in tunnel mode, ip-masq-agent to
+#: other nodes.
 TUNNEL_MAC: Final = "12:34:56:78:9a:bc"
 
 #: The locks of azure-vnet and of its IPAM plugin; their names differ between versions.
@@ -57,8 +58,14 @@ def in_use(files: FileStore, *, conflist: bool, lock: bool) -> str | None:
 def configured(files: FileStore) -> list[str]:
     """Return a sentence for each CNI configuration because of which the container runtime may call azure-vnet."""
     # Those that container runtimes read; they ignore a `.cilium_bak`.
-    names = [name for name in files.names(_CONFIGURATION) if name.endswith((".conflist", ".conf", ".json"))]
-    return [reason for name in names if (reason := _why_configured(files, f"{_CONFIGURATION}/{name}"))]
+    names = [
+        name
+        for name in files.names(_CONFIGURATION)
+        if name.endswith((".conflist", ".conf", ".json"))
+    ]
+    return [
+        reason for name in names if (reason := _why_configured(files, f"{_CONFIGURATION}/{name}"))
+    ]
 
 
 def _why_configured(files: FileStore, path: str) -> str | None:
@@ -73,9 +80,17 @@ def _why_configured(files: FileStore, path: str) -> str | None:
         # At any depth; plugins such as multus nest others.
         json.loads(content, object_hook=lambda each: kinds.append(each.get("type")))
     except (ValueError, RecursionError):
-        return f"{path} is not valid JSON and contains 'azure-vnet'" if _PLUGIN.encode() in content else None
+        return (
+            f"{path} is not valid JSON and contains 'azure-vnet'"
+            if _PLUGIN.encode() in content
+            else None
+        )
     programs = (kind.rstrip("/").rpartition("/")[2] for kind in kinds if isinstance(kind, str))
-    return f"{path} names azure-vnet" if any(program.startswith(_PLUGIN) for program in programs) else None
+    return (
+        f"{path} names azure-vnet"
+        if any(program.startswith(_PLUGIN) for program in programs)
+        else None
+    )
 
 
 def locked(files: FileStore) -> list[str]:
@@ -83,7 +98,11 @@ def locked(files: FileStore) -> list[str]:
     reasons = []
     # CNS always runs, and may serve the new CNI.
     of_cns = ("azure-cns", "azure-endpoints")
-    own = (name for name in files.names(_LOCK_FOLDER) if name.endswith(".lock") and not name.startswith(of_cns))
+    own = (
+        name
+        for name in files.names(_LOCK_FOLDER)
+        if name.endswith(".lock") and not name.startswith(of_cns)
+    )
     for path in (*_LOCKS, *(f"{_LOCK_FOLDER}/{name}" for name in own)):
         if files.is_locked(path):
             reasons.append(f"a process holds the lock {path}")
@@ -117,7 +136,8 @@ class Endpoint(NamedTuple):
 def pods_by_device(endpoints: Iterable[Endpoint]) -> dict[str, list[list[Endpoint]]]:
     """Return the endpoints of each device, grouped by pod.
 
-    Endpoints belong to one pod if they share a hardware address, or an address without conflicting hardware addresses.
+    Endpoints belong to one pod if they share a hardware address, or an address without conflicting
+    hardware addresses.
 
     >>> old, new = Endpoint(("10.240.0.9",), "azv1"), Endpoint(("10.240.0.10",), "azv1")
     >>> pods_by_device([old, new, new._replace(mac="aa:bb:cc:00:00:10")])["azv1"] == [
@@ -129,7 +149,10 @@ def pods_by_device(endpoints: Iterable[Endpoint]) -> dict[str, list[list[Endpoin
         others = pods.setdefault(endpoint.host_device, [])
         same = [pod for pod in others if any(_is_same_pod(endpoint, other) for other in pod)]
         merged = [other for pod in same for other in pod]
-        pods[endpoint.host_device] = [*(pod for pod in others if pod not in same), [*merged, endpoint]]
+        pods[endpoint.host_device] = [
+            *(pod for pod in others if pod not in same),
+            [*merged, endpoint],
+        ]
     return pods
 
 
@@ -165,12 +188,14 @@ def parse_state(content: bytes) -> tuple[Endpoint, ...]:
     ...     "5f0a-eth0": {"HostIfName": "azv1", "IPAddresses": [{"IP": "10.240.0.9", "Mask": "//8AAA=="}]}}}}}}}}''')
     (Endpoint(addresses=('10.240.0.9',), host_device='azv1', mac=''),)
 
-    Go always writes these keys, with null or an empty value if there is nothing, so an object without them is some
-    other document.
+    Go always writes these keys, with null or an empty value if there is nothing, so an object
+    without them is some other document.
     """
     network = _member(_document(content), "Network", dict, "the file")
     endpoints = _leaves(network, "the file.Network", "ExternalInterfaces", "Networks", "Endpoints")
-    return tuple(_endpoint(endpoint, path, "HostIfName", "IPAddresses") for endpoint, path in endpoints)
+    return tuple(
+        _endpoint(endpoint, path, "HostIfName", "IPAddresses") for endpoint, path in endpoints
+    )
 
 
 def parse_endpoints(content: bytes) -> tuple[Endpoint, ...]:
@@ -180,12 +205,13 @@ def parse_endpoints(content: bytes) -> tuple[Endpoint, ...]:
     ...     "eth0": {"IPv4": [{"IP": "10.240.0.9", "Mask": "//8AAA=="}], "HostVethName": "azv1"}}}}}''')
     (Endpoint(addresses=('10.240.0.9',), host_device='azv1', mac=''),)
 
-    CNS may serve another CNI (Cilium, for example). Only azure-vnet tells it devices and hardware addresses, so
-    endpoints without both are another CNI's and are left out.
+    CNS may serve another CNI (Cilium, for example). Only azure-vnet tells it devices and hardware
+    addresses, so endpoints without both are another CNI's and are left out.
     """
     infos = _leaves(_document(content), "the file", "Endpoints", "IfnameToIPMap")
     endpoints = (
-        _endpoint({"IPv4": [], "IPv6": [], **info}, path, "HostVethName", "IPv4", "IPv6") for info, path in infos
+        _endpoint({"IPv4": [], "IPv6": [], **info}, path, "HostVethName", "IPv4", "IPv6")
+        for info, path in infos
     )
     return tuple(endpoint for endpoint in endpoints if endpoint.host_device or endpoint.mac)
 
@@ -197,7 +223,9 @@ def _document(content: bytes) -> dict[str, Any]:
         raise ValueError("it is nested too deeply") from error
 
 
-def _leaves(mapping: dict[str, Any], path: str, key: str, *keys: str) -> Iterator[tuple[dict[str, Any], str]]:
+def _leaves(
+    mapping: dict[str, Any], path: str, key: str, *keys: str
+) -> Iterator[tuple[dict[str, Any], str]]:
     """Yield each object that is nested in objects under the keys, with its path."""
     for name, value in _member(mapping, key, dict, path).items():
         at = f"{path}.{key}[{name!r}]"
@@ -238,7 +266,9 @@ def _mac(text: str) -> str:
     """Return a hardware address in the kernel's spelling; Go writes it in base64, people with colons."""
     with suppress(ValueError):
         packed = (
-            bytes(int(part, 16) for part in text.split(":")) if ":" in text else base64.b64decode(text, validate=True)
+            bytes(int(part, 16) for part in text.split(":"))
+            if ":" in text
+            else base64.b64decode(text, validate=True)
         )
         # None, Ethernet, EUI-64, InfiniBand.
         if len(packed) in {0, 6, 8, 20}:

@@ -1,9 +1,10 @@
 """A snapshot of a node -> the objects that azure-vnet may have left, each with the pod it was made for; pure.
 
-Recorded objects are compared with a snapshot here, too: which are there, which are missing, which are lost.
+Recorded objects are compared with a snapshot here, too: which are there, which are missing, which
+are lost.
 
-An ebtables rule counts as azure-vnet's only if it has exactly the options of one of its forms: a rule with another
-option, or with a negated one, belongs to another program.
+An ebtables rule counts as azure-vnet's only if it has exactly the options of one of its forms: a
+rule with another option, or with a negated one, belongs to another program.
 """
 
 from __future__ import annotations
@@ -18,7 +19,14 @@ from hostrouting.azure.stale_cni.azure_vnet import POD_DEVICE, TUNNEL_MAC
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
 from hostrouting.net.addresses import IPV6, Address, Prefix, address_bits, parse_address
 from hostrouting.net.links import Neighbour
-from hostrouting.net.routes import KERNEL_PROTOCOL, MAIN_TABLE, OUR_PROTOCOL, RA_PROTOCOL, ObservedRoute, place
+from hostrouting.net.routes import (
+    KERNEL_PROTOCOL,
+    MAIN_TABLE,
+    OUR_PROTOCOL,
+    RA_PROTOCOL,
+    ObservedRoute,
+    place,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -81,7 +89,8 @@ def identity(each: Restorable) -> Restorable:
 def place_of(each: Restorable) -> object:
     """Return the place of an object; two routes or neighbours cannot be added to one place.
 
-    A route of the new CNI to the same address with another metric has another place: the leftover steals its packets.
+    A route of the new CNI to the same address with another metric has another place: the leftover
+    steals its packets.
     """
     if isinstance(each, ObservedRoute):
         # Every device may have its own IPv6 route.
@@ -114,14 +123,20 @@ def candidates(snapshot: Snapshot, pods: Sequence[Prefix], bridge: str) -> Itera
             foreign = "it is none of the rules that azure-vnet makes for a pod"
             yield Candidate(rule, None, oddity=OF_NODE if is_of_node(rule) else foreign)
     for neighbour in snapshot.neighbours:
-        if neighbour.permanent and (neighbour.dev == bridge or neighbour.dev.startswith(POD_DEVICE)):
-            yield Candidate(neighbour, neighbour.address, neighbour.mac, _oddity_of_neighbour(neighbour))
+        if neighbour.permanent and (
+            neighbour.dev == bridge or neighbour.dev.startswith(POD_DEVICE)
+        ):
+            yield Candidate(
+                neighbour, neighbour.address, neighbour.mac, _oddity_of_neighbour(neighbour)
+            )
     found = [route for route in snapshot.routes if _may_be_for_pod(route, pods, bridge)]
     networks = {route.network for route in found}
     # Of hundreds of thousands of routes hardly any share a network with these.
     places = Counter(place_of(route) for route in snapshot.routes if route.network in networks)
     for route in found:
-        oddity = _oddity_of_route(route) or ("another route has the same place" if places[place_of(route)] > 1 else "")
+        oddity = _oddity_of_route(route) or (
+            "another route has the same place" if places[place_of(route)] > 1 else ""
+        )
         yield Candidate(route, _host(route), oddity=oddity)
 
 
@@ -130,7 +145,11 @@ def _oddity_of_neighbour(neighbour: Neighbour) -> str:
         return OF_OTHER_NODE
     if neighbour.protocol:
         return f"it has the protocol {neighbour.protocol}, and azure-vnet sets none"
-    return f"it has the flags {neighbour.flags:#x}, and azure-vnet sets none" if neighbour.flags else ""
+    return (
+        f"it has the flags {neighbour.flags:#x}, and azure-vnet sets none"
+        if neighbour.flags
+        else ""
+    )
 
 
 # --- ebtables rules
@@ -148,11 +167,16 @@ def read_pod_rule(rule: EbtablesRule) -> tuple[str, str] | None:
     if values is None:
         return None
     address, mac, uplink = values["address"], values["mac"], values.get("uplink")
-    # A masked address is a network. The first byte of a unicast address is even; names (`Broadcast`) do not match.
-    is_unicast = re.fullmatch("[0-9a-f][02468ace](:[0-9a-f]{2}){5}", mac) and mac != "00:00:00:00:00:00"
+    # A masked address is a network. The first byte of a unicast address is even; names
+    # (`Broadcast`) do not match.
+    is_unicast = (
+        re.fullmatch("[0-9a-f][02468ace](:[0-9a-f]{2}){5}", mac) and mac != "00:00:00:00:00:00"
+    )
     is_exact = parse_address(address) is not None and is_unicast
     # Not every form has an uplink. A pattern is no uplink, nor is a pod's device.
-    by_uplink = uplink is None or not (uplink == "" or uplink.endswith("+") or uplink.startswith(POD_DEVICE))
+    by_uplink = uplink is None or not (
+        uplink == "" or uplink.endswith("+") or uplink.startswith(POD_DEVICE)
+    )
     return (address, mac) if is_exact and by_uplink else None
 
 
@@ -161,7 +185,9 @@ def is_of_node(rule: EbtablesRule) -> bool:
     return _free_values(rule, _FOR_NODE) is not None
 
 
-def _free_values(rule: EbtablesRule, forms: Iterable[tuple[str, dict[str, str]]]) -> dict[str, str] | None:
+def _free_values(
+    rule: EbtablesRule, forms: Iterable[tuple[str, dict[str, str]]]
+) -> dict[str, str] | None:
     """Return the values of the free options, if the rule has exactly the options of one of the forms."""
     options = dict(rule.normal)
     # azure-vnet repeats and negates no option.
@@ -169,7 +195,9 @@ def _free_values(rule: EbtablesRule, forms: Iterable[tuple[str, dict[str, str]]]
         return None
     for chain, form in forms:
         free = {word: options.get(name, "") for name, word in form.items() if word in _FREE}
-        if rule.chain == chain and options == {name: free.get(word, word) for name, word in form.items()}:
+        if rule.chain == chain and options == {
+            name: free.get(word, word) for name, word in form.items()
+        }:
             return free
     return None
 
@@ -179,13 +207,16 @@ def _free_values(rule: EbtablesRule, forms: Iterable[tuple[str, dict[str, str]]]
 
 def _may_be_for_pod(route: ObservedRoute, pods: Sequence[Prefix], bridge: str) -> bool:
     if route.dev == bridge:
-        # Of `boot` or `static`, as azure-vnet's are; those of DHCP clients and routing daemons are the node's.
+        # Of `boot` or `static`, as azure-vnet's are; those of DHCP clients and routing daemons are
+        # the node's.
         return route.protocol in {3, 4} and not _oddity_of_route(route)
     return (
         any(dev.startswith(POD_DEVICE) for dev in ((route.dev,) if route.dev else route.devs))
         and route.protocol not in {KERNEL_PROTOCOL, RA_PROTOCOL, OUR_PROTOCOL}
         and (
-            any(pod.covers(Prefix(route.family, route.network, route.prefix_length)) for pod in pods)
+            any(
+                pod.covers(Prefix(route.family, route.network, route.prefix_length)) for pod in pods
+            )
             or not _oddity_of_route(route)
         )
     )

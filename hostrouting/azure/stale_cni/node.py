@@ -1,7 +1,7 @@
 """The machine: readings of it, with a verdict on each object; objects removed from it and restored.
 
-Objects come back in place and in order, and never over another program's object. The log has the findings, and notes on
-rules that may go unseen.
+Objects come back in place and in order, and never over another program's object. The log has the
+findings, and notes on rules that may go unseen.
 """
 
 from __future__ import annotations
@@ -55,17 +55,24 @@ class Reading(NamedTuple):
     @property
     def deaf(self) -> list[str]:
         """The pods' devices on which a probe is not heard, each with the reason."""
-        deaf = (device for device in pod_devices(self.snapshot.devices) if not (device.up and device.carrier))
+        deaf = (
+            device
+            for device in pod_devices(self.snapshot.devices)
+            if not (device.up and device.carrier)
+        )
         return [f"{device.name} {'has no carrier' if device.up else 'is down'}" for device in deaf]
 
 
 def observe(ctx: Context, host: Host) -> tuple[Snapshot, EbtablesReading]:
     """Read the machine, without azure-vnet's own state and without probes."""
-    # First the objects that may be stale, then the signs of life: nothing is seen of a pod that comes in between.
+    # First the objects that may be stale, then the signs of life: nothing is seen of a pod that
+    # comes in between.
     reading = host.ebtables.read(ctx)
     found = Snapshot(
         rules=reading.rules,
-        routes=tuple(route for family in host.routes.families for route in host.routes.routes(family)),
+        routes=tuple(
+            route for family in host.routes.families for route in host.routes.routes(family)
+        ),
         neighbours=tuple(host.link_layer.neighbours()),
     )
     ctx.check()
@@ -100,11 +107,14 @@ class Observer:
         self._judged = partial(judge, pod_cidrs=section.pod_cidrs, bridge=section.bridge)
         self._logger = logger
         self._said: set[str] = set()
-        #: The lines on the objects of the last reading. Those on all objects of a month would fill the memory.
+        #: The lines on the objects of the last reading. Those on all objects of a month would fill
+        #: the memory.
         self._told: set[str] = set()
         self._shown = 0
 
-    def read(self, ctx: Context, host: Host, *, may_guess: bool = False, asks: bool = True) -> Reading:
+    def read(
+        self, ctx: Context, host: Host, *, may_guess: bool = False, asks: bool = True
+    ) -> Reading:
         """Read and judge once; with `may_guess`, a lack of privilege to probe pods is logged instead of raised.
 
         Without `asks` no pod is probed, which takes a second; more objects may look stale then.
@@ -119,11 +129,16 @@ class Observer:
             try:
                 answered = host.link_layer.answering(ctx, asked)
                 # A bridge learns a pod's hardware address from its answer.
-                snapshot = attrs.evolve(snapshot, answered=answered, stations=_stations(host, snapshot.devices))
+                snapshot = attrs.evolve(
+                    snapshot, answered=answered, stations=_stations(host, snapshot.devices)
+                )
             except PermissionDeniedError as error:
                 if not may_guess:
                     raise
-                self.say_once(logging.WARNING, f"{error}; pods that have been silent for long may be alive or gone")
+                self.say_once(
+                    logging.WARNING,
+                    f"{error}; pods that have been silent for long may be alive or gone",
+                )
                 snapshot = attrs.evolve(snapshot, may_ask=False)
             verdicts = self._judged(snapshot)
         self._tell(verdicts, ebtables)
@@ -152,9 +167,16 @@ class Observer:
             is_shown = verdict.kind == "unknown" and self._shown < _MOST_SHOWN
             self._shown += is_shown
             more += verdict.kind == "unknown" and not is_shown
-            self._logger.log(logging.WARNING if is_shown else logging.DEBUG, "%s", line, extra=verdict.to_mapping())
+            self._logger.log(
+                logging.WARNING if is_shown else logging.DEBUG,
+                "%s",
+                line,
+                extra=verdict.to_mapping(),
+            )
         if more:
-            self._logger.warning("and %d more are left alone (shown by -v)", more, extra={"unknown": more})
+            self._logger.warning(
+                "and %d more are left alone (shown by -v)", more, extra={"unknown": more}
+            )
 
 
 # --- removing and restoring
@@ -174,7 +196,11 @@ def by_sort(ctx: Context, host: Host, objects: Sequence[Restorable]) -> list[Sor
     neighbours = [each for each in objects if isinstance(each, Neighbour)]
     routes = [each for each in objects if isinstance(each, ObservedRoute)]
     sorts = [
-        Sort(rules, lambda: host.ebtables.delete(ctx, rules), lambda: host.ebtables.insert(ctx, rules)),
+        Sort(
+            rules,
+            lambda: host.ebtables.delete(ctx, rules),
+            lambda: host.ebtables.insert(ctx, rules),
+        ),
         Sort(
             neighbours,
             lambda: host.link_layer.remove_neighbours(neighbours),
@@ -185,7 +211,10 @@ def by_sort(ctx: Context, host: Host, objects: Sequence[Restorable]) -> list[Sor
             lambda: host.routes.apply([RouteChange.remove(route) for route in routes]),
             # Each device may have its own IPv6 route to a destination.
             lambda: host.routes.apply(
-                [RouteChange(None, one.to_route(), "append" if one.family == IPV6 else "add") for one in routes]
+                [
+                    RouteChange(None, one.to_route(), "append" if one.family == IPV6 else "add")
+                    for one in routes
+                ]
             ),
         ),
     ]

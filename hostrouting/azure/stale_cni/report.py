@@ -77,7 +77,9 @@ class SweepReport:
             yield self._summary()
         counts: Counter[str] = Counter(verdict.kind for verdict in self.spared)
         if counts:
-            told = ", ".join(f"{counts[kind]} {words}" for kind, words in _KINDS.items() if counts[kind])
+            told = ", ".join(
+                f"{counts[kind]} {words}" for kind, words in _KINDS.items() if counts[kind]
+            )
             yield f"left alone: {told}{':' if verbose else ' (-v lists them)'}"
         for verdict in self.spared if verbose else ():
             yield f"  = {verdict.object}: {verdict.reason}"
@@ -88,7 +90,9 @@ class SweepReport:
         count = f"{len(self.changes)} stale object{'' if len(self.changes) == 1 else 's'}"
         if not self.dry_run:
             return f"removed {count}, recorded in {self.record}"
-        return f"would remove {count}{f'; will be refused: {self.obstacle}' if self.obstacle else ''}"
+        return (
+            f"would remove {count}{f'; will be refused: {self.obstacle}' if self.obstacle else ''}"
+        )
 
 
 def sweep_node(
@@ -101,23 +105,32 @@ def sweep_node(
 ) -> SweepReport:
     """Sweep a node under the run lock, or forecast a sweep by one reading.
 
-    A config in which the section is not enabled raises InvalidConfigError. An error of the sweep is the report's
-    `error`; a forecast raises PermissionDeniedError if a lack of privilege may have hidden all stale objects.
+    A config in which the section is not enabled raises InvalidConfigError. An error of the sweep is
+    the report's `error`; a forecast raises PermissionDeniedError if a lack of privilege may have
+    hidden all stale objects.
     """
     if not require_config(config).stale_cni.enabled:
         step = 'write {"staleCni": {"enabled": true, "podCidrs": ["10.240.0.0/16"]}}, with the range of the removed CNI'
-        raise InvalidConfigError([ConfigMistake("hostRouting.staleCni.enabled", f"is not true; {step}")])
+        raise InvalidConfigError(
+            [ConfigMistake("hostRouting.staleCni.enabled", f"is not true; {step}")]
+        )
     task = CleanStaleCNI(config, host=host, logger=logger)
     if dry_run:
         reading = task.foresee(ctx)
         changes = tuple(Change("-", str(each.object), each.reason) for each in reading.stale)
         obstacle = task.obstacle() if changes else None
-        return SweepReport(dry_run=True, changes=changes, spared=tuple(reading.spared), obstacle=obstacle)
+        return SweepReport(
+            dry_run=True, changes=changes, spared=tuple(reading.spared), obstacle=obstacle
+        )
     swept = Swept()
     with host.lock.hold(ctx) as held:
         done = run(part(task.name)(partial(task.sweep, swept=swept)), held, logger=logger)
     if done.error is not None and not isinstance(done.error, TaskFailedError):
         raise done.error
     return SweepReport(
-        dry_run=False, changes=done.changes, spared=tuple(swept.spared), record=swept.record, error=done.error
+        dry_run=False,
+        changes=done.changes,
+        spared=tuple(swept.spared),
+        record=swept.record,
+        error=done.error,
     )

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from phases import Context
 
 SECONDS_BETWEEN_READINGS: Final = 1.0
-#: A pod's link may be down for a moment, and then the pod cannot answer; one that stays down is no sign of life.
+#: A pod's link may be down for a moment, and then the pod cannot answer; one that stays down is no
+#: sign of life.
 READINGS_FOR_THE_DEAF: Final = 5
 #: For restoring the objects that a cancelled run, or one that is out of time, has removed.
 _SECONDS_TO_RESTORE: Final = 60.0
@@ -58,9 +59,9 @@ class Swept:
 class CleanStaleCNI(NodeTask):
     """Remove the ebtables rules, neighbours and routes of pods that a removed azure-vnet left, and nothing else.
 
-    All are removed or none, and all are recorded in the journal before; `undo` restores them. A config without the
-    section changes nothing. While azure-vnet is configured or at work, a sweep with anything to remove is refused
-    (`StaleCNIError`).
+    All are removed or none, and all are recorded in the journal before; `undo` restores them. A
+    config without the section changes nothing. While azure-vnet is configured or at work, a sweep
+    with anything to remove is refused (`StaleCNIError`).
     """
 
     name = "clean-stale-cni"
@@ -100,7 +101,9 @@ class CleanStaleCNI(NodeTask):
             self._logger.info("nothing stale of azure-vnet was found", extra={"removed": 0})
             return
         for verdict in stale:
-            self._logger.debug("%s is stale: %s", verdict.object, verdict.reason, extra=verdict.to_mapping())
+            self._logger.debug(
+                "%s is stale: %s", verdict.object, verdict.reason, extra=verdict.to_mapping()
+            )
         objects = [verdict.object for verdict in stale]
         try:
             record = self._sweeps.add(objects, texts=reading.texts, now=ctx.clock.time())
@@ -131,14 +134,18 @@ class CleanStaleCNI(NodeTask):
     def undo(self, ctx: Context) -> None:
         """Restore the objects that were swept since the machine was started; those that are there are left alone.
 
-        A record stays if any of its objects could not be restored; one of an earlier boot is removed.
+        A record stays if any of its objects could not be restored; one of an earlier boot is
+        removed.
         """
         if not self._host.is_live:
             return
         with self._host.lock.hold(ctx) as held:
             recorded = self._sweeps.read()
             if not recorded.current and not recorded.damaged:
-                self._logger.info("no sweep since this machine was started is recorded in %s", self._section.backup_dir)
+                self._logger.info(
+                    "no sweep since this machine was started is recorded in %s",
+                    self._section.backup_dir,
+                )
             for record in recorded.outlived:
                 self._logger.info(
                     "%s is of %s, before this machine was restarted: nothing in it can be restored, so it is removed",
@@ -173,7 +180,8 @@ class CleanStaleCNI(NodeTask):
     def foresee(self, ctx: Context) -> Reading:
         """Return one reading.
 
-        Raise PermissionDeniedError if nothing stale was seen, but a lack of privilege may have hidden it.
+        Raise PermissionDeniedError if nothing stale was seen, but a lack of privilege may have
+        hidden it.
         """
         reading = self._observer.read(ctx, self._host, may_guess=True)
         if not reading.stale and (reading.ebtables.denied or not reading.snapshot.may_ask):
@@ -190,7 +198,8 @@ class CleanStaleCNI(NodeTask):
     def findings(self, ctx: Context) -> tuple[list[NodeFinding], list[Verdict]]:
         """Return a finding for each object that is stale by one reading, and the verdicts on the others.
 
-        There are none if the config does not ask for a sweep. Raise PermissionDeniedError as `foresee` does.
+        There are none if the config does not ask for a sweep. Raise PermissionDeniedError as
+        `foresee` does.
         """
         if not self._section.enabled or not self._host.is_live:
             return [], []
@@ -215,7 +224,9 @@ class CleanStaleCNI(NodeTask):
 
     # --- reading
 
-    def _confirmed(self, ctx: Context, swept: Swept) -> tuple[list[Verdict], list[Verdict], EbtablesReading]:
+    def _confirmed(
+        self, ctx: Context, swept: Swept
+    ) -> tuple[list[Verdict], list[Verdict], EbtablesReading]:
         """Read as often as the config asks for; return the stale objects, the changed ones, and the last reading.
 
         Raise if something is stale while azure-vnet may be at work.
@@ -255,8 +266,12 @@ class CleanStaleCNI(NodeTask):
                 f"staleCni.force (its switches conflist and lock) sweeps all the same"
             )
         force = self._section.force
-        if overlooked := azure_vnet.in_use(self._host.files, conflist=force.conflist, lock=force.lock):
-            self._observer.say_once(logging.WARNING, f"going on, as staleCni.force asks: {overlooked}")
+        if overlooked := azure_vnet.in_use(
+            self._host.files, conflist=force.conflist, lock=force.lock
+        ):
+            self._observer.say_once(
+                logging.WARNING, f"going on, as staleCni.force asks: {overlooked}"
+            )
 
     # --- removing
 
@@ -277,9 +292,14 @@ class CleanStaleCNI(NodeTask):
             self._sweeps.remove(record)
             swept.record = None
             if isinstance(error, CONTEXT_OVER):
-                self._logger.warning("the sweep was stopped (%s); all the objects that it had removed are back", error)
+                self._logger.warning(
+                    "the sweep was stopped (%s); all the objects that it had removed are back",
+                    error,
+                )
             if was_begun and isinstance(error, HostRoutingError):
-                raise StaleCNIError(f"{error}\nthe objects that were removed before that are back") from error
+                raise StaleCNIError(
+                    f"{error}\nthe objects that were removed before that are back"
+                ) from error
             raise
         except BaseException:
             # An interrupt: only a reading shows which objects are gone; `undo` restores no others.
@@ -293,10 +313,13 @@ class CleanStaleCNI(NodeTask):
                 if verdict.object in lasting:
                     ctx.record(Change("-", str(verdict.object), verdict.reason), undo=undo)
 
-    def _roll_back(self, ctx: Context, record: Record) -> tuple[bool, Sequence[Restorable], list[str]]:
+    def _roll_back(
+        self, ctx: Context, record: Record
+    ) -> tuple[bool, Sequence[Restorable], list[str]]:
         """Restore the removed objects; return if there were any, those that could not be, and the same in words.
 
-        A port that fails or is interrupted may have removed any part of its objects, so only a look shows what is gone.
+        A port that fails or is interrupted may have removed any part of its objects, so only a look
+        shows what is gone.
         """
         # Not bound by the caller's context, whose end may be the reason for the rollback.
         ctx = ctx.shielded().child(timeout=_SECONDS_TO_RESTORE)
@@ -321,11 +344,15 @@ class CleanStaleCNI(NodeTask):
             back = compare(record.objects, self._look(ctx)).there
         except CONTEXT_OVER as error:
             self._logger.warning(
-                "no time to check if another program adds them again (%s); they are recorded in %s", error, record.path
+                "no time to check if another program adds them again (%s); they are recorded in %s",
+                error,
+                record.path,
             )
             return
         for leftover in back:
-            self._logger.warning("another program added it again: %s", leftover, extra={"object": str(leftover)})
+            self._logger.warning(
+                "another program added it again: %s", leftover, extra={"object": str(leftover)}
+            )
         if back:
             raise StaleCNIError(
                 f"another program adds them again: {len(back)} of {len(record.objects)} removed objects are back, "

@@ -1,12 +1,14 @@
 """A snapshot of a node -> a verdict on each object that azure-vnet may have left, with its reason; pure.
 
-An object is stale only if nothing suggests that its pod lives, and only if it is understood. These prove that a pod
-lives, the strongest first: azure-vnet's record of a pod whose device exists; an answer to a probe; a hardware address
-that such a record has, or that a bridge has learned on a port. A learned neighbour proves nothing: the kernel keeps it
-until its place is needed, long after it was true.
+An object is stale only if nothing suggests that its pod lives, and only if it is understood. These
+prove that a pod lives, the strongest first: azure-vnet's record of a pod whose device exists; an
+answer to a probe; a hardware address that such a record has, or that a bridge has learned on a
+port. A learned neighbour proves nothing: the kernel keeps it until its place is needed, long after
+it was true.
 
-An address outlives its pod: the node or another pod may have it now. An object that leads to a hardware address which
-no device has is stale all the same. In tunnel mode all pods share one hardware address, so there the address decides.
+An address outlives its pod: the node or another pod may have it now. An object that leads to a
+hardware address which no device has is stale all the same. In tunnel mode all pods share one
+hardware address, so there the address decides.
 """
 
 from __future__ import annotations
@@ -16,7 +18,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from hostrouting.azure.stale_cni.azure_vnet import POD_DEVICE, TUNNEL_MAC, pods_by_device
 from hostrouting.azure.stale_cni.journal import object_to_mapping
-from hostrouting.azure.stale_cni.leftovers import OF_NODE, OF_OTHER_NODE, candidates, identity, pod_devices
+from hostrouting.azure.stale_cni.leftovers import (
+    OF_NODE,
+    OF_OTHER_NODE,
+    candidates,
+    identity,
+    pod_devices,
+)
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
 from hostrouting.net.addresses import Address, Prefix
 
@@ -42,7 +50,11 @@ class Verdict(NamedTuple):
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the verdict for JSON and for log records, with the `details` that the journal records."""
-        return {**self._asdict(), "object": str(self.object), "details": object_to_mapping(self.object)}
+        return {
+            **self._asdict(),
+            "object": str(self.object),
+            "details": object_to_mapping(self.object),
+        }
 
 
 def judge(snapshot: Snapshot, *, pod_cidrs: Sequence[str], bridge: str) -> tuple[Verdict, ...]:
@@ -55,7 +67,8 @@ def judge(snapshot: Snapshot, *, pod_cidrs: Sequence[str], bridge: str) -> tuple
     >>> verdict.kind, verdict.reason
     ('stale', 'no live endpoint of azure-vnet has 10.240.0.9')
 
-    An object that was not certainly made for one pod is `unknown`, and so is one whose pod could not be probed.
+    An object that was not certainly made for one pod is `unknown`, and so is one whose pod could
+    not be probed.
     """
     pods = [*map(Prefix.parse, pod_cidrs)]
     found = list(candidates(snapshot, pods, bridge))
@@ -65,7 +78,12 @@ def judge(snapshot: Snapshot, *, pod_cidrs: Sequence[str], bridge: str) -> tuple
     def verdict(candidate: Candidate) -> Verdict:
         leftover, address, _, oddity = candidate
         if address is None or oddity == OF_OTHER_NODE:
-            return Verdict(leftover, "node" if oddity in (OF_NODE, OF_OTHER_NODE) else "unknown", address, oddity)
+            return Verdict(
+                leftover,
+                "node" if oddity in (OF_NODE, OF_OTHER_NODE) else "unknown",
+                address,
+                oddity,
+            )
         if of_node := node.needs(candidate):
             return Verdict(leftover, "node", address, of_node)
         if not any(pod.covers(Address.parse(address)) for pod in pods):
@@ -81,19 +99,27 @@ def _owned(candidate: Candidate, address: str, node: _Node, life: _Life) -> tupl
     sign, own = life.signs.get(address), node.addresses.get(address)
     if sign or own:
         if life.leads_nowhere(candidate):
-            return "stale", f"no device and no pod has {candidate.mac}, to which it leads; {sign or own}"
+            return (
+                "stale",
+                f"no device and no pod has {candidate.mac}, to which it leads; {sign or own}",
+            )
         if sign:
             return "live", sign
-        return ("stale", f"it was made for a pod, and {own}") if candidate.mac == TUNNEL_MAC else ("node", str(own))
+        return (
+            ("stale", f"it was made for a pod, and {own}")
+            if candidate.mac == TUNNEL_MAC
+            else ("node", str(own))
+        )
     return "stale", life.gone.get(address) or f"no live endpoint of azure-vnet has {address}"
 
 
 def questions(snapshot: Snapshot, verdicts: Sequence[Verdict], *, bridge: str) -> list[LinkAddress]:
     """Return the (device, address) to probe before anything is taken for stale, each once.
 
-    Only pods' devices that are up with a carrier are probed; on the bridge, Azure's fabric would answer for every
-    address. For a rule, and for an object on the bridge, all of them are, since any may lead to the pod. Also probed
-    are recorded pods without a known hardware address, and all pods that are recorded for one device.
+    Only pods' devices that are up with a carrier are probed; on the bridge, Azure's fabric would
+    answer for every address. For a rule, and for an object on the bridge, all of them are, since
+    any may lead to the pod. Also probed are recorded pods without a known hardware address, and all
+    pods that are recorded for one device.
     """
     up = [device.name for device in pod_devices(snapshot.devices) if device.up and device.carrier]
     asked: list[LinkAddress] = []
@@ -104,7 +130,9 @@ def questions(snapshot: Snapshot, verdicts: Sequence[Verdict], *, bridge: str) -
     return list(dict.fromkeys((*asked, *_of_records(snapshot, verdicts, up))))
 
 
-def _of_records(snapshot: Snapshot, verdicts: Iterable[Verdict], up: Sequence[str]) -> Iterator[LinkAddress]:
+def _of_records(
+    snapshot: Snapshot, verdicts: Iterable[Verdict], up: Sequence[str]
+) -> Iterator[LinkAddress]:
     live = {verdict.address for verdict in verdicts if verdict.kind == "live"}
     heard = {station.dev for station in snapshot.stations if not station.permanent}
     for device, pods in pods_by_device(snapshot.endpoints).items():
@@ -118,10 +146,13 @@ def _of_records(snapshot: Snapshot, verdicts: Iterable[Verdict], up: Sequence[st
 def agree(readings: Sequence[Sequence[Verdict]]) -> tuple[list[Verdict], list[Verdict]]:
     """Compare the stale objects of several readings; return those of the last one that agree, and the others.
 
-    An object agrees if all readings have it as often as the last one. A program is changing the others.
+    An object agrees if all readings have it as often as the last one. A program is changing the
+    others.
     """
     counts = [Counter(identity(verdict.object) for verdict in reading) for reading in readings]
-    steady = {key for key, count in counts[-1].items() if all(other[key] == count for other in counts)}
+    steady = {
+        key for key, count in counts[-1].items() if all(other[key] == count for other in counts)
+    }
     every = {identity(verdict.object): verdict for reading in readings for verdict in reading}
     stale = [verdict for verdict in readings[-1] if identity(verdict.object) in steady]
     return stale, [verdict for key, verdict in every.items() if key not in steady]
@@ -137,7 +168,9 @@ class _Node:
         # In bridge mode pods and node share a subnet, so the gateway is inside podCidrs.
         gateways = {route.gateway for route in snapshot.routes}
         gateways |= {hop.gateway for route in snapshot.routes for hop in route.nexthops}
-        self._gateways = {str(gateway): f"{gateway} is a gateway of the node" for gateway in gateways - {None}}
+        self._gateways = {
+            str(gateway): f"{gateway} is a gateway of the node" for gateway in gateways - {None}
+        }
         uplinks = {bridge, *(route.dev for route in snapshot.routes if not route.prefix_length)}
         #: Each address of the node, and a sentence that says so.
         self.addresses: dict[str, str] = {}
@@ -147,12 +180,17 @@ class _Node:
         for device in snapshot.devices:
             for each in device.addresses:
                 address = str(each.address)
-                self.addresses[address] = f"{address} is an address of the node itself, on {device.name}"
+                self.addresses[address] = (
+                    f"{address} is an address of the node itself, on {device.name}"
+                )
                 if device.name in uplinks or device.master == bridge:
                     self._of_uplinks.add(address)
-            # An address may be absent for a moment while DHCP renews it; the hardware address stays.
+            # An address may be absent for a moment while DHCP renews it; the hardware address
+            # stays.
             if device.mac:
-                self._macs[device.mac] = f"{device.mac} is a hardware address of the node itself, that of {device.name}"
+                self._macs[device.mac] = (
+                    f"{device.mac} is a hardware address of the node itself, that of {device.name}"
+                )
 
     def needs(self, candidate: Candidate) -> str | None:
         """Return why the node needs the object; None if it does not, even if a pod does."""
@@ -171,7 +209,9 @@ class _Life:
 
     def __init__(self, snapshot: Snapshot, candidates: Sequence[Candidate], bridge: str) -> None:
         bridges = {bridge, *(device.name for device in snapshot.devices if device.kind == "bridge")}
-        stations = [s for s in sorted(snapshot.stations) if s.dev not in bridges and not s.permanent]
+        stations = [
+            s for s in sorted(snapshot.stations) if s.dev not in bridges and not s.permanent
+        ]
         self._learned: defaultdict[str, set[str]] = defaultdict(set)
         for station in stations:
             self._learned[station.dev].add(station.mac)
@@ -190,12 +230,26 @@ class _Life:
         #: The records of pods whose device exists and is not another pod's now.
         self._endpoints = self._living(snapshot)
         self._weigh(snapshot, stations)
-        self._held = {station.mac for station in stations}.union(*map(self._macs_of, self._endpoints))
-        pods = [] if snapshot.may_ask else sorted(device.name for device in pod_devices(snapshot.devices))
-        # A device whose pod's address is known leads to no other pod; a record may lack one of two families.
-        known = {(each.host_device, ":" in address) for each in self._endpoints for address in each.addresses}
-        #: The devices that may lead to a pod of IPv4 (False) or IPv6 (True) that could not be probed.
-        self._unasked = {ipv6: [dev for dev in pods if (dev, ipv6) not in known] for ipv6 in (False, True)}
+        self._held = {station.mac for station in stations}.union(
+            *map(self._macs_of, self._endpoints)
+        )
+        pods = (
+            []
+            if snapshot.may_ask
+            else sorted(device.name for device in pod_devices(snapshot.devices))
+        )
+        # A device whose pod's address is known leads to no other pod; a record may lack one of two
+        # families.
+        known = {
+            (each.host_device, ":" in address)
+            for each in self._endpoints
+            for address in each.addresses
+        }
+        #: The devices that may lead to a pod of IPv4 (False) or IPv6 (True) that could not be
+        #: probed.
+        self._unasked = {
+            ipv6: [dev for dev in pods if (dev, ipv6) not in known] for ipv6 in (False, True)
+        }
 
     def _weigh(self, snapshot: Snapshot, stations: Sequence[Station]) -> None:
         """Collect the signs, from the weakest to the strongest: the last one is told."""
@@ -249,13 +303,22 @@ class _Life:
             known: list[list[Endpoint]] = []
             reason = "which is gone"
             if not device or device in self._devices:
-                # A device leads to one pod. If it is known which one, the records of others are dead.
+                # A device leads to one pod. If it is known which one, the records of others are
+                # dead.
                 known = (
-                    [pod for pod in pods if any(each.own_macs & self._learned[device] for each in pod)]
+                    [
+                        pod
+                        for pod in pods
+                        if any(each.own_macs & self._learned[device] for each in pod)
+                    ]
                     or [
                         pod
                         for pod in pods
-                        if any((device, address) in snapshot.answered for each in pod for address in each.addresses)
+                        if any(
+                            (device, address) in snapshot.answered
+                            for each in pod
+                            for address in each.addresses
+                        )
                     ]
                     or pods
                 )
@@ -264,7 +327,9 @@ class _Life:
                 if pod in known:
                     living += pod
                 else:
-                    self.gone |= {a: f"{_recorded(each)}, {reason}" for each in pod for a in each.addresses}
+                    self.gone |= {
+                        a: f"{_recorded(each)}, {reason}" for each in pod for a in each.addresses
+                    }
         return living
 
     def _macs_of(self, endpoint: Endpoint) -> set[str]:
