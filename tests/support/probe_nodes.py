@@ -38,7 +38,7 @@ table ip6 azureSLBProbe {
 """
 NEIGHBOUR: Final = "table ip6 theirs {\nchain theirs {\ntype filter hook forward priority 0\ndrop\n}\n}\n"
 #: Reasons for which a node needs no rules of hostrouting.
-REASONS: Final = ["off", "no IPv6, says the cloud", "no IPv6 address", "eBPF"]
+REASONS: Final = ["off", "no IPv6 by the cloud", "no IPv6 address", "eBPF"]
 
 
 def config(**section: Any) -> HostRoutingConfig:
@@ -71,7 +71,7 @@ def takes_no_part(host: FakeHost, why: str) -> HostRoutingConfig:
     """Arrange a node that needs no rules of hostrouting; return a config with which the task finds the reason."""
     if why == "off":
         return OFF
-    if why == "no IPv6, says the cloud":
+    if why == "no IPv6 by the cloud":
         host.metadata.document = [network_interface()]
         return CONFIG
     if why == "no IPv6 address":

@@ -1,10 +1,10 @@
-"""IPv6 load-balancer probes reach pods, although their source is link-local: nftables rewrites it, now and at boot.
+"""IPv6 load-balancer probes reach pods: nftables rewrites their link-local source, now and at boot.
 
 task       ConfigureProbeSNAT: decide, load in one transaction, persist; the findings of `check`
-detect     decides if a node wants the rules, and for which device, from a reading; waits for nothing; the table of a
-           live node, and its repair in `Watch`
-ruleset    ProbeRules -> the nft script, and the unit (assets/) that loads it at boot; both script and nft's
-           listing -> ProbeRules
+detect     a reading -> a decision if a node needs the rules, and for which device, without waiting;
+           the table of a live node, and its repair in `Watch`
+ruleset    ProbeRules -> the nft script, and the unit (assets/) that loads it at boot; script or
+           nft's listing -> ProbeRules
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Decide if a node wants the rules, and which ones, from its IPv6 and the cloud's description; waits for nothing.
+"""Decide if a node needs the rules, and which, by its IPv6 and the cloud's description.
 
-Compare the table of a live node with them, and repair it.
+Compare the table of a live node with them, and repair it. Nothing here waits.
 
 ProbeRules   wanted, and complete
 NotWanted    the node does not need them, with the reason
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 #: The programs of ipv6-hp-bpf, which do the same job on a device.
 _SAME_JOB: Final = frozenset({"ipv6_hp_ingress", "ipv6_hp_egress"})
-#: When a device comes up, the kernel adds its link-local address, waits a second, and asks for
+#: When a device comes up, the kernel adds its link-local address, waits a second, and solicits
 #: routers three times, 4 s apart (router_solicitation_delay, router_solicitations,
 #: router_solicitation_interval): together 13 s.
 _SECONDS_FOR_ROUTERS: Final = 15.0
@@ -56,7 +56,7 @@ class NotWanted:
 
 @attrs.frozen
 class Obstacle:
-    """The reason why the rules would not work, and the next step; `may_change` if that can heal by itself."""
+    """The reason why the rules would not work, and the next step; `may_change` if it may pass."""
 
     reason: str
     step: str
@@ -64,21 +64,19 @@ class Obstacle:
 
 
 def assess(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obstacle:
-    """Return the rules for a live node whose cloud says that it has IPv6, as the node is now."""
+    """Return the rules for a live node as it is now, if the cloud describes IPv6 addresses."""
     rules = _rules(section, host)
     if isinstance(rules, Obstacle):
         if section.detect == "address" and rules.may_change:
-            return NotWanted(f"this node has no IPv6: {rules.reason}", may_change=True)
+            return NotWanted(f"this node lacks IPv6: {rules.reason}", may_change=True)
         return rules
     dev = rules.dev
-    # A device that was looked up exists and is up, or it would have no route.
+    # A device that was looked up has a route, so it exists and is up.
     if section.dev and (out_of_order := _out_of_order(section.dev, host)):
-        # Also if an address decides on IPv6: a mistyped device has none, and that proves nothing.
+        # Also if an address decides on IPv6: that a mistyped device lacks one proves nothing.
         return out_of_order
     if section.detect == "address" and not _addresses(host, dev):
-        return NotWanted(
-            f"this node has no IPv6: there is no global address on {dev}", may_change=True
-        )
+        return NotWanted(f"this node lacks IPv6: {dev} lacks a global address", may_change=True)
     programmes = sorted(_SAME_JOB.intersection(host.link_layer.classifiers(dev)))
     if programmes:
         reason = f"the eBPF programme ipv6-hp-bpf ({', '.join(programmes)}) does this job on {dev}"
@@ -87,20 +85,18 @@ def assess(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obs
 
 
 def assume(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obstacle:
-    """Return the rules for a node of whose IPv6 the cloud says nothing; without IPv6 they match no packet.
+    """Return the rules for a node that may have IPv6; on a node without it they match no packet.
 
     Without an IPv6 default route the device of the IPv4 one counts: it leads to the cloud.
     """
-    found = assess(section, host)
-    return (
-        _rules(section, host, best_default_devs(host.routes.routes()))
-        if isinstance(found, Obstacle)
-        else found
-    )
+    outcome = assess(section, host)
+    if not isinstance(outcome, Obstacle):
+        return outcome
+    return _rules(section, host, best_default_devs(host.routes.routes()))
 
 
-def taken_before(rules: ProbeRules, host: Host) -> str | None:
-    """Return the reason why probes may never reach these rules; None if there is none.
+def bypass(rules: ProbeRules, host: Host) -> str | None:
+    """Return the reason why probes may bypass these rules; None without one.
 
     If Cilium replaces kube-proxy, its program on the device sends packets of services to their pods
     itself, so nftables never sees them.
@@ -110,13 +106,14 @@ def taken_before(rules: ProbeRules, host: Host) -> str | None:
     if not names:
         return None
     return (
-        f"Cilium's program {names[0]} on {rules.dev} takes packets before nftables sees them: if it replaces "
-        "kube-proxy, IPv6 probes do not reach these rules; use ipv6-hp-bpf there, which does the same job"
+        f"Cilium's program {names[0]} on {rules.dev} takes packets before nftables sees them: if "
+        "it replaces kube-proxy, IPv6 probes do not reach these rules; use ipv6-hp-bpf there, which "
+        "does the same job"
     )
 
 
-def seconds_to_settle(section: ProbeSNATConfig, host: Host) -> float:
-    """Return the seconds that a router may still take to give the node an address and a default route.
+def seconds_for_routers(section: ProbeSNATConfig, host: Host) -> float:
+    """Return the seconds that a router may still take to advertise an address and a route.
 
     Without a device in the section, those of the IPv4 default routes count: they lead to the cloud.
     """
@@ -129,11 +126,11 @@ def seconds_to_settle(section: ProbeSNATConfig, host: Host) -> float:
 
 
 def rules_to_install(config: HostRoutingConfig, *, host: Host | None = None) -> ProbeRules:
-    """Return the rules that a config asks for, even on a node without IPv6; it may look up the device."""
+    """Return the rules of a config, even for a node without IPv6; a live node has the device."""
     if host is None or not host.is_live:
         if config.probe_snat.dev:
             return ProbeRules.of(config.probe_snat, config.probe_snat.dev)
-        step = "name the device that probes come in by, for here is no IPv6 default route to look it up in"
+        step = "name the device that probes come in by, which only a live node can look up"
         raise InvalidConfigError([ConfigMistake(_DEV, f"is missing; {step}")])
     rules = _rules(config.probe_snat, host)
     if isinstance(rules, Obstacle):
@@ -146,36 +143,36 @@ def rules_to_install(config: HostRoutingConfig, *, host: Host | None = None) -> 
 def describes_ipv6(document: object) -> bool:
     """Return True if any interface in the cloud's description has an IPv6 address.
 
-    >>> describes_ipv6([{"ipv6": {"ipAddress": []}}, {"ipv6": {"ipAddress": [{"privateIpAddress": "fd00::4"}]}}])
+    >>> describes_ipv6([{"ipv6": {"ipAddress": [{"privateIpAddress": "fd00::4"}]}}])
     True
     >>> describes_ipv6({"error": "Bad request"})
     Traceback (most recent call last):
-    hostrouting.exceptions.BackendError: the cloud's description of the network interfaces cannot be read: it should \
-be a list, not dict; with hostRouting.probeSnat.detect 'address' or 'always' it is not asked for
+    hostrouting.exceptions.BackendError: the cloud's description of the network interfaces \
+cannot be read: it should be a list, not dict; \
+hostRouting.probeSnat.detect 'address' or 'always' does without it
     """
-    found = False
+    has_ipv6 = False
     try:
         for number, interface in enumerate(typed(document, list, "it")):
-            ipv6 = typed_or_null(
-                typed(interface, dict, f"[{number}]").get("ipv6"), dict, f"[{number}].ipv6"
-            )
-            where = f"[{number}].ipv6.ipAddress"
-            for index, address in enumerate(typed_or_null(ipv6.get("ipAddress"), list, where)):
-                private = typed(address, dict, f"{where}[{index}]").get("privateIpAddress")
+            path = f"[{number}].ipv6"
+            ipv6 = typed_or_null(typed(interface, dict, f"[{number}]").get("ipv6"), dict, path)
+            path += ".ipAddress"
+            for index, address in enumerate(typed_or_null(ipv6.get("ipAddress"), list, path)):
+                private = typed(address, dict, f"{path}[{index}]").get("privateIpAddress")
                 # Read to the end, so that a malformed description is always an error.
-                found |= bool(typed_or_null(private, str, f"{where}[{index}].privateIpAddress"))
+                has_ipv6 |= bool(typed_or_null(private, str, f"{path}[{index}].privateIpAddress"))
     except ValueError as error:
         raise BackendError(
-            f"the cloud's description of the network interfaces cannot be read: {error}; with "
-            f"hostRouting.probeSnat.detect 'address' or 'always' it is not asked for"
+            f"the cloud's description of the network interfaces cannot be read: {error}; "
+            f"hostRouting.probeSnat.detect 'address' or 'always' does without it"
         ) from error
-    return found
+    return has_ipv6
 
 
 def _rules(
     section: ProbeSNATConfig, host: Host, otherwise: tuple[str, ...] = ()
 ) -> ProbeRules | Obstacle:
-    """Return the rules for the device that probes come in by; it is one of `otherwise` without a default route."""
+    """Return the rules for the device of the default route; without a route, for `otherwise`."""
     if section.dev:
         return ProbeRules.of(section, section.dev)
     devs = best_default_devs(host.routes.routes(IPV6)) or otherwise
@@ -211,12 +208,17 @@ def _out_of_order(dev: str, host: Host) -> Obstacle | None:
 
 
 def _wrong_route(section: ProbeSNATConfig, host: Host, dev: str) -> Obstacle | None:
-    """A reply that leaves by another device is not rewritten: the probe gets no answer, and the address leaks."""
+    """Return the reason why replies to probes would not leave by the device, or not rewritten.
+
+    Without the rewriting a probe gets no answer, and the address leaks.
+    """
     leaves_by = _leaves_by(section.address, host)
-    elsewhere = [other for other in leaves_by if other != dev]
+    elsewhere = [name for name in leaves_by if name != dev]
     if leaves_by and not elsewhere:
         if section.address in _addresses(host, dev):
-            reason = f"{section.address} is an address of the node itself, so that replies to probes would end there"
+            reason = (
+                f"{section.address} is an address of the node, so replies to probes would end there"
+            )
             return Obstacle(reason, "give another hostRouting.probeSnat.address")
         return None
     switch = f"net/ipv6/conf/{dev}/disable_ipv6"
@@ -233,22 +235,22 @@ def _wrong_route(section: ProbeSNATConfig, host: Host, dev: str) -> Obstacle | N
 
 
 def _leaves_by(address: str, host: Host) -> list[str]:
-    """Return the devices of all next hops of the route that decides an IPv6 address; none if no route leads there."""
-    asked = [Address.parse(address).number]
-    [answer] = host.routes.lookup(asked, family=IPV6)
+    """Return the devices of all next hops by which packets to an IPv6 address leave."""
+    numbers = [Address.parse(address).number]
+    [answer] = host.routes.lookup(numbers, family=IPV6)
     if answer.route and not answer.route.hops:
         # Some kernels show a nexthop object by its number alone, and the path of a packet with its
         # device.
-        [answer] = host.routes.lookup(asked, resolve=True, family=IPV6)
+        [answer] = host.routes.lookup(numbers, resolve=True, family=IPV6)
     return sorted({hop.dev for hop in answer.route.hops if not hop.dead}) if answer.route else []
 
 
-#: The table: these rules, a sentence about others, or None without a table.
-Standing: TypeAlias = ProbeRules | str | None
+#: The table: these rules, the reason why it has different ones, or None without a table.
+Loaded: TypeAlias = ProbeRules | str | None
 
 
-def standing_rules(ctx: Context, host: Host) -> Standing:
-    """Return the rules that the table has, a sentence about a table with others, or None without a table."""
+def loaded_rules(ctx: Context, host: Host) -> Loaded:
+    """Return the rules of the table."""
     listing = host.nftables.table(ctx, FAMILY, TABLE_NAME)
     if listing is None:
         return None
@@ -257,7 +259,7 @@ def standing_rules(ctx: Context, host: Host) -> Standing:
     return effect_of(listing) or "its rules are not those of hostrouting"
 
 
-def change_to(before: Standing, after: ProbeRules | None) -> Change:
+def change_to(before: Loaded, after: ProbeRules | None) -> Change:
     """Return the change of the table from one state to another."""
     if after is None:
         return Change("-", TABLE)
@@ -268,25 +270,25 @@ def change_to(before: Standing, after: ProbeRules | None) -> Change:
 
 
 def to_repair(ctx: Context, section: ProbeSNATConfig, host: Host) -> Change | NotWanted | None:
-    """Return the change that `repair` would make now; None if the table is right, or if no rules are installed.
+    """Return the change that `repair` would make now; None if it would make none.
 
-    An apply decided if the node wants the rules, and for which device. The installed file tells, so
-    the cloud is not asked again.
+    An apply has decided if the node needs the rules, and for which device. The installed file shows
+    its decision, so the cloud is not queried again.
     """
     installed = _installed(host)
     if installed is None:
         return None
-    standing = standing_rules(ctx, host)
-    if standing == installed:
+    loaded = loaded_rules(ctx, host)
+    if loaded == installed:
         return None
     outcome = assess(section, host)
-    # ipv6-hp-bpf deletes the table when it takes over the job. An obstacle is none to the unit at
-    # boot either.
-    return outcome if isinstance(outcome, NotWanted) else change_to(standing, installed)
+    # ipv6-hp-bpf deletes the table when it takes over the job. An obstacle does not stop the unit
+    # at boot, nor this.
+    return outcome if isinstance(outcome, NotWanted) else change_to(loaded, installed)
 
 
 def repair(ctx: Context, section: ProbeSNATConfig, host: Host) -> Change | NotWanted | None:
-    """Load the installed rules if the table has others, or is gone; call it under the run lock."""
+    """Load the installed rules unless the table has them; call it under the run lock."""
     change, installed = to_repair(ctx, section, host), _installed(host)
     if isinstance(change, Change) and installed is not None:
         host.nftables.load(ctx, render(installed))

@@ -1,4 +1,4 @@
-"""The packet rules: a frozen value, its nft script, the effect of a table that nft lists, and the boot files.
+"""The packet rules: a frozen value, its nft script, the effect of a table, and the boot files.
 
 The boot files are the script, its unit, and a drop-in that makes AgentBaker's unit load it again.
 """
@@ -29,8 +29,7 @@ TABLE_NAME: Final = "azureSLBProbe"
 TABLE: Final = f"nft table {FAMILY} {TABLE_NAME}"
 
 RULESET_PATH: Final = f"{SCRIPT_DIRECTORY}/probe-snat.nft"
-#: A drop-in for AgentBaker's unit, which fills the same table. It is no gate's, so it has another
-#: name than theirs.
+#: A drop-in for AgentBaker's unit, which fills the same table; those of gates have another name.
 AGAIN_PATH: Final = f"{UNIT_DIRECTORY}/ipv6_nftables.service.d/10-probe-snat.conf"
 
 _REQUIRED: Final = ("Before=hostrouting-ready.service\n", "RequiredBy=hostrouting-ready.service\n")
@@ -58,7 +57,8 @@ _OF_THE_LINK: Final = _NEEDED | {
 
 #: The line of a script that has all values.
 _REWRITING: Final = re.compile(
-    r'^[ \t]*iifname "(?P<dev>[^"\n]+)" ip6 saddr (?P<source>\S+) (?:counter )?ip6 saddr set (?P<address>\S+)',
+    r'^[ \t]*iifname "(?P<dev>[^"\n]+)" ip6 saddr (?P<source>\S+) (?:counter )?'
+    r"ip6 saddr set (?P<address>\S+)",
     re.MULTILINE,
 )
 
@@ -82,43 +82,43 @@ class ProbeRules:
 
     @classmethod
     def of(cls, section: ProbeSNATConfig, dev: str) -> ProbeRules:
-        """Return the rules that a config asks for on a device."""
+        """Return the rules of a config for a device."""
         return cls(dev=dev, source=section.source, address=section.address)
 
     def __attrs_post_init__(self) -> None:
-        """Refuse values that the config would refuse, such as a device whose name nft would misread."""
+        """Refuse what the config would refuse, such as a device whose name nft would misread."""
         check_device_name(self.dev)
         ProbeSNATConfig(source=self.source, address=self.address)
 
     def __str__(self) -> str:
-        """Return what a table with these rules does, as a sentence about it."""
+        """Return the effect of a table with these rules as a sentence."""
         return f"it rewrites {self.source} to {self.address} on {self.dev}"
 
 
 @functools.cache
 def template() -> str:
-    """Return the nft script with the places of its values. It is read once: a watch outlives the file that has it."""
+    """Return the nft script with placeholders; it is read once, since a watch outlives its file."""
     return _TEMPLATE.read_script()
 
 
 def render(rules: ProbeRules) -> str:
-    """Return the nft script: one transaction that ends in these rules, whatever the table has before."""
+    """Return the nft script: one transaction that replaces the table, if any, by these rules."""
     text = template().replace("@SOURCE@", rules.source).replace("@ADDRESS@", rules.address)
     # Last, because a device may have the name of a placeholder.
     return text.replace("@DEV@", rules.dev)
 
 
 def parse(script: str) -> ProbeRules | None:
-    """Return the rules of a script of `render`, also one of an earlier release; None for any other text.
+    """Return the rules of a script of `render`, of any release; None for any other text.
 
     >>> parse(render(ProbeRules(dev="eth0", source="fe80::1", address="2001:db8::1")))
     ProbeRules(dev='eth0', source='fe80::1', address='2001:db8::1')
     >>> parse(delete_script()) is None
     True
     """
-    if found := _REWRITING.search(script):
+    if values := _REWRITING.search(script):
         with suppress(ValueError):
-            return ProbeRules(**found.groupdict())
+            return ProbeRules(**values.groupdict())
     return None
 
 
@@ -133,11 +133,11 @@ def delete_script() -> str:
 
 
 def effect_of(listing: Sequence[dict[str, Any]]) -> ProbeRules | None:
-    """Return the rules that have the effect of a listing of `Nftables.table`; None if there are none.
+    """Return the rules with the effect of a listing of `Nftables.table`; None for other effects.
 
     Such a table rewrites both ways at the same priority, on one device, and spares at least the
-    messages that keep IPv6 alive. It may be written differently from ours: AgentBaker's images fill
-    such a table.
+    messages that keep IPv6 alive. Its text may differ from that of `render`: AgentBaker's images
+    fill such a table.
     """
     chains = {entry["chain"].get("hook"): entry["chain"] for entry in listing if "chain" in entry}
     written = [entry["rule"] for entry in listing if "rule" in entry]
@@ -159,12 +159,12 @@ def effect_of(listing: Sequence[dict[str, Any]]) -> ProbeRules | None:
 
 
 def _effective(rule: dict[str, Any]) -> _Expressions:
-    """Return a rule's expressions without counters; for a spared packet `accept` and `return` mean the same."""
-    return [
-        {"return": None} if one == {"accept": None} else one
-        for one in rule["expr"]
-        if one != {"counter": None}
-    ]
+    """Return a rule's expressions without counters, and with `return` for `accept`.
+
+    For a spared packet both mean the same.
+    """
+    expressions = [expression for expression in rule["expr"] if expression != {"counter": None}]
+    return [{"return": None} if e == {"accept": None} else e for e in expressions]
 
 
 def _rewriting(inward: Sequence[_Expressions]) -> ProbeRules | None:
@@ -183,15 +183,21 @@ def _rewriting(inward: Sequence[_Expressions]) -> ProbeRules | None:
 
 
 def _spared(written: Sequence[_Expressions], rewrite: _Expressions) -> frozenset[str] | None:
-    """Return the types of ICMPv6 messages that a chain spares before it rewrites; None if it does anything else."""
+    """Return the types of ICMPv6 messages that a chain spares before it rewrites.
+
+    Return None if it does anything else.
+    """
     *exemptions, last = written or [[]]
     types = [_exempt(expressions, rewrite[0]) for expressions in exemptions]
     return frozenset().union(*types) if last == rewrite and all(types) else None
 
 
 def _exempt(expressions: _Expressions, dev: dict[str, Any]) -> frozenset[str]:
-    """Return the types of ICMPv6 messages that a rule spares, on a device or on all; none if it does anything else."""
-    match [one for one in expressions if one != dev]:
+    """Return the types of ICMPv6 messages that a rule spares, on a device or on all.
+
+    The set is empty if the rule does anything else.
+    """
+    match [expression for expression in expressions if expression != dev]:
         case [{"match": {"op": "==", "left": left, "right": right}}, {"return": None}]:
             is_set = isinstance(right, dict) and isinstance(right.get("set"), list)
             types = frozenset(map(str, right["set"] if is_set else [right]))
@@ -232,6 +238,6 @@ def is_installed(files: FileStore) -> bool:
 
 
 def boot_unit(rules: ProbeRules, *, required: bool = False) -> BootUnit:
-    """Return the unit and its files for these rules; gates wait for the unit only if it is `required`."""
+    """Return the unit and its files for these rules; gates wait for a `required` unit only."""
     order, install = _REQUIRED if required else _OPTIONAL
     return _TEMPLATE.fill(render(rules).encode(), ORDER=order, INSTALL=install)

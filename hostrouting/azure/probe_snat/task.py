@@ -1,4 +1,4 @@
-"""ConfigureProbeSNAT: decide if the node wants the rules, load them in one transaction, persist them."""
+"""ConfigureProbeSNAT: decide if the node needs the rules, load them at once, and persist them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from hostrouting.azure.probe_snat.detect import (
+    Loaded,
     NotWanted,
     Obstacle,
-    Standing,
     assess,
     assume,
+    bypass,
     change_to,
     describes_ipv6,
+    loaded_rules,
     rules_to_install,
-    seconds_to_settle,
-    standing_rules,
-    taken_before,
+    seconds_for_routers,
 )
 from hostrouting.azure.probe_snat.ruleset import (
     AGAIN_PATH,
@@ -48,14 +48,14 @@ _SECONDS_FOR_A_LOOK: Final = 5
 
 
 class ConfigureProbeSNAT(SectionTask):
-    """Rewrite the source of IPv6 load-balancer probes, so that they reach pods; now and at every boot.
+    """Rewrite the source of IPv6 load-balancer probes, now and at every boot, so they reach pods.
 
-    If the section is off, the node has no IPv6, or an eBPF program does this job, the task removes
+    If the section is off, the node lacks IPv6, or an eBPF program does this job, the task removes
     the rules of an earlier run; it leaves a foreign table alone. It holds the run lock.
 
-    It asks the routes once if replies leave by the device, without a source. IPv6 policy rules that
-    select by source (`ip -6 rule from ...`) may send the replies of some pods elsewhere, which the
-    task does not see.
+    It looks up once by which device replies leave, without a source. IPv6 policy rules that select
+    by source (`ip -6 rule from ...`) may send the replies of some pods elsewhere, which the task
+    does not see.
     """
 
     name = "configure-probe-snat"
@@ -65,43 +65,32 @@ class ConfigureProbeSNAT(SectionTask):
         return boot_unit(rules, required=self._config.probe_snat.required), self._intent
 
     def do(self, ctx: Context) -> None:
-        """Decide if the node needs the rules, load them if they are missing or have drifted, and install boot files."""
+        """Load the rules and install boot files if the node needs them; otherwise remove both."""
         with self._host.lock.hold(ctx) as held:
             rules = self._wanted(held)
             if isinstance(rules, NotWanted):
-                self._tell(
-                    rules.level,
-                    "%s: the node needs no rules for IPv6 probes, and those of an earlier run are removed",
-                    rules.reason,
-                )
+                text = "%s: the node needs no rules for IPv6 probes; earlier ones are removed"
+                self._log(rules.level, text, rules.reason)
                 self._remove(held)
                 return
             parts = self._parts(rules)
             if self._host.is_live:
-                self._warn_of_cilium(rules)
+                self._warn_of_bypass(rules)
                 # A gate is refused before any rule is changed.
                 self._boot.refuse_gates(held, *parts)
                 self._converge(held, rules)
             else:
-                self._tell_of_image()
+                self._warn_of_image()
             self._boot.install(held, *parts)
 
-    def _tell_of_image(self) -> None:
-        self._tell(
-            logging.INFO,
-            "an image cannot tell if a node has IPv6: %s is for nodes that have it",
-            DEPARTURE.name,
-        )
+    def _warn_of_image(self) -> None:
+        text = "an image does not show if a node has IPv6: %s is for nodes that have it"
+        self._log(logging.INFO, text, DEPARTURE.name)
         if not program_path(self._host.files, "nft"):
-            held = (
-                "no gated unit will start"
-                if self._config.probe_snat.required
-                else "probes will not reach pods"
-            )
-            step = f"install the package nftables, or {held}"
-            self._tell(
-                logging.WARNING, "%s needs nft, which is not in the image; %s", DEPARTURE.name, step
-            )
+            required = self._config.probe_snat.required
+            effect = "no gated unit will start" if required else "probes will not reach pods"
+            text = "%s needs nft, which is not in the image; install the package nftables, or %s"
+            self._log(logging.WARNING, text, DEPARTURE.name, effect)
 
     def plan(self, ctx: Context) -> list[Change]:
         """Return the changes that `do` would make now: the rules, then files; waits for nothing."""
@@ -119,29 +108,24 @@ class ConfigureProbeSNAT(SectionTask):
             ]
             action: Literal["~", "+"] = "~" if is_installed(self._host.files) else "+"
             if outcome.may_change:
-                return [
-                    Change(action, TABLE, f"{outcome.reason}: follows once that is right"),
-                    *missing,
-                ]
-            # An optional task fails nothing if it is refused, so the plan as a whole is not
-            # refused.
+                later = f"{outcome.reason}: follows once that is right"
+                return [Change(action, TABLE, later), *missing]
+            # An optional task that is refused does not refuse the plan as a whole.
+            optional = not self._config.probe_snat.required
             reason = f"{outcome.reason}; {outcome.step}"
-            return [
-                hindered(action, TABLE, reason, optional=not self._config.probe_snat.required),
-                *missing,
-            ]
+            return [hindered(action, TABLE, reason, optional=optional), *missing]
         files = self._boot.plan_install(ctx, *self._parts(outcome))
         masked = [change for change in files if change.kind == LEFT]
         if masked or not self._host.is_live:
             return masked or files
-        self._warn_of_cilium(outcome)
+        self._warn_of_bypass(outcome)
         return [*self._plan_table(ctx, outcome), *files]
 
     def _remove(self, ctx: Context) -> None:
-        """Remove the unit, then the table if hostrouting owns it, and last its file, which proves that."""
+        """Remove the unit, the table if hostrouting owns it, and last the file that proves that."""
         files = self._host.files
-        ours = is_installed(files)
-        if ours and not files.exists(RULESET_PATH):
+        was_installed = is_installed(files)
+        if was_installed and not files.exists(RULESET_PATH):
             # The file was removed by hand. If this run is killed after it removed the unit, the
             # next one needs the file.
             files.write(RULESET_PATH, delete_script().encode(), mode=0o644)
@@ -149,7 +133,7 @@ class ConfigureProbeSNAT(SectionTask):
         paths = tuple(path for path in DEPARTURE.paths if path != RULESET_PATH)
         self._boot.install(ctx, DEPARTURE._replace(paths=paths), self._intent)
         files.remove_directory_if_empty(AGAIN_PATH.rpartition("/")[0])
-        if ours:
+        if was_installed:
             if self._host.is_live:
                 self._delete_table(ctx)
             RecordedFiles(ctx, self._host).remove(RULESET_PATH)
@@ -160,19 +144,15 @@ class ConfigureProbeSNAT(SectionTask):
 
     def _wanted(self, ctx: Context) -> ProbeRules | NotWanted:
         """Decide, after waiting for routes and addresses that routers have yet to advertise."""
-        # A silent cloud does not keep an optional task from its work, so some of the time is left
-        # for that.
+        section = self._config.probe_snat
+        # If the cloud does not answer, an optional task has time left for its work.
         outcome = self._decide(ctx, seconds=_WAIT_SECONDS)
         began = ctx.clock.monotonic()
         limits: dict[type, float] = {}
         while not isinstance(outcome, ProbeRules) and outcome.may_change:
             is_first = not limits
             is_hindered = isinstance(outcome, Obstacle)
-            patience = (
-                _WAIT_SECONDS
-                if is_hindered
-                else seconds_to_settle(self._config.probe_snat, self._host)
-            )
+            patience = _WAIT_SECONDS if is_hindered else seconds_for_routers(section, self._host)
             # The limit of the first look holds, so that frequent looks do not extend the wait.
             seconds = limits.setdefault(type(outcome), patience)
             if ctx.clock.monotonic() >= began + seconds:
@@ -187,17 +167,16 @@ class ConfigureProbeSNAT(SectionTask):
                     # A deadline in between: the error names the obstacle.
                     raise _hindered(outcome, ", not even within the time allowed") from error
                 raise
-            outcome = assess(self._config.probe_snat, self._host)
+            outcome = assess(section, self._host)
         if isinstance(outcome, Obstacle):
-            raise _hindered(
-                outcome, f", not even after {_WAIT_SECONDS} s" if outcome.may_change else ""
-            )
+            waited = f", not even after {_WAIT_SECONDS} s" if outcome.may_change else ""
+            raise _hindered(outcome, waited)
         return outcome
 
     def _decide(
         self, ctx: Context, *, seconds: float = _SECONDS_FOR_A_LOOK, is_assumed: bool = False
     ) -> ProbeRules | NotWanted | Obstacle:
-        """Return the rules for a node as it is now; of an image, those that its config asks for.
+        """Return the rules for a node as it is now; for an image, those of its config.
 
         If the cloud does not answer within `seconds`, or not in a readable form, IPv6 is assumed
         with a warning; if the section is `required`, the error is raised unless `is_assumed`.
@@ -210,86 +189,71 @@ class ConfigureProbeSNAT(SectionTask):
         if section.detect == "imds":
             left = ctx.remaining()
             # The rest of the time must suffice without an answer.
-            asking = ctx.child(timeout=seconds if left is None else min(seconds, left / 2))
+            query = ctx.child(timeout=seconds if left is None else min(seconds, left / 2))
             try:
-                if not describes_ipv6(self._host.metadata.network_interfaces(asking)):
-                    return NotWanted("this node has no IPv6, says the cloud")
+                if not describes_ipv6(self._host.metadata.network_interfaces(query)):
+                    return NotWanted("this node lacks IPv6 in the cloud's description")
             except (BackendError, DeadlineExceededError) as error:
                 if section.required and not is_assumed:
                     raise
                 ctx.check()
-                told = "the cloud does not say if this node has IPv6, so IPv6 is assumed: %s"
-                self._tell(logging.WARNING, told, error)
+                text = "it is unknown if this node has IPv6, so IPv6 is assumed: %s"
+                self._log(logging.WARNING, text, error)
                 return assume(section, self._host)
         return assess(section, self._host)
 
-    def _warn_of_cilium(self, rules: ProbeRules) -> None:
-        if reason := taken_before(rules, self._host):
-            self._tell(logging.WARNING, "%s", reason)
+    def _warn_of_bypass(self, rules: ProbeRules) -> None:
+        if reason := bypass(rules, self._host):
+            self._log(logging.WARNING, "%s", reason)
 
     # --- changing rules
 
     def _converge(self, ctx: Context, rules: ProbeRules) -> None:
         """Load these rules, unless the table has them."""
-        before = standing_rules(ctx, self._host)
+        before = loaded_rules(ctx, self._host)
         if before == rules:
-            self._tell(logging.DEBUG, "%s is in place", TABLE)
+            self._log(logging.DEBUG, "%s is in place", TABLE)
             return
         script = render(rules)
         self._host.nftables.check(ctx, script)
         # Before the table exists, so that a run that is killed in between can be undone.
         RecordedFiles(ctx, self._host).write(RULESET_PATH, script.encode(), mode=0o644)
         self._load(ctx, before, rules)
-        if standing_rules(ctx, self._host) != rules:
-            self._tell(
-                logging.WARNING,
+        if loaded_rules(ctx, self._host) != rules:
+            text = (
                 "%s was loaded and has changed since: another program changes the ruleset; "
-                "%s loads it at each start of a gated unit",
-                TABLE,
-                DEPARTURE.name,
+                "%s loads it at each start of a gated unit"
             )
+            self._log(logging.WARNING, text, TABLE, DEPARTURE.name)
             return
         done = "loaded" if before is None else f"replaced, because it had drifted ({before})"
-        self._tell(
-            logging.INFO,
-            "%s %s: on %s, %s becomes %s",
-            TABLE,
-            done,
-            rules.dev,
-            rules.source,
-            rules.address,
-        )
+        self._log(logging.INFO, "%s %s: %s", TABLE, done, rules)
 
     def _delete_table(self, ctx: Context) -> None:
         try:
-            before = standing_rules(ctx, self._host)
+            before = loaded_rules(ctx, self._host)
             if before is not None:
                 self._load(ctx, before, None)
-                self._tell(logging.INFO, "%s is deleted", TABLE)
+                self._log(logging.INFO, "%s is deleted", TABLE)
         except ToolNotFoundError as error:
             # If nft was removed, the rest of the undo goes on without it.
-            self._tell(
-                logging.WARNING,
-                "%s cannot be deleted, and disappears with the next boot: %s",
-                TABLE,
-                error,
-            )
+            text = "%s cannot be deleted, and disappears with the next boot: %s"
+            self._log(logging.WARNING, text, TABLE, error)
 
-    def _load(self, ctx: Context, before: Standing, after: ProbeRules | None) -> None:
+    def _load(self, ctx: Context, before: Loaded, after: ProbeRules | None) -> None:
         self._host.nftables.load(ctx, render(after) if after else delete_script())
         ctx.record(change_to(before, after), undo=partial(self._restore_table, after, before))
 
-    def _restore_table(self, left: Standing, before: Standing, ctx: Context) -> None:
-        """Load the earlier rules again, or delete the table if there were none, unless it was changed since."""
+    def _restore_table(self, left: Loaded, before: Loaded, ctx: Context) -> None:
+        """Load the earlier rules again, or delete the table without any, unless it has changed."""
         earlier = before if isinstance(before, ProbeRules) else None
         with self._host.lock.hold(ctx) as held:
-            now = standing_rules(held, self._host)
+            now = loaded_rules(held, self._host)
             if now == earlier:
                 return
             if now != left:
-                self._tell(
-                    logging.WARNING, "%s changed since this run loaded it; it stays as it is", TABLE
-                )
+                text = "%s changed since this run loaded it; it stays as it is"
+                self._log(logging.WARNING, text, TABLE)
                 return
             self._host.nftables.load(held, render(earlier) if earlier else delete_script())
 
@@ -297,7 +261,7 @@ class ConfigureProbeSNAT(SectionTask):
 
     def _plan_table(self, ctx: Context, wanted: ProbeRules | None) -> list[Change]:
         try:
-            before = standing_rules(ctx, self._host)
+            before = loaded_rules(ctx, self._host)
         except PermissionDeniedError:
             doubt = "unless it is in place" if wanted else "if it exists"
             return [Change("~" if wanted else "-", TABLE, f"{doubt}: only root can read it")]
@@ -306,52 +270,47 @@ class ConfigureProbeSNAT(SectionTask):
     # --- findings
 
     def findings(self, ctx: Context, *, asks: bool = True) -> list[NodeFinding]:
-        """Return the reasons why IPv6 probes miss the pods of a live node. Needs CAP_NET_ADMIN; changes nothing.
+        """Return the reasons why IPv6 probes miss the pods of a live node.
 
-        It does not wait. If the cloud does not answer, IPv6 is assumed as by an apply; an installed
-        unit counts as the answer of an earlier run, and without one the error is raised if the
-        section is `required`. Unless it `asks`, it does not ask the cloud where optional rules are
-        installed.
+        It needs CAP_NET_ADMIN, changes nothing, and does not wait. If the cloud does not answer,
+        IPv6 is assumed as by an apply; an installed unit counts as the answer of an earlier run,
+        and without one the error is raised if the section is `required`. Unless it `asks`, it does
+        not query the cloud where optional rules are installed.
         """
         ctx.check()
         if not self._host.is_live:
             return []
-        section, is_known = self._config.probe_snat, is_installed(self._host.files)
-        if asks or section.required or not is_known or section.detect != "imds":
-            outcome = self._decide(ctx, is_assumed=is_known)
+        section, is_assumed = self._config.probe_snat, is_installed(self._host.files)
+        if asks or section.required or not is_assumed or section.detect != "imds":
+            outcome = self._decide(ctx, is_assumed=is_assumed)
         else:
             outcome = assume(section, self._host)
         if isinstance(outcome, NotWanted):
             return []
         if isinstance(outcome, Obstacle):
             return [NodeFinding("probe-snat", TABLE, outcome.reason, step=outcome.step)]
-        found = [
-            NodeFinding(
-                "probe-snat",
-                change.subject,
-                "is not as this config wants it at the next boot",
-                apply="now",
-            )
+        reason = "is not as this config wants it at the next boot"
+        findings = [
+            NodeFinding("probe-snat", change.subject, reason, apply="now")
             for change in self._boot.plan_install(ctx, *self._parts(outcome))
             if DEPARTURE.name in change.subject or change.subject in DEPARTURE.paths
         ]
-        standing = standing_rules(ctx, self._host)
-        if standing != outcome:
-            reason = "is missing" if standing is None else f"has drifted: {standing}"
-            found.insert(0, NodeFinding("probe-snat", TABLE, reason, apply="now"))
-        if taken := taken_before(outcome, self._host):
-            found.append(NodeFinding("probe-snat", outcome.dev, taken, "warning"))
-        return found
+        loaded = loaded_rules(ctx, self._host)
+        if loaded != outcome:
+            reason = "is missing" if loaded is None else f"has drifted: {loaded}"
+            findings.insert(0, NodeFinding("probe-snat", TABLE, reason, apply="now"))
+        if warning := bypass(outcome, self._host):
+            findings.append(NodeFinding("probe-snat", outcome.dev, warning, "warning"))
+        return findings
 
     def wants_rules(self, ctx: Context) -> bool:
-        """Return True if the rules belong on a node now; needs no root. Raise if the cloud does not answer."""
+        """Return True if the node needs the rules now; raise if the cloud does not answer."""
         return not isinstance(self._decide(ctx), NotWanted)
 
-    def _tell(self, level: int, message: str, *values: object) -> None:
+    def _log(self, level: int, message: str, *values: object) -> None:
         self._logger.log(level, message, *values, extra={"task": self.name})
 
 
 def _hindered(obstacle: Obstacle, waited: str) -> BackendError:
-    return BackendError(
-        f"IPv6 probes cannot reach pods: {obstacle.reason}{waited}. No rule was changed; {obstacle.step}"
-    )
+    reason = f"{obstacle.reason}{waited}. No rule was changed; {obstacle.step}"
+    return BackendError(f"IPv6 probes cannot reach pods: {reason}")

@@ -64,7 +64,7 @@ class TestTheCloudsDescription:
     )
     def test_another_shape(self, document: object, reason: str) -> None:
         """An unknown shape is an error with place and next step, even after an interface with an address."""
-        words = f"the cloud's description of the network interfaces cannot be read: {reason}; with hostRouting."
+        words = f"the cloud's description of the network interfaces cannot be read: {reason}; hostRouting."
         with pytest.raises(BackendError, match=re.escape(words)):
             describes_ipv6(document)
 
@@ -204,11 +204,11 @@ class TestAssess:
         """With `detect` address, a device without a global address has no IPv6; nor has a node without any device."""
         section = ProbeSNATConfig(enabled=True, detect="address")
         host = node("eth0")
-        no_address = "this node has no IPv6: there is no global address on eth0"
+        no_address = "this node lacks IPv6: eth0 lacks a global address"
         assert assess(section, host) == NotWanted(reason=no_address, may_change=True)
         host.link_layer.add_address("eth0", "2001:db8::4/64")
         assert assess(section, host) == RULES
-        no_route = "this node has no IPv6: there is no IPv6 default route"
+        no_route = "this node lacks IPv6: there is no IPv6 default route"
         assert assess(section, node()) == NotWanted(reason=no_route, may_change=True)
         assert isinstance(assess(section, node("eth0", "eth1")), Obstacle)
 

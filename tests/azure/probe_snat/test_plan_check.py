@@ -105,7 +105,7 @@ class TestPlan:
         ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)
         why = "no answer" if error else "the cloud's description of the network interfaces cannot be read: "
         [said] = says(caplog, logging.WARNING)
-        assert said.partition(why)[:2] == ("the cloud does not say if this node has IPv6, so IPv6 is assumed: ", why)
+        assert said.partition(why)[:2] == ("it is unknown if this node has IPv6, so IPv6 is assumed: ", why)
 
     def test_refusals_are_in_the_plan(self, host: FakeHost, ctx: Context) -> None:
         """The plan says so, with the next step."""

@@ -74,7 +74,7 @@ class TestDo:
         for file in boot_unit(RULES).files:
             assert host.files.read(file.path) == file.content
         assert host.files.exists("/etc/systemd/system/hostrouting-ready.service.wants/probe-snat.service")
-        assert says(caplog, logging.INFO) == [f"{TABLE} loaded: on eth0, {RULES.source} becomes {RULES.address}"]
+        assert says(caplog, logging.INFO) == [f"{TABLE} loaded: {RULES}"]
         before = state(host)
         host.nftables.operations.calls.clear()
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
@@ -165,7 +165,7 @@ class TestDo:
                 lambda host: host.link_layer.add_address("eth0", f"{CONFIG.probe_snat.address}/128"),
                 CONFIG,
                 BackendError,
-                "is an address of the node itself, ",
+                "is an address of the node, ",
                 0,
             ),
             (
@@ -225,7 +225,7 @@ class TestDo:
         assert changes[:4] == [f"+ {path}" for path in (INTENT_PATH, GATING_PATH, RULESET_PATH, UNIT_PATH)]
         task.do(ctx)
         assert [record.getMessage() for record in caplog.records if hasattr(record, "task")] == [
-            "an image cannot tell if a node has IPv6: probe-snat.service is for nodes that have it",
+            "an image does not show if a node has IPv6: probe-snat.service is for nodes that have it",
             (
                 "probe-snat.service needs nft, which is not in the image; "
                 "install the package nftables, or probes will not reach pods"
@@ -285,8 +285,8 @@ class TestNoPart:
     @pytest.mark.parametrize(
         ("why", "message"),
         [
-            ("no IPv6, says the cloud", "INFO: this node has no IPv6, says the cloud"),
-            ("no IPv6 address", "INFO: this node has no IPv6: there is no global address on eth0"),
+            ("no IPv6 by the cloud", "INFO: this node lacks IPv6 in the cloud's description"),
+            ("no IPv6 address", "INFO: this node lacks IPv6: eth0 lacks a global address"),
             ("eBPF", "WARNING: the eBPF programme ipv6-hp-bpf (ipv6_hp_egress, ipv6_hp_ingress) does this job on eth0"),
         ],
     )
@@ -295,7 +295,7 @@ class TestNoPart:
         caplog.set_level(logging.INFO)
         ConfigureProbeSNAT(takes_no_part(host, why), host=host).do(Context(clock=ManualClock(auto=True)))
         said = [f"{record.levelname}: {record.getMessage()}" for record in caplog.records]
-        assert f"{message}: the node needs no rules for IPv6 probes, and those of an earlier run are removed" in said
+        assert f"{message}: the node needs no rules for IPv6 probes; earlier ones are removed" in said
 
     def test_an_address_that_comes_late(self, host: FakeHost) -> None:
         """With `detect` address the node may still get one, as long as a router may answer its first questions."""
