@@ -231,7 +231,7 @@ def test_unreadable_packet_rules_are_reported_and_are_no_error(node: KernelNode,
     answered = within(node, "check", path, prefix=POWERLESS, capture_output=True)
     first, *_, last = answered.stdout.splitlines()
     assert (answered.returncode, first) == (0, "172.16.8.0/22 leaves by eth0")
-    assert last.startswith("note: not looked at: cannot tell if a removed CNI left anything without")
+    assert last.startswith("note: not looked at: cannot check if a removed CNI left anything without")
     assert within(node, "plan", path, prefix=POWERLESS, capture_output=True).returncode == 0
     told = json.loads(within(node, "check", "--json", path, prefix=POWERLESS, capture_output=True).stdout)
     assert told["ok"] is True

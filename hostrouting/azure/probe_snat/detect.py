@@ -107,8 +107,8 @@ def bypass(rules: ProbeRules, host: Host) -> str | None:
         return None
     return (
         f"Cilium's program {names[0]} on {rules.dev} takes packets before nftables sees them: if "
-        "it replaces kube-proxy, IPv6 probes do not reach these rules; use ipv6-hp-bpf there, which "
-        "does the same job"
+        "it replaces kube-proxy, IPv6 probes do not reach these rules; use ipv6-hp-bpf there, "
+        "which does the same job"
     )
 
 

@@ -1,8 +1,8 @@
-"""The sweep: removes ebtables rules, neighbours and routes that a removed CNI (azure-vnet) left for pods that are gone.
+"""The sweep: removes ebtables rules, neighbours and routes that a removed CNI (azure-vnet) left.
 
 azure_vnet.py   azure-vnet's configuration, locks and state; only read
-leftovers.py    a snapshot -> the objects that azure-vnet may have left; recorded objects compared with it; pure
-verdicts.py     a snapshot -> a verdict on each of them, with its reason; the agreement of several readings; pure
+leftovers.py    a snapshot -> the objects that azure-vnet may have left; recorded objects compared
+verdicts.py     a snapshot -> a verdict on each object; the agreement of several readings
 node.py         the machine -> a snapshot, judged; objects removed and restored, sort by sort
 task.py         CleanStaleCNI: read, confirm, record, remove and read again; restore
 report.py       `hostrouting sweep`

@@ -1,4 +1,4 @@
-"""Reads azure-vnet's CNI configuration, its locks, and the pods in its state; changes none of them."""
+"""azure-vnet's CNI configuration, its locks, and the pods in its state; they are only read."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ _LOCKS: Final = (
 #: The locks of version 1.4.5.
 _LOCK_FOLDER: Final = "/var/lock/azure-vnet"
 _CONFIGURATION: Final = "/etc/cni/net.d"
+#: Container runtimes read only these names; they ignore a `.cilium_bak`.
+_SUFFIXES: Final = (".conflist", ".conf", ".json")
 #: The prefix of its programs: azure-vnet, azure-vnet-ipam, azure-vnet-telemetry.
 _PLUGIN: Final = "azure-vnet"
 _LONGEST_PID: Final = 10
@@ -50,22 +52,16 @@ T = TypeVar("T")
 
 
 def in_use(files: FileStore, *, conflist: bool, lock: bool) -> str | None:
-    """Return why azure-vnet may be making rules now, by its configuration, its locks or both; None if it may not."""
+    """Return why azure-vnet may be making rules now, by its configuration or locks, or None."""
     signs = [*(configured(files) if conflist else ()), *(locked(files) if lock else ())]
     return f"azure-vnet is still in use: {'; '.join(signs)}" if signs else None
 
 
 def configured(files: FileStore) -> list[str]:
-    """Return a sentence for each CNI configuration because of which the container runtime may call azure-vnet."""
-    # Those that container runtimes read; they ignore a `.cilium_bak`.
-    names = [
-        name
-        for name in files.names(_CONFIGURATION)
-        if name.endswith((".conflist", ".conf", ".json"))
-    ]
-    return [
-        reason for name in names if (reason := _why_configured(files, f"{_CONFIGURATION}/{name}"))
-    ]
+    """Return a sentence for each CNI configuration that may call azure-vnet."""
+    names = [name for name in files.names(_CONFIGURATION) if name.endswith(_SUFFIXES)]
+    reasons = (_why_configured(files, f"{_CONFIGURATION}/{name}") for name in names)
+    return list(filter(None, reasons))
 
 
 def _why_configured(files: FileStore, path: str) -> str | None:
@@ -78,19 +74,13 @@ def _why_configured(files: FileStore, path: str) -> str | None:
     kinds: list[object] = []
     try:
         # At any depth; plugins such as multus nest others.
-        json.loads(content, object_hook=lambda each: kinds.append(each.get("type")))
+        json.loads(content, object_hook=lambda plugin: kinds.append(plugin.get("type")))
     except (ValueError, RecursionError):
-        return (
-            f"{path} is not valid JSON and contains 'azure-vnet'"
-            if _PLUGIN.encode() in content
-            else None
-        )
+        is_named = _PLUGIN.encode() in content
+        return f"{path} is not valid JSON and contains 'azure-vnet'" if is_named else None
     programs = (kind.rstrip("/").rpartition("/")[2] for kind in kinds if isinstance(kind, str))
-    return (
-        f"{path} names azure-vnet"
-        if any(program.startswith(_PLUGIN) for program in programs)
-        else None
-    )
+    is_named = any(program.startswith(_PLUGIN) for program in programs)
+    return f"{path} names azure-vnet" if is_named else None
 
 
 def locked(files: FileStore) -> list[str]:
@@ -129,7 +119,7 @@ class Endpoint(NamedTuple):
 
     @property
     def own_macs(self) -> set[str]:
-        """Its hardware address, if that is no other pod's, too; else none."""
+        """Its hardware address, unless pods share it."""
         return {self.mac} - {"", TUNNEL_MAC}
 
 
@@ -146,25 +136,23 @@ def pods_by_device(endpoints: Iterable[Endpoint]) -> dict[str, list[list[Endpoin
     """
     pods: dict[str, list[list[Endpoint]]] = {}
     for endpoint in endpoints:
-        others = pods.setdefault(endpoint.host_device, [])
-        same = [pod for pod in others if any(_is_same_pod(endpoint, other) for other in pod)]
-        merged = [other for pod in same for other in pod]
-        pods[endpoint.host_device] = [
-            *(pod for pod in others if pod not in same),
-            [*merged, endpoint],
-        ]
+        earlier = pods.get(endpoint.host_device, [])
+        same = [pod for pod in earlier if any(_is_same_pod(endpoint, record) for record in pod)]
+        merged = [record for pod in same for record in pod]
+        rest = [pod for pod in earlier if pod not in same]
+        pods[endpoint.host_device] = [*rest, [*merged, endpoint]]
     return pods
 
 
-def _is_same_pod(one: Endpoint, other: Endpoint) -> bool:
-    if one.own_macs and other.own_macs:
-        # With another one it is a pod that was created again with the same address, for example.
-        return one.mac == other.mac
-    return not set(one.addresses).isdisjoint(other.addresses)
+def _is_same_pod(first: Endpoint, second: Endpoint) -> bool:
+    if first.own_macs and second.own_macs:
+        # A pod that was created again with the same address has another one, for example.
+        return first.mac == second.mac
+    return not set(first.addresses).isdisjoint(second.addresses)
 
 
 def read_endpoints(files: FileStore) -> tuple[Endpoint, ...]:
-    """Return the endpoints in both states; raise StaleCNIError for a state that cannot be parsed."""
+    """Return the endpoints in both states; raise StaleCNIError if one cannot be parsed."""
     endpoints: list[Endpoint] = []
     for path, parse in ((STATE_PATH, parse_state), (ENDPOINTS_PATH, parse_endpoints)):
         content = files.read(path)
@@ -175,8 +163,9 @@ def read_endpoints(files: FileStore) -> tuple[Endpoint, ...]:
             endpoints += parse(content)
         except ValueError as error:
             raise StaleCNIError(
-                f"cannot read azure-vnet's state in {path}: {error}. Without it live pods cannot be told from dead "
-                f"ones, so nothing was changed; if no pod of azure-vnet is left, move the file away and run this again"
+                f"cannot read azure-vnet's state in {path}: {error}. Without it live pods cannot "
+                f"be distinguished from dead ones, so nothing was changed; if none of azure-vnet's "
+                f"pods is left, move the file away and run this again"
             ) from error
     return tuple(endpoints)
 
@@ -184,28 +173,27 @@ def read_endpoints(files: FileStore) -> tuple[Endpoint, ...]:
 def parse_state(content: bytes) -> tuple[Endpoint, ...]:
     """Parse azure-vnet's state as Go's encoding/json writes it; raise ValueError for anything else.
 
-    >>> parse_state(b'''{"Network": {"ExternalInterfaces": {"eth0": {"Networks": {"azure": {"Endpoints": {
-    ...     "5f0a-eth0": {"HostIfName": "azv1", "IPAddresses": [{"IP": "10.240.0.9", "Mask": "//8AAA=="}]}}}}}}}}''')
+    >>> parse_state(b'''{"Network": {"ExternalInterfaces": {"eth0": {"Networks": {"azure": {
+    ...     "Endpoints": {"5f0a-eth0": {
+    ...         "HostIfName": "azv1", "IPAddresses": [{"IP": "10.240.0.9"}]}}}}}}}}''')
     (Endpoint(addresses=('10.240.0.9',), host_device='azv1', mac=''),)
 
     Go always writes these keys, with null or an empty value if there is nothing, so an object
-    without them is some other document.
+    without them is another document.
     """
     network = _member(_document(content), "Network", dict, "the file")
-    endpoints = _leaves(network, "the file.Network", "ExternalInterfaces", "Networks", "Endpoints")
-    return tuple(
-        _endpoint(endpoint, path, "HostIfName", "IPAddresses") for endpoint, path in endpoints
-    )
+    infos = _leaves(network, "the file.Network", "ExternalInterfaces", "Networks", "Endpoints")
+    return tuple(_endpoint(info, path, "HostIfName", "IPAddresses") for info, path in infos)
 
 
 def parse_endpoints(content: bytes) -> tuple[Endpoint, ...]:
     """Parse the state of CNS; raise ValueError for anything else.
 
-    >>> parse_endpoints(b'''{"Endpoints": {"0a49": {"PodName": "web-0", "PodNamespace": "default", "IfnameToIPMap": {
-    ...     "eth0": {"IPv4": [{"IP": "10.240.0.9", "Mask": "//8AAA=="}], "HostVethName": "azv1"}}}}}''')
+    >>> parse_endpoints(b'''{"Endpoints": {"0a49": {"PodName": "web-0", "IfnameToIPMap": {
+    ...     "eth0": {"IPv4": [{"IP": "10.240.0.9"}], "HostVethName": "azv1"}}}}}''')
     (Endpoint(addresses=('10.240.0.9',), host_device='azv1', mac=''),)
 
-    CNS may serve another CNI (Cilium, for example). Only azure-vnet tells it devices and hardware
+    CNS may serve another CNI (Cilium, for example). Only azure-vnet gives it devices and hardware
     addresses, so endpoints without both are another CNI's and are left out.
     """
     infos = _leaves(_document(content), "the file", "Endpoints", "IfnameToIPMap")
@@ -263,7 +251,7 @@ def _address(text: str) -> str:
 
 
 def _mac(text: str) -> str:
-    """Return a hardware address in the kernel's spelling; Go writes it in base64, people with colons."""
+    """Return a hardware address in the kernel's spelling, from base64 (as in Go) or with colons."""
     with suppress(ValueError):
         packed = (
             bytes(int(part, 16) for part in text.split(":"))

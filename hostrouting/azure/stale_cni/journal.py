@@ -32,7 +32,14 @@ if TYPE_CHECKING:
 Restorable: TypeAlias = EbtablesRule | Neighbour | ObservedRoute
 
 #: The errors of readers for JSON in another form than ours, such as brackets that are nested too deeply.
-_DAMAGE: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+_DAMAGE: Final = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 
 #: The parent of the usual folder of sweeps; no other program uses it.
 _OWN_FOLDER: Final = "/var/lib/hostrouting"
@@ -60,7 +67,9 @@ def to_json(record: Record) -> bytes:
     # With `indent`, json takes six times as long: an object is a line.
     objects = ",\n  ".join(json.dumps(object_to_mapping(each)) for each in record.objects)
     rest = {"boot_id": record.boot_id, "time": record.time, "ebtables-save": dict(record.texts)}
-    others = "".join(f",\n {json.dumps(key)}: {json.dumps(value, indent=1)}" for key, value in rest.items())
+    others = "".join(
+        f",\n {json.dumps(key)}: {json.dumps(value, indent=1)}" for key, value in rest.items()
+    )
     return f'{{"objects": [\n  {objects}]{others}}}\n'.encode()
 
 
@@ -78,7 +87,9 @@ def from_json(content: bytes, *, path: str = "") -> Record:
         objects=tuple(objects),
         boot_id=typed(mapping["boot_id"], str),
         time=typed(mapping["time"], str),
-        texts=tuple((backend, typed(text, str)) for backend, text in mapping["ebtables-save"].items()),
+        texts=tuple(
+            (backend, typed(text, str)) for backend, text in mapping["ebtables-save"].items()
+        ),
         path=path,
         damage=_damaged(path, "; ".join(wrong)) if wrong else "",
     )
@@ -123,7 +134,9 @@ def _why_distrusted(files: FileStore, path: str) -> str | None:
 
 
 def _damaged(path: str, reason: str) -> str:
-    return f"{path} is damaged: {reason}; restore by hand the objects that are missing, then delete it"
+    return (
+        f"{path} is damaged: {reason}; restore by hand the objects that are missing, then delete it"
+    )
 
 
 # --- sweeps
@@ -146,7 +159,9 @@ class Sweeps:
     _files: FileStore
     _folder: str
 
-    def add(self, objects: Iterable[Restorable], *, texts: Sequence[tuple[str, str]], now: float) -> Record:
+    def add(
+        self, objects: Iterable[Restorable], *, texts: Sequence[tuple[str, str]], now: float
+    ) -> Record:
         """Write a new record; it is on the disk when this returns.
 
         Raise HostFileError if it cannot be written, or if users other than root could replace it.
@@ -206,7 +221,11 @@ class Sweeps:
 
     @property
     def _boot_id(self) -> str:
-        return (self._files.read("/proc/sys/kernel/random/boot_id") or b"").decode(errors="replace").strip()
+        return (
+            (self._files.read("/proc/sys/kernel/random/boot_id") or b"")
+            .decode(errors="replace")
+            .strip()
+        )
 
     def _names(self) -> list[str]:
         return [name for name in self._files.names(self._folder) if _NAME.fullmatch(name)]
@@ -233,7 +252,9 @@ def object_to_mapping(each: Restorable) -> dict[str, Any]:
 
 def _from_mapping(mapping: dict[str, Any]) -> Restorable:
     [(kind, name)] = ((kind, name) for kind, name in _NAMES.items() if name in mapping)
-    found: Restorable = FORMS[kind].read({key: value for key, value in mapping.items() if key != name})
+    found: Restorable = FORMS[kind].read(
+        {key: value for key, value in mapping.items() if key != name}
+    )
     if isinstance(found, ObservedRoute):
         # It checks the rest.
         found.to_route()
@@ -249,4 +270,8 @@ def _check_rule(rule: EbtablesRule) -> None:
 
 
 Form(EbtablesRule, _check_rule)
-_NAMES: Final[dict[type, str]] = {EbtablesRule: "ebtables rule", Neighbour: "neighbour", ObservedRoute: "route"}
+_NAMES: Final[dict[type, str]] = {
+    EbtablesRule: "ebtables rule",
+    Neighbour: "neighbour",
+    ObservedRoute: "route",
+}

@@ -92,8 +92,14 @@ class StaleObjectKeeper(Keeper):
         gone = sorted(self._told - now)
         self._seen, self._told = now, (self._told & now) | frozenset(new)
         obstacle = task.obstacle() if new else ""
-        step = f"cannot be removed now: {obstacle}" if obstacle else f"run: {command_line('sweep', INTENT_PATH)}"
-        self._log(WARNING, {name: f"stale: {name}: {stale[name]}; {step}" for name in new}, event="stale")
+        step = (
+            f"cannot be removed now: {obstacle}"
+            if obstacle
+            else f"run: {command_line('sweep', INTENT_PATH)}"
+        )
+        self._log(
+            WARNING, {name: f"stale: {name}: {stale[name]}; {step}" for name in new}, event="stale"
+        )
         self._log(INFO, {name: f"stale no more: {name}" for name in gone}, event="over")
 
     def _log(self, level: int, lines: Mapping[str, str], *, event: str) -> None:
@@ -105,7 +111,9 @@ class StaleObjectKeeper(Keeper):
 
     # --- sweep: clean
 
-    def _clean(self, ctx: Context, task: CleanStaleCNI, section: StaleCNIConfig, *, suspects: Iterable[str]) -> None:
+    def _clean(
+        self, ctx: Context, task: CleanStaleCNI, section: StaleCNIConfig, *, suspects: Iterable[str]
+    ) -> None:
         """Sweep as an apply does: with the readings that must agree, the record, and the look afterwards."""
         with self._host.lock.hold(ctx) as held:
             run = Transaction(held.within(None))
@@ -116,7 +124,10 @@ class StaleObjectKeeper(Keeper):
             finally:
                 for change in run.changes:
                     self._sweeps[change.subject].append(ctx.clock.monotonic())
-                told = {change.subject: f"removed: {change.subject}: {change.detail}" for change in run.changes}
+                told = {
+                    change.subject: f"removed: {change.subject}: {change.detail}"
+                    for change in run.changes
+                }
                 self._log(WARNING, told, event="repair")
         self._alive = frozenset(suspects) - {change.subject for change in run.changes}
         self._tell({}, task)
@@ -124,16 +135,21 @@ class StaleObjectKeeper(Keeper):
     def _is_contested(self, suspects: Iterable[str], *, now: float) -> bool:
         """Return True if any was swept too often; say so once."""
         recent = {
-            name: [time for time in times if now - time < _SECONDS_OF_A_CONTEST] for name, times in self._sweeps.items()
+            name: [time for time in times if now - time < _SECONDS_OF_A_CONTEST]
+            for name, times in self._sweeps.items()
         }
         self._sweeps = defaultdict(list, {name: times for name, times in recent.items() if times})
-        contested = frozenset(name for name in suspects if len(self._sweeps.get(name, ())) >= _MOST_SWEEPS)
+        contested = frozenset(
+            name for name in suspects if len(self._sweeps.get(name, ())) >= _MOST_SWEEPS
+        )
         for name in sorted(contested - self._contested)[:1]:
             message = (
                 "nothing stale is removed for now: '%s' came back after %d sweeps within an hour; find the program "
                 "that adds it (azure-vnet, its monitor, a script?), and stop it"
             )
-            self._logger.log(ERROR, message, name, _MOST_SWEEPS, extra={"task": WATCH_TASK, "object": name})
+            self._logger.log(
+                ERROR, message, name, _MOST_SWEEPS, extra={"task": WATCH_TASK, "object": name}
+            )
         self._contested = contested
         return bool(contested)
 

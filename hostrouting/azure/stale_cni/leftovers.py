@@ -1,7 +1,6 @@
-"""A snapshot of a node -> the objects that azure-vnet may have left, each with the pod it was made for; pure.
+"""A snapshot of a node -> the objects that azure-vnet may have left, with their pods; pure.
 
-Recorded objects are compared with a snapshot here, too: which are there, which are missing, which
-are lost.
+Recorded objects are compared with a snapshot here, too: they are present, missing or lost.
 
 An ebtables rule counts as azure-vnet's only if it has exactly the options of one of its forms: a
 rule with another option, or with a negated one, belongs to another program.
@@ -66,36 +65,38 @@ class Snapshot:
 
     #: The ebtables table `nat` of all backends.
     rules: tuple[EbtablesRule, ...] = ()
-    #: Those of all devices and both families, learned ones included.
+    #: The neighbours of all devices and both families, learned ones included.
     neighbours: tuple[Neighbour, ...] = ()
-    #: Those of both families.
+    #: The routes of both families.
     routes: tuple[ObservedRoute, ...] = ()
     devices: tuple[Device, ...] = ()
     #: The forwarding databases of all bridges.
     stations: tuple[Station, ...] = ()
     #: The pods in azure-vnet's own state.
     endpoints: tuple[Endpoint, ...] = ()
-    #: The (device, address) that answered a probe; see `questions`.
+    #: The (device, address) that answered a probe; see `to_probe`.
     answered: frozenset[LinkAddress] = frozenset()
-    #: False if no pod could be probed, for lack of privilege.
-    may_ask: bool = True
+    #: False if pods could not be probed, for lack of privilege.
+    may_probe: bool = True
 
 
-def identity(each: Restorable) -> Restorable:
+def identity(leftover: Restorable) -> Restorable:
     """Return the object without its position: a rule is the same at any position of its chain."""
-    return each._replace(position=0) if isinstance(each, EbtablesRule) else each
+    return leftover._replace(position=0) if isinstance(leftover, EbtablesRule) else leftover
 
 
-def place_of(each: Restorable) -> object:
+def place_of(leftover: Restorable) -> object:
     """Return the place of an object; two routes or neighbours cannot be added to one place.
 
     A route of the new CNI to the same address with another metric has another place: the leftover
     steals its packets.
     """
-    if isinstance(each, ObservedRoute):
+    if isinstance(leftover, ObservedRoute):
         # Every device may have its own IPv6 route.
-        return *place(each), each.dev if each.family == IPV6 else None
-    return (each.address, each.dev) if isinstance(each, Neighbour) else identity(each)
+        return *place(leftover), leftover.dev if leftover.family == IPV6 else None
+    if isinstance(leftover, Neighbour):
+        return leftover.address, leftover.dev
+    return identity(leftover)
 
 
 def pod_devices(devices: Iterable[Device]) -> list[Device]:
@@ -115,7 +116,7 @@ class Candidate(NamedTuple):
 
 
 def candidates(snapshot: Snapshot, pods: Sequence[Prefix], bridge: str) -> Iterator[Candidate]:
-    """Yield the rules of the nat table, and neighbours and routes for pods on the bridge and on pods' devices."""
+    """Yield the rules of the nat table, and neighbours and routes for pods."""
     for rule in snapshot.rules:
         if pod := read_pod_rule(rule):
             yield Candidate(rule, *pod)
@@ -123,21 +124,17 @@ def candidates(snapshot: Snapshot, pods: Sequence[Prefix], bridge: str) -> Itera
             foreign = "it is none of the rules that azure-vnet makes for a pod"
             yield Candidate(rule, None, oddity=OF_NODE if is_of_node(rule) else foreign)
     for neighbour in snapshot.neighbours:
-        if neighbour.permanent and (
-            neighbour.dev == bridge or neighbour.dev.startswith(POD_DEVICE)
-        ):
-            yield Candidate(
-                neighbour, neighbour.address, neighbour.mac, _oddity_of_neighbour(neighbour)
-            )
-    found = [route for route in snapshot.routes if _may_be_for_pod(route, pods, bridge)]
-    networks = {route.network for route in found}
+        leads_to_pod = neighbour.dev == bridge or neighbour.dev.startswith(POD_DEVICE)
+        if neighbour.permanent and leads_to_pod:
+            oddity = _oddity_of_neighbour(neighbour)
+            yield Candidate(neighbour, neighbour.address, neighbour.mac, oddity)
+    routes = [route for route in snapshot.routes if _may_be_for_pod(route, pods, bridge)]
+    networks = {route.network for route in routes}
     # Of hundreds of thousands of routes hardly any share a network with these.
     places = Counter(place_of(route) for route in snapshot.routes if route.network in networks)
-    for route in found:
-        oddity = _oddity_of_route(route) or (
-            "another route has the same place" if places[place_of(route)] > 1 else ""
-        )
-        yield Candidate(route, _host(route), oddity=oddity)
+    for route in routes:
+        oddity = "another route has the same place" if places[place_of(route)] > 1 else ""
+        yield Candidate(route, _pod_of(route), oddity=_oddity_of_route(route) or oddity)
 
 
 def _oddity_of_neighbour(neighbour: Neighbour) -> str:
@@ -156,10 +153,11 @@ def _oddity_of_neighbour(neighbour: Neighbour) -> str:
 
 
 def read_pod_rule(rule: EbtablesRule) -> tuple[str, str] | None:
-    """Return address and hardware address of the pod that the rule was made for; None for any other rule.
+    """Return address and hardware address of the pod that a rule was made for, or None.
 
     >>> from hostrouting.host import EbtablesRule
-    >>> line = "-A PREROUTING -p IPv4 -i eth0 --ip-dst 10.240.0.9 -j dnat --to-dst aa:bb:cc:0:0:9 --dnat-target ACCEPT"
+    >>> target = "dnat --to-dst aa:bb:cc:0:0:9 --dnat-target ACCEPT"
+    >>> line = f"-A PREROUTING -p IPv4 -i eth0 --ip-dst 10.240.0.9 -j {target}"
     >>> read_pod_rule(EbtablesRule.parse(line, backend="nft"))
     ('10.240.0.9', 'aa:bb:cc:00:00:09')
     """
@@ -167,13 +165,11 @@ def read_pod_rule(rule: EbtablesRule) -> tuple[str, str] | None:
     if values is None:
         return None
     address, mac, uplink = values["address"], values["mac"], values.get("uplink")
-    # A masked address is a network. The first byte of a unicast address is even; names
-    # (`Broadcast`) do not match.
-    is_unicast = (
-        re.fullmatch("[0-9a-f][02468ace](:[0-9a-f]{2}){5}", mac) and mac != "00:00:00:00:00:00"
-    )
+    # The first byte of a unicast address is even; names (`Broadcast`) do not match.
+    is_unicast = re.fullmatch("(?!00(:00){5})[0-9a-f][02468ace](:[0-9a-f]{2}){5}", mac)
+    # A masked address is a network.
     is_exact = parse_address(address) is not None and is_unicast
-    # Not every form has an uplink. A pattern is no uplink, nor is a pod's device.
+    # Not every form has an uplink. Neither a pattern nor a pod's device counts as one.
     by_uplink = uplink is None or not (
         uplink == "" or uplink.endswith("+") or uplink.startswith(POD_DEVICE)
     )
@@ -188,16 +184,15 @@ def is_of_node(rule: EbtablesRule) -> bool:
 def _free_values(
     rule: EbtablesRule, forms: Iterable[tuple[str, dict[str, str]]]
 ) -> dict[str, str] | None:
-    """Return the values of the free options, if the rule has exactly the options of one of the forms."""
+    """Return the values of the free options, if the rule has exactly the options of any form."""
     options = dict(rule.normal)
-    # azure-vnet repeats and negates no option.
+    # azure-vnet never repeats or negates an option.
     if len(options) != len(rule.normal) or any(value.startswith("!") for value in options.values()):
         return None
     for chain, form in forms:
         free = {word: options.get(name, "") for name, word in form.items() if word in _FREE}
-        if rule.chain == chain and options == {
-            name: free.get(word, word) for name, word in form.items()
-        }:
+        expected = {name: free.get(word, word) for name, word in form.items()}
+        if rule.chain == chain and options == expected:
             return free
     return None
 
@@ -210,20 +205,16 @@ def _may_be_for_pod(route: ObservedRoute, pods: Sequence[Prefix], bridge: str) -
         # Of `boot` or `static`, as azure-vnet's are; those of DHCP clients and routing daemons are
         # the node's.
         return route.protocol in {3, 4} and not _oddity_of_route(route)
-    return (
-        any(dev.startswith(POD_DEVICE) for dev in ((route.dev,) if route.dev else route.devs))
-        and route.protocol not in {KERNEL_PROTOCOL, RA_PROTOCOL, OUR_PROTOCOL}
-        and (
-            any(
-                pod.covers(Prefix(route.family, route.network, route.prefix_length)) for pod in pods
-            )
-            or not _oddity_of_route(route)
-        )
-    )
+    devs = (route.dev,) if route.dev else route.devs
+    is_on_pod = any(dev.startswith(POD_DEVICE) for dev in devs)
+    if not is_on_pod or route.protocol in {KERNEL_PROTOCOL, RA_PROTOCOL, OUR_PROTOCOL}:
+        return False
+    network = Prefix(route.family, route.network, route.prefix_length)
+    return any(pod.covers(network) for pod in pods) or not _oddity_of_route(route)
 
 
 def _oddity_of_route(route: ObservedRoute) -> str:
-    """Return why azure-vnet cannot have made the route for a pod; empty if it leads straight to one address."""
+    """Return why azure-vnet cannot have made the route for a pod; empty if it may have."""
     if route.kind != "unicast":
         return f"it is a route of the kind {route.kind}"
     if route.dev is None:
@@ -236,10 +227,10 @@ def _oddity_of_route(route: ObservedRoute) -> str:
         return f"it is only for packets from {route.from_prefix}"
     if route.expires:
         return "it expires"
-    return "" if _host(route) else "it is to a network, not to one address"
+    return "" if _pod_of(route) else "it is to a network, not to one address"
 
 
-def _host(route: ObservedRoute) -> str | None:
+def _pod_of(route: ObservedRoute) -> str | None:
     """Return the single address that the route leads to; None if it leads to a network."""
     is_host = route.prefix_length == address_bits(route.family)
     return str(Address(route.family, route.network)) if is_host else None
@@ -251,49 +242,49 @@ def _host(route: ObservedRoute) -> str | None:
 class Comparison(NamedTuple):
     """Recorded objects and the state of the node."""
 
-    there: list[Restorable]
-    #: Those that are gone and can be restored.
+    present: list[Restorable]
+    #: Absent objects that can be restored.
     missing: list[Restorable]
-    #: Those that are gone and cannot be restored, with the reason.
+    #: Absent objects that cannot be restored, with the reason.
     lost: dict[Restorable, str]
 
     @property
-    def gone(self) -> list[Restorable]:
-        """All that are not there."""
+    def absent(self) -> list[Restorable]:
+        """All missing and lost objects."""
         return [*self.missing, *self.lost]
 
 
 def compare(objects: Iterable[Restorable], snapshot: Snapshot) -> Comparison:
     """Compare recorded objects with the state of the node; each identical rule counts once."""
-    standing: defaultdict[object, list[Restorable]] = defaultdict(list)
+    places: defaultdict[object, list[Restorable]] = defaultdict(list)
     for observed in snapshot.rules, snapshot.neighbours, snapshot.routes:
-        for each in observed:
-            standing[place_of(each)].append(each)
+        for present in observed:
+            places[place_of(present)].append(present)
     devices = {device.name for device in snapshot.devices}
-    found = Comparison([], [], {})
-    for each in objects:
-        others = standing[place_of(each)]
-        if any(_is_same(other, each) for other in others):
-            found.there.append(each)
-        elif obstacle := _obstacle(each, others, devices):
-            found.lost[each] = obstacle
+    result = Comparison([], [], {})
+    for wanted in objects:
+        in_place = places[place_of(wanted)]
+        if any(_is_same(present, wanted) for present in in_place):
+            result.present.append(wanted)
+        elif obstacle := _obstacle(wanted, in_place, devices):
+            result.lost[wanted] = obstacle
         else:
-            found.missing.append(each)
-            others.append(each)
-        if isinstance(each, EbtablesRule):
+            result.missing.append(wanted)
+            in_place.append(wanted)
+        if isinstance(wanted, EbtablesRule):
             # One less for the next rule that is the same.
-            others.pop()
-    return found
+            in_place.pop()
+    return result
 
 
-def _is_same(other: Restorable, wanted: Restorable) -> bool:
-    if isinstance(other, ObservedRoute) and isinstance(wanted, ObservedRoute):
-        return other.fulfils(wanted)
-    return identity(other) == identity(wanted)
+def _is_same(present: Restorable, wanted: Restorable) -> bool:
+    if isinstance(present, ObservedRoute) and isinstance(wanted, ObservedRoute):
+        return present.fulfils(wanted)
+    return identity(present) == identity(wanted)
 
 
-def _obstacle(wanted: Restorable, others: Sequence[Restorable], devices: set[str]) -> str | None:
+def _obstacle(wanted: Restorable, in_place: Sequence[Restorable], devices: set[str]) -> str | None:
     """Return why the object cannot be restored; None if it can."""
     if not isinstance(wanted, EbtablesRule) and wanted.dev not in devices:
-        return f"there is no device {wanted.dev} any more"
-    return f"its place was taken meanwhile by '{others[0]}'" if others else None
+        return f"the device {wanted.dev} is gone"
+    return f"its place was taken meanwhile by '{in_place[0]}'" if in_place else None

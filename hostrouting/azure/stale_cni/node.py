@@ -14,7 +14,7 @@ import attrs
 
 from hostrouting.azure.stale_cni.azure_vnet import read_endpoints
 from hostrouting.azure.stale_cni.leftovers import Snapshot, pod_devices
-from hostrouting.azure.stale_cni.verdicts import judge, questions
+from hostrouting.azure.stale_cni.verdicts import judge, to_probe
 from hostrouting.exceptions import PermissionDeniedError
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
 from hostrouting.net.addresses import IPV6
@@ -53,35 +53,35 @@ class Reading(NamedTuple):
         return [verdict for verdict in self.verdicts if verdict.kind != "stale"]
 
     @property
-    def deaf(self) -> list[str]:
-        """The pods' devices on which a probe is not heard, each with the reason."""
-        deaf = (
-            device
-            for device in pod_devices(self.snapshot.devices)
-            if not (device.up and device.carrier)
-        )
-        return [f"{device.name} {'has no carrier' if device.up else 'is down'}" for device in deaf]
+    def down(self) -> list[str]:
+        """The pods' devices that transmit no probes, each with the reason."""
+        devices = pod_devices(self.snapshot.devices)
+        down = (device for device in devices if not (device.up and device.carrier))
+        return [f"{device.name} {'has no carrier' if device.up else 'is down'}" for device in down]
 
 
 def observe(ctx: Context, host: Host) -> tuple[Snapshot, EbtablesReading]:
     """Read the machine, without azure-vnet's own state and without probes."""
-    # First the objects that may be stale, then the signs of life: nothing is seen of a pod that
-    # comes in between.
+    # First the objects that may be stale, then the signs of life: objects of a pod that comes in
+    # between are not read.
     reading = host.ebtables.read(ctx)
-    found = Snapshot(
-        rules=reading.rules,
-        routes=tuple(
-            route for family in host.routes.families for route in host.routes.routes(family)
-        ),
-        neighbours=tuple(host.link_layer.neighbours()),
-    )
+    families = host.routes.families
+    routes = tuple(route for family in families for route in host.routes.routes(family))
+    neighbours = tuple(host.link_layer.neighbours())
     ctx.check()
     devices = tuple(host.routes.links())
-    return attrs.evolve(found, devices=devices, stations=_stations(host, devices)), reading
+    snapshot = Snapshot(
+        rules=reading.rules,
+        routes=routes,
+        neighbours=neighbours,
+        devices=devices,
+        stations=_stations(host, devices),
+    )
+    return snapshot, reading
 
 
 def _stations(host: Host, devices: Iterable[Device]) -> tuple[Station, ...]:
-    """Return the forwarding databases of all bridges: a pod that any of them has heard is alive."""
+    """Return the forwarding databases of all bridges; a pod in any of them is alive."""
     bridges = (device.name for device in devices if device.kind == "bridge")
     return tuple(station for bridge in bridges for station in host.link_layer.stations(bridge))
 
@@ -94,89 +94,81 @@ def wrong_bridge(host: Host, bridge: str) -> str | None:
     for pod in pod_devices(devices.values()):
         master = devices.get(pod.master or "")
         if master is not None and master.kind == "bridge":
-            told = f"there is no device {bridge}, but {pod.name} is a port of {master.name}"
-            return f"staleCni.bridge must name the bridge of azure-vnet's pods: {told}"
+            reason = f"{bridge} does not exist, and {pod.name} is a port of {master.name}"
+            return f"staleCni.bridge must name the bridge of azure-vnet's pods: {reason}"
     return None
 
 
 class Observer:
-    """Reads the machine any number of times, and logs each thing that it finds once."""
+    """Reads the machine any number of times, and logs each line once."""
 
     def __init__(self, section: StaleCNIConfig, logger: logging.Logger) -> None:
         self._bridge = section.bridge
-        self._judged = partial(judge, pod_cidrs=section.pod_cidrs, bridge=section.bridge)
+        self._judge = partial(judge, pod_cidrs=section.pod_cidrs, bridge=section.bridge)
         self._logger = logger
-        self._said: set[str] = set()
-        #: The lines on the objects of the last reading. Those on all objects of a month would fill
-        #: the memory.
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
+        #: The lines on the objects of the last reading: those of a month would fill the memory.
+        self._lines: set[str] = set()
         self._shown = 0
 
     def read(
-        self, ctx: Context, host: Host, *, may_guess: bool = False, asks: bool = True
+        self, ctx: Context, host: Host, *, may_guess: bool = False, probes: bool = True
     ) -> Reading:
-        """Read and judge once; with `may_guess`, a lack of privilege to probe pods is logged instead of raised.
+        """Read and judge once.
 
-        Without `asks` no pod is probed, which takes a second; more objects may look stale then.
+        With `may_guess`, a lack of privilege to probe pods is logged instead of raised. Without
+        `probes`, which take a second, more objects may look stale.
         """
         ctx.check()
         snapshot, ebtables = observe(ctx, host)
         # Last, for the same reason as there.
         snapshot = attrs.evolve(snapshot, endpoints=read_endpoints(host.files))
-        verdicts = self._judged(snapshot)
-        # The node may know nothing of a pod that has been silent for long, and yet it answers.
-        if asked := questions(snapshot, verdicts, bridge=self._bridge) if asks else ():
+        verdicts = self._judge(snapshot)
+        # A pod that has been silent for long may have left no sign on the node, and yet answer.
+        if targets := to_probe(snapshot, verdicts, bridge=self._bridge) if probes else ():
             try:
-                answered = host.link_layer.answering(ctx, asked)
+                answered = host.link_layer.answering(ctx, targets)
                 # A bridge learns a pod's hardware address from its answer.
-                snapshot = attrs.evolve(
-                    snapshot, answered=answered, stations=_stations(host, snapshot.devices)
-                )
+                stations = _stations(host, snapshot.devices)
+                snapshot = attrs.evolve(snapshot, answered=answered, stations=stations)
             except PermissionDeniedError as error:
                 if not may_guess:
                     raise
-                self.say_once(
-                    logging.WARNING,
-                    f"{error}; pods that have been silent for long may be alive or gone",
-                )
-                snapshot = attrs.evolve(snapshot, may_ask=False)
-            verdicts = self._judged(snapshot)
-        self._tell(verdicts, ebtables)
+                doubt = "pods that have been silent for long may be alive or gone"
+                self.log_once(logging.WARNING, f"{error}; {doubt}")
+                snapshot = attrs.evolve(snapshot, may_probe=False)
+            verdicts = self._judge(snapshot)
+        self._log(verdicts, ebtables)
         return Reading(verdicts, ebtables, snapshot)
 
-    def say_once(self, level: int, line: str, **fields: object) -> None:
+    def log_once(self, level: int, line: str, **fields: object) -> None:
         """Log a line that was not logged before."""
-        if line not in self._said:
-            self._said.add(line)
+        if line not in self._logged:
+            self._logged.add(line)
             self._logger.log(level, "%s", line, extra=fields)
 
-    def _tell(self, verdicts: Iterable[Verdict], ebtables: EbtablesReading) -> None:
+    def _log(self, verdicts: Iterable[Verdict], ebtables: EbtablesReading) -> None:
         for note in ebtables.notes:
             # Most nodes lack one of the two backends.
             level = logging.INFO if ebtables.texts else logging.WARNING
-            self.say_once(level, f"ebtables rules may go unseen: {note}", note=note)
+            self.log_once(level, f"ebtables rules may go unseen: {note}", note=note)
         more = 0
-        before, self._told = self._told, set()
+        before, self._lines = self._lines, set()
         for verdict in verdicts:
             line = f"{verdict.object} is left alone: {verdict.reason}"
-            if verdict.kind == "stale" or line in self._told:
+            if verdict.kind == "stale" or line in self._lines:
                 continue
-            self._told.add(line)
+            self._lines.add(line)
             if line in before:
                 continue
             is_shown = verdict.kind == "unknown" and self._shown < _MOST_SHOWN
             self._shown += is_shown
             more += verdict.kind == "unknown" and not is_shown
-            self._logger.log(
-                logging.WARNING if is_shown else logging.DEBUG,
-                "%s",
-                line,
-                extra=verdict.to_mapping(),
-            )
+            level = logging.WARNING if is_shown else logging.DEBUG
+            self._logger.log(level, "%s", line, extra=verdict.to_mapping())
         if more:
-            self._logger.warning(
-                "and %d more are left alone (shown by -v)", more, extra={"unknown": more}
-            )
+            line = "and %d more are left alone (shown by -v)"
+            self._logger.warning(line, more, extra={"unknown": more})
 
 
 # --- removing and restoring
@@ -192,9 +184,15 @@ class Sort(NamedTuple):
 
 def by_sort(ctx: Context, host: Host, objects: Sequence[Restorable]) -> list[Sort]:
     """Split the objects by the port that changes them, in the order in which they are removed."""
-    rules = [each for each in objects if isinstance(each, EbtablesRule)]
-    neighbours = [each for each in objects if isinstance(each, Neighbour)]
-    routes = [each for each in objects if isinstance(each, ObservedRoute)]
+    rules = [leftover for leftover in objects if isinstance(leftover, EbtablesRule)]
+    neighbours = [leftover for leftover in objects if isinstance(leftover, Neighbour)]
+    routes = [leftover for leftover in objects if isinstance(leftover, ObservedRoute)]
+    removals = [RouteChange.remove(route) for route in routes]
+    # Each device may have its own IPv6 route to a destination.
+    additions = [
+        RouteChange(None, route.to_route(), "append" if route.family == IPV6 else "add")
+        for route in routes
+    ]
     sorts = [
         Sort(
             rules,
@@ -206,16 +204,6 @@ def by_sort(ctx: Context, host: Host, objects: Sequence[Restorable]) -> list[Sor
             lambda: host.link_layer.remove_neighbours(neighbours),
             lambda: host.link_layer.add_neighbours(neighbours),
         ),
-        Sort(
-            routes,
-            lambda: host.routes.apply([RouteChange.remove(route) for route in routes]),
-            # Each device may have its own IPv6 route to a destination.
-            lambda: host.routes.apply(
-                [
-                    RouteChange(None, one.to_route(), "append" if one.family == IPV6 else "add")
-                    for one in routes
-                ]
-            ),
-        ),
+        Sort(routes, lambda: host.routes.apply(removals), lambda: host.routes.apply(additions)),
     ]
     return [sort for sort in sorts if sort.objects]

@@ -54,8 +54,8 @@ class SweepReport:
             "ok": self.ok,
             "dry_run": self.dry_run,
             "would_remove" if self.dry_run else "removed": removed,
-            "spared": [each for each in spared if each["kind"] != "unknown"],
-            "unknown": [each for each in spared if each["kind"] == "unknown"],
+            "spared": [verdict for verdict in spared if verdict["kind"] != "unknown"],
+            "unknown": [verdict for verdict in spared if verdict["kind"] == "unknown"],
         }
         if not self.dry_run:
             answer["record"] = self.record
@@ -66,21 +66,19 @@ class SweepReport:
         return answer
 
     def lines(self, *, verbose: bool = False) -> Iterator[str]:
-        """Yield the report for people: the removed objects by reason, and the number of those left alone."""
+        """Yield the report as text: the removed objects by reason, and the number of the rest."""
         by_reason: dict[str, list[str]] = {}
         for change in self.changes:
             by_reason.setdefault(change.detail or "", []).append(change.subject)
         for reason, subjects in by_reason.items():
             yield f"{reason}:"
-            yield from (f"  - {each}" for each in subjects)
+            yield from (f"  - {subject}" for subject in subjects)
         if self.error is None:
             yield self._summary()
         counts: Counter[str] = Counter(verdict.kind for verdict in self.spared)
         if counts:
-            told = ", ".join(
-                f"{counts[kind]} {words}" for kind, words in _KINDS.items() if counts[kind]
-            )
-            yield f"left alone: {told}{':' if verbose else ' (-v lists them)'}"
+            parts = [f"{counts[kind]} {words}" for kind, words in _KINDS.items() if counts[kind]]
+            yield f"left alone: {', '.join(parts)}{':' if verbose else ' (-v lists them)'}"
         for verdict in self.spared if verbose else ():
             yield f"  = {verdict.object}: {verdict.reason}"
 
@@ -90,9 +88,8 @@ class SweepReport:
         count = f"{len(self.changes)} stale object{'' if len(self.changes) == 1 else 's'}"
         if not self.dry_run:
             return f"removed {count}, recorded in {self.record}"
-        return (
-            f"would remove {count}{f'; will be refused: {self.obstacle}' if self.obstacle else ''}"
-        )
+        refusal = f"; will be refused: {self.obstacle}" if self.obstacle else ""
+        return f"would remove {count}{refusal}"
 
 
 def sweep_node(
@@ -110,18 +107,15 @@ def sweep_node(
     hidden all stale objects.
     """
     if not require_config(config).stale_cni.enabled:
-        step = 'write {"staleCni": {"enabled": true, "podCidrs": ["10.240.0.0/16"]}}, with the range of the removed CNI'
-        raise InvalidConfigError(
-            [ConfigMistake("hostRouting.staleCni.enabled", f"is not true; {step}")]
-        )
+        example = '{"staleCni": {"enabled": true, "podCidrs": ["10.240.0.0/16"]}}'
+        reason = f"is not true; write {example}, with the range of the removed CNI"
+        raise InvalidConfigError([ConfigMistake("hostRouting.staleCni.enabled", reason)])
     task = CleanStaleCNI(config, host=host, logger=logger)
     if dry_run:
         reading = task.foresee(ctx)
-        changes = tuple(Change("-", str(each.object), each.reason) for each in reading.stale)
-        obstacle = task.obstacle() if changes else None
-        return SweepReport(
-            dry_run=True, changes=changes, spared=tuple(reading.spared), obstacle=obstacle
-        )
+        changes = tuple(Change("-", str(stale.object), stale.reason) for stale in reading.stale)
+        spared, obstacle = tuple(reading.spared), task.obstacle() if changes else None
+        return SweepReport(dry_run=True, changes=changes, spared=spared, obstacle=obstacle)
     swept = Swept()
     with host.lock.hold(ctx) as held:
         done = run(part(task.name)(partial(task.sweep, swept=swept)), held, logger=logger)

@@ -1,4 +1,7 @@
-"""CleanStaleCNI: read, confirm, record, remove and read again; only on live nodes, since a boot removes everything."""
+"""CleanStaleCNI: read, confirm, record, remove and read again; on live nodes only.
+
+A boot removes all that a CNI has left.
+"""
 
 from __future__ import annotations
 
@@ -39,16 +42,16 @@ if TYPE_CHECKING:
     from phases import Context
 
 SECONDS_BETWEEN_READINGS: Final = 1.0
-#: A pod's link may be down for a moment, and then the pod cannot answer; one that stays down is no
-#: sign of life.
-READINGS_FOR_THE_DEAF: Final = 5
+#: A pod's link may be down for a moment, and then the pod cannot answer. A link that stays down
+#: does not prove that the pod lives.
+READINGS_FOR_DOWN_LINKS: Final = 5
 #: For restoring the objects that a cancelled run, or one that is out of time, has removed.
 _SECONDS_TO_RESTORE: Final = 60.0
 
 
 @attrs.define(eq=False)
 class Swept:
-    """What one sweep learns and does."""
+    """The result of one sweep."""
 
     #: The verdicts of the last reading on objects that are left alone.
     spared: Sequence[Verdict] = ()
@@ -57,7 +60,7 @@ class Swept:
 
 
 class CleanStaleCNI(NodeTask):
-    """Remove the ebtables rules, neighbours and routes of pods that a removed azure-vnet left, and nothing else.
+    """Remove ebtables rules, neighbours and routes of dead pods that a removed azure-vnet left.
 
     All are removed or none, and all are recorded in the journal before; `undo` restores them. A
     config without the section changes nothing. While azure-vnet is configured or at work, a sweep
@@ -80,15 +83,15 @@ class CleanStaleCNI(NodeTask):
         return Observer(self._section, self._logger)
 
     def do(self, ctx: Context) -> None:
-        """Read until readings agree, remove the objects that are stale in all of them, and read once more."""
+        """Read until readings agree, remove the objects that are stale in all, and read again."""
         if not self._section.enabled or not self._host.is_live:
             return
         with self._host.lock.hold(ctx) as held:
             self.sweep(held, Swept())
 
     def sweep(self, ctx: Context, swept: Swept) -> None:
-        """Do as `do`, under the run lock, and tell it in `swept`."""
-        stale, unsteady, reading = self._confirmed(ctx, swept)
+        """Sweep, with the run lock held by the caller; put the result into `swept`."""
+        stale, unsteady, ebtables = self._confirmed(ctx, swept)
         for verdict in unsteady:
             changed = verdict._replace(kind="unknown", reason="it changed between readings")
             self._logger.warning(
@@ -106,7 +109,7 @@ class CleanStaleCNI(NodeTask):
             )
         objects = [verdict.object for verdict in stale]
         try:
-            record = self._sweeps.add(objects, texts=reading.texts, now=ctx.clock.time())
+            record = self._sweeps.add(objects, texts=ebtables.texts, now=ctx.clock.time())
         except HostFileError as error:
             raise StaleCNIError(f"nothing was changed: {_no_record(error)}") from error
         self._sweep(ctx, record, stale, swept)
@@ -116,23 +119,23 @@ class CleanStaleCNI(NodeTask):
             record.path,
             extra={"removed": len(record.objects), "backup": record.path},
         )
-        self._look_again(ctx, record)
+        self._read_again(ctx, record)
 
     def plan(self, ctx: Context) -> list[Change]:
         """Return the objects that are stale by one reading, and why."""
         if not self._section.enabled or not self._host.is_live:
             return []
         obstacle = self.obstacle()
-        optional = not self._section.required
+        refused = partial(hindered, "-", optional=not self._section.required)
         return [
-            hindered("-", str(verdict.object), f"{obstacle}; {verdict.reason}", optional=optional)
+            refused(str(verdict.object), f"{obstacle}; {verdict.reason}")
             if obstacle
             else Change("-", str(verdict.object), verdict.reason)
             for verdict in self._observer.read(ctx, self._host, may_guess=True).stale
         ]
 
     def undo(self, ctx: Context) -> None:
-        """Restore the objects that were swept since the machine was started; those that are there are left alone.
+        """Restore the objects that were swept since the machine was started, if they are absent.
 
         A record stays if any of its objects could not be restored; one of an earlier boot is
         removed.
@@ -142,17 +145,15 @@ class CleanStaleCNI(NodeTask):
         with self._host.lock.hold(ctx) as held:
             recorded = self._sweeps.read()
             if not recorded.current and not recorded.damaged:
-                self._logger.info(
-                    "no sweep since this machine was started is recorded in %s",
-                    self._section.backup_dir,
-                )
+                line = "no sweep since this machine was started is recorded in %s"
+                self._logger.info(line, self._section.backup_dir)
             for record in recorded.outlived:
-                self._logger.info(
-                    "%s is of %s, before this machine was restarted: nothing in it can be restored, so it is removed",
-                    record.path,
-                    record.time,
-                    extra={"backup": record.path},
+                line = (
+                    "%s is of %s, before this machine was restarted: nothing in it can be "
+                    "restored, so it is removed"
                 )
+                extra = {"backup": record.path}
+                self._logger.info(line, record.path, record.time, extra=extra)
                 self._sweeps.remove(record)
                 held.record(_removal(record))
             for record in recorded.damaged:
@@ -163,7 +164,7 @@ class CleanStaleCNI(NodeTask):
             self._sweeps.clean_up()
 
     def plan_undo(self, ctx: Context) -> list[Change]:
-        """Return the objects that `undo` would restore, and the records of earlier boots that it would remove."""
+        """Return the records of earlier boots to remove, and the objects to restore."""
         if not self._host.is_live:
             return []
         recorded = self._sweeps.read()
@@ -171,9 +172,9 @@ class CleanStaleCNI(NodeTask):
             self._logger.warning("%s", record.damage)
         missing: Counter[Restorable] = Counter()
         if recorded.current:
-            snapshot = self._look(ctx)
+            snapshot = self._snapshot(ctx)
             for record in recorded.current:
-                # An object that one record restores is there for the next one.
+                # An object that one record restores is present for the next one.
                 missing |= Counter(map(identity, compare(record.objects, snapshot).missing))
         return [*map(_removal, recorded.outlived), *map(_addition, missing.elements())]
 
@@ -184,29 +185,30 @@ class CleanStaleCNI(NodeTask):
         hidden it.
         """
         reading = self._observer.read(ctx, self._host, may_guess=True)
-        if not reading.stale and (reading.ebtables.denied or not reading.snapshot.may_ask):
+        if not reading.stale and (reading.ebtables.denied or not reading.snapshot.may_probe):
             raise PermissionDeniedError(
-                "cannot tell if a removed CNI left anything without root (CAP_NET_ADMIN to read ebtables rules, "
-                "CAP_NET_RAW to ask pods that have been silent for long); nothing was found in the rest"
+                "cannot check if a removed CNI left anything without root (CAP_NET_ADMIN to read "
+                "ebtables rules, CAP_NET_RAW to probe pods that have been silent for long); "
+                "nothing was found in the rest"
             )
         return reading
 
     def suspects(self, ctx: Context) -> list[Verdict]:
-        """Return the verdicts on stale objects by one reading that asks no pod if it lives, and so takes no time."""
-        return self._observer.read(ctx, self._host, may_guess=True, asks=False).stale
+        """Return the verdicts on stale objects by one reading without probes, so without a wait."""
+        return self._observer.read(ctx, self._host, may_guess=True, probes=False).stale
 
     def findings(self, ctx: Context) -> tuple[list[NodeFinding], list[Verdict]]:
-        """Return a finding for each object that is stale by one reading, and the verdicts on the others.
+        """Return a finding for each object that is stale by one reading, and the spared objects.
 
-        There are none if the config does not ask for a sweep. Raise PermissionDeniedError as
-        `foresee` does.
+        Both are empty if the section is off. Raise PermissionDeniedError as `foresee` does.
         """
         if not self._section.enabled or not self._host.is_live:
             return [], []
         reading, obstacle = self.foresee(ctx), self.obstacle()
         step = f"cannot be removed now: {obstacle}" if obstacle else ""
         finding = partial(NodeFinding, "stale-cni", step=step, apply="" if obstacle else "now")
-        return [finding(str(each.object), each.reason) for each in reading.stale], reading.spared
+        findings = [finding(str(verdict.object), verdict.reason) for verdict in reading.stale]
+        return findings, reading.spared
 
     def obstacle(self) -> str | None:
         """Return why `do` would be refused now; None if it would not."""
@@ -227,64 +229,60 @@ class CleanStaleCNI(NodeTask):
     def _confirmed(
         self, ctx: Context, swept: Swept
     ) -> tuple[list[Verdict], list[Verdict], EbtablesReading]:
-        """Read as often as the config asks for; return the stale objects, the changed ones, and the last reading.
+        """Read `confirmations` times; return stale and changed objects, and the last ebtables.
 
         Raise if something is stale while azure-vnet may be at work.
         """
         readings: list[Sequence[Verdict]] = []
         needed = self._section.confirmations
         while True:
-            # Before and after the reading: a new pod has rules before anything else tells of it.
+            # Before and after the reading: a new pod has rules before it leaves any other sign.
             in_use = self._in_use()
-            found = self._observer.read(ctx, self._host)
-            swept.spared = found.spared
-            if found.ebtables.denied:
+            reading = self._observer.read(ctx, self._host)
+            swept.spared = reading.spared
+            if reading.ebtables.denied:
                 raise PermissionDeniedError(
-                    f"removing the leftovers of a CNI needs root (CAP_NET_ADMIN); nothing was changed: "
-                    f"{'; '.join(found.ebtables.notes)}"
+                    f"removing the leftovers of a CNI needs root (CAP_NET_ADMIN); nothing was "
+                    f"changed: {'; '.join(reading.ebtables.notes)}"
                 )
-            readings.append(found.stale)
+            readings.append(reading.stale)
             # A node without leftovers needs no confirmation.
             if not any(readings):
                 break
             self._refuse(in_use or self._in_use())
-            if found.deaf:
-                needed = self._section.confirmations + READINGS_FOR_THE_DEAF
-                given = f"its pod gets {READINGS_FOR_THE_DEAF} more readings to answer"
-                self._observer.say_once(logging.WARNING, f"{', '.join(found.deaf)}: {given}")
+            if reading.down:
+                needed = self._section.confirmations + READINGS_FOR_DOWN_LINKS
+                time = f"its pod gets {READINGS_FOR_DOWN_LINKS} more readings to answer"
+                self._observer.log_once(logging.WARNING, f"{', '.join(reading.down)}: {time}")
             if len(readings) >= needed:
                 break
             ctx.sleep(SECONDS_BETWEEN_READINGS)
-        return *agree(readings), found.ebtables
+        return *agree(readings), reading.ebtables
 
     def _refuse(self, in_use: str | None) -> None:
         if wrong := wrong_bridge(self._host, self._section.bridge):
             raise StaleCNIError(f"{wrong}. Nothing was changed")
         if in_use:
             raise StaleCNIError(
-                f"{in_use}. Nothing was changed. Remove azure-vnet first; if you know that no pod of it is alive, "
-                f"staleCni.force (its switches conflist and lock) sweeps all the same"
+                f"{in_use}. Nothing was changed. Remove azure-vnet first; if none of its pods is "
+                f"alive, staleCni.force (its switches conflist and lock) sweeps all the same"
             )
-        force = self._section.force
-        if overlooked := azure_vnet.in_use(
-            self._host.files, conflist=force.conflist, lock=force.lock
-        ):
-            self._observer.say_once(
-                logging.WARNING, f"going on, as staleCni.force asks: {overlooked}"
-            )
+        force, files = self._section.force, self._host.files
+        if ignored := azure_vnet.in_use(files, conflist=force.conflist, lock=force.lock):
+            self._observer.log_once(logging.WARNING, f"staleCni.force overrides: {ignored}")
 
     # --- removing
 
     def _sweep(self, ctx: Context, record: Record, stale: Sequence[Verdict], swept: Swept) -> None:
         swept.record = record.path
-        gone: Sequence[Restorable] = record.objects
+        removed: Sequence[Restorable] = record.objects
         try:
             for sort in by_sort(ctx, self._host, record.objects):
                 sort.remove()
         except Exception as error:
-            was_begun, gone, left = self._roll_back(ctx, record)
-            if left:
-                lines = "".join(f"\n  {line}" for line in left)
+            was_begun, removed, problems = self._roll_back(ctx, record)
+            if problems:
+                lines = "".join(f"\n  {problem}" for problem in problems)
                 raise StaleCNIError(
                     f"{error}\nTHE ROLLBACK IS INCOMPLETE, this is not as before:{lines}\n"
                     f"all of it is recorded in {record.path}; {self._reset} restores it"
@@ -292,23 +290,20 @@ class CleanStaleCNI(NodeTask):
             self._sweeps.remove(record)
             swept.record = None
             if isinstance(error, CONTEXT_OVER):
-                self._logger.warning(
-                    "the sweep was stopped (%s); all the objects that it had removed are back",
-                    error,
-                )
+                line = "the sweep was stopped (%s); all the objects that it had removed are back"
+                self._logger.warning(line, error)
             if was_begun and isinstance(error, HostRoutingError):
-                raise StaleCNIError(
-                    f"{error}\nthe objects that were removed before that are back"
-                ) from error
+                text = f"{error}\nthe objects that were removed before that are back"
+                raise StaleCNIError(text) from error
             raise
         except BaseException:
-            # An interrupt: only a reading shows which objects are gone; `undo` restores no others.
+            # An interrupt: only a reading shows which objects are absent; `undo` restores those.
             with suppress(HostRoutingError):
-                gone = compare(gone, self._look(ctx.shielded())).gone
+                removed = compare(removed, self._snapshot(ctx.shielded())).absent
             raise
         finally:
             undo = partial(self._undo_sweep, record)
-            lasting = set(gone)
+            lasting = set(removed)
             for verdict in stale:
                 if verdict.object in lasting:
                     ctx.record(Change("-", str(verdict.object), verdict.reason), undo=undo)
@@ -316,48 +311,48 @@ class CleanStaleCNI(NodeTask):
     def _roll_back(
         self, ctx: Context, record: Record
     ) -> tuple[bool, Sequence[Restorable], list[str]]:
-        """Restore the removed objects; return if there were any, those that could not be, and the same in words.
+        """Restore the removed objects; return if any were removed, the absent ones, and problems.
 
-        A port that fails or is interrupted may have removed any part of its objects, so only a look
-        shows what is gone.
+        A port that fails or is interrupted may have removed any part of its objects, so only a
+        snapshot shows which are absent.
         """
         # Not bound by the caller's context, whose end may be the reason for the rollback.
         ctx = ctx.shielded().child(timeout=_SECONDS_TO_RESTORE)
         problems: list[str] = []
         try:
-            missing = compare(record.objects, self._look(ctx)).missing
+            missing = compare(record.objects, self._snapshot(ctx)).missing
             for sort in reversed(by_sort(ctx, self._host, missing)):
                 try:
                     sort.add()
                 except HostRoutingError as error:
                     problems.append(str(error))
-            after = compare(record.objects, self._look(ctx))
+            after = compare(record.objects, self._snapshot(ctx))
         except HostRoutingError as error:
             return True, record.objects, [*problems, f"the present state cannot be read: {error}"]
         lost = (f"{leftover}: {reason}" for leftover, reason in after.lost.items())
-        return bool(missing), after.gone, [*problems, *map(str, after.missing), *lost]
+        return bool(missing), after.absent, [*problems, *map(str, after.missing), *lost]
 
-    def _look_again(self, ctx: Context, record: Record) -> None:
-        """Raise StaleCNIError if another program adds removed objects again; removing them again would never end."""
+    def _read_again(self, ctx: Context, record: Record) -> None:
+        """Raise StaleCNIError if another program adds removed objects again.
+
+        To remove them again would never end.
+        """
         try:
             ctx.sleep(SECONDS_BETWEEN_READINGS)
-            back = compare(record.objects, self._look(ctx)).there
+            back = compare(record.objects, self._snapshot(ctx)).present
         except CONTEXT_OVER as error:
-            self._logger.warning(
-                "no time to check if another program adds them again (%s); they are recorded in %s",
-                error,
-                record.path,
-            )
+            line = "no time to check if they are added again (%s); they are recorded in %s"
+            self._logger.warning(line, error, record.path)
             return
         for leftover in back:
-            self._logger.warning(
-                "another program added it again: %s", leftover, extra={"object": str(leftover)}
-            )
+            extra = {"object": str(leftover)}
+            self._logger.warning("another program added it again: %s", leftover, extra=extra)
         if back:
             raise StaleCNIError(
-                f"another program adds them again: {len(back)} of {len(record.objects)} removed objects are back, "
-                f"the first is '{back[0]}'. They are left alone; find the program that makes them (azure-vnet, its "
-                f"monitor, a script?), stop it, and run this again"
+                f"another program adds them again: {len(back)} of {len(record.objects)} removed "
+                f"objects are back, the first is '{back[0]}'. They are left alone; find the "
+                f"program that makes them (azure-vnet, its monitor, a script?), stop it, and run "
+                f"this again"
             )
 
     # --- restoring
@@ -371,7 +366,7 @@ class CleanStaleCNI(NodeTask):
 
     def _restore(self, ctx: Context, record: Record) -> None:
         ctx.check()
-        _, missing, lost = compare(record.objects, self._look(ctx))
+        _, missing, lost = compare(record.objects, self._snapshot(ctx))
         for leftover, reason in lost.items():
             self._logger.warning("%s is not restored: %s", leftover, reason)
         for sort in reversed(by_sort(ctx, self._host, missing)):
@@ -388,21 +383,17 @@ class CleanStaleCNI(NodeTask):
         if missing or not lost:
             self._logger.info("objects restored: %d, of %s", len(missing), record.path)
         if lost:
-            self._logger.warning(
-                "the record %s stays, since %d of its objects could not be restored; %s tries again",
-                record.path,
-                len(lost),
-                self._reset,
-            )
+            line = "the record %s stays, since %d of its objects cannot be restored; %s tries again"
+            self._logger.warning(line, record.path, len(lost), self._reset)
         else:
             self._sweeps.remove(record)
 
-    def _look(self, ctx: Context) -> Snapshot:
+    def _snapshot(self, ctx: Context) -> Snapshot:
         return observe(ctx, self._host)[0]
 
     @property
     def _reset(self) -> str:
-        """What restores a sweep: it needs the config if that names the folder of the records."""
+        """The step that restores a sweep: with the config, if that names the folder of records."""
         is_usual = self._section.backup_dir == type(self._section)().backup_dir
         return "'hostrouting reset'" if is_usual else "a reset with this config"
 

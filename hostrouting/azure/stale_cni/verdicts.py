@@ -1,4 +1,4 @@
-"""A snapshot of a node -> a verdict on each object that azure-vnet may have left, with its reason; pure.
+"""A snapshot of a node -> a verdict on each object that azure-vnet may have left; pure.
 
 An object is stale only if nothing suggests that its pod lives, and only if it is understood. These
 prove that a pod lives, the strongest first: azure-vnet's record of a pod whose device exists; an
@@ -41,7 +41,7 @@ Kind = Literal["stale", "live", "node", "unknown"]
 
 
 class Verdict(NamedTuple):
-    """The kind of an object, and the reason; `address` is that of the pod it was made for, if any."""
+    """The kind of an object, and the reason; `address` is the pod's, if it was made for a pod."""
 
     object: Restorable
     kind: Kind
@@ -49,12 +49,9 @@ class Verdict(NamedTuple):
     reason: str
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the verdict for JSON and for log records, with the `details` that the journal records."""
-        return {
-            **self._asdict(),
-            "object": str(self.object),
-            "details": object_to_mapping(self.object),
-        }
+        """Return the verdict for JSON and for log records, with the `details` of the journal."""
+        details = object_to_mapping(self.object)
+        return {**self._asdict(), "object": str(self.object), "details": details}
 
 
 def judge(snapshot: Snapshot, *, pod_cidrs: Sequence[str], bridge: str) -> tuple[Verdict, ...]:
@@ -63,7 +60,8 @@ def judge(snapshot: Snapshot, *, pod_cidrs: Sequence[str], bridge: str) -> tuple
     >>> from hostrouting.host import Neighbour
     >>> from hostrouting.azure.stale_cni.leftovers import Snapshot
     >>> neighbour = Neighbour("10.240.0.9", "azure0", "aa:bb:cc:00:00:09", permanent=True)
-    >>> verdict, = judge(Snapshot(neighbours=(neighbour,)), pod_cidrs=["10.240.0.0/16"], bridge="azure0")
+    >>> snapshot = Snapshot(neighbours=(neighbour,))
+    >>> verdict, = judge(snapshot, pod_cidrs=["10.240.0.0/16"], bridge="azure0")
     >>> verdict.kind, verdict.reason
     ('stale', 'no live endpoint of azure-vnet has 10.240.0.9')
 
@@ -71,19 +69,15 @@ def judge(snapshot: Snapshot, *, pod_cidrs: Sequence[str], bridge: str) -> tuple
     not be probed.
     """
     pods = [*map(Prefix.parse, pod_cidrs)]
-    found = list(candidates(snapshot, pods, bridge))
+    leftovers = list(candidates(snapshot, pods, bridge))
     node = _Node(snapshot, bridge)
-    life = _Life(snapshot, found, bridge)
+    life = _Life(snapshot, leftovers, bridge)
 
     def verdict(candidate: Candidate) -> Verdict:
         leftover, address, _, oddity = candidate
         if address is None or oddity == OF_OTHER_NODE:
-            return Verdict(
-                leftover,
-                "node" if oddity in (OF_NODE, OF_OTHER_NODE) else "unknown",
-                address,
-                oddity,
-            )
+            kind: Kind = "node" if oddity in (OF_NODE, OF_OTHER_NODE) else "unknown"
+            return Verdict(leftover, kind, address, oddity)
         if of_node := node.needs(candidate):
             return Verdict(leftover, "node", address, of_node)
         if not any(pod.covers(Address.parse(address)) for pod in pods):
@@ -92,29 +86,25 @@ def judge(snapshot: Snapshot, *, pod_cidrs: Sequence[str], bridge: str) -> tuple
         unclear = (oddity or life.doubt(candidate, address)) if kind == "stale" else None
         return Verdict(leftover, "unknown" if unclear else kind, address, unclear or reason)
 
-    return tuple(map(verdict, found))
+    return tuple(map(verdict, leftovers))
 
 
 def _owned(candidate: Candidate, address: str, node: _Node, life: _Life) -> tuple[Kind, str]:
     sign, own = life.signs.get(address), node.addresses.get(address)
-    if sign or own:
-        if life.leads_nowhere(candidate):
-            return (
-                "stale",
-                f"no device and no pod has {candidate.mac}, to which it leads; {sign or own}",
-            )
-        if sign:
-            return "live", sign
-        return (
-            ("stale", f"it was made for a pod, and {own}")
-            if candidate.mac == TUNNEL_MAC
-            else ("node", str(own))
-        )
-    return "stale", life.gone.get(address) or f"no live endpoint of azure-vnet has {address}"
+    if not (sign or own):
+        return "stale", life.dead.get(address) or f"no live endpoint of azure-vnet has {address}"
+    if life.leads_nowhere(candidate):
+        lead = f"no device and no pod has {candidate.mac}, to which it leads"
+        return "stale", f"{lead}; {sign or own}"
+    if sign:
+        return "live", sign
+    if candidate.mac == TUNNEL_MAC:
+        return "stale", f"it was made for a pod, and {own}"
+    return "node", str(own)
 
 
-def questions(snapshot: Snapshot, verdicts: Sequence[Verdict], *, bridge: str) -> list[LinkAddress]:
-    """Return the (device, address) to probe before anything is taken for stale, each once.
+def to_probe(snapshot: Snapshot, verdicts: Sequence[Verdict], *, bridge: str) -> list[LinkAddress]:
+    """Return the (device, address) to probe before anything counts as stale, each once.
 
     Only pods' devices that are up with a carrier are probed; on the bridge, Azure's fabric would
     answer for every address. For a rule, and for an object on the bridge, all of them are, since
@@ -122,37 +112,34 @@ def questions(snapshot: Snapshot, verdicts: Sequence[Verdict], *, bridge: str) -
     pods that are recorded for one device.
     """
     up = [device.name for device in pod_devices(snapshot.devices) if device.up and device.carrier]
-    asked: list[LinkAddress] = []
-    for found, kind, address, _ in verdicts:
+    targets: list[LinkAddress] = []
+    for leftover, kind, address, _ in verdicts:
         if kind == "stale" and address is not None:
-            dev = None if isinstance(found, EbtablesRule) else found.dev
-            asked += ((device, address) for device in up if dev in (None, bridge, device))
-    return list(dict.fromkeys((*asked, *_of_records(snapshot, verdicts, up))))
+            dev = None if isinstance(leftover, EbtablesRule) else leftover.dev
+            targets += ((device, address) for device in up if dev in (None, bridge, device))
+    return list(dict.fromkeys((*targets, *_of_records(snapshot, verdicts, up))))
 
 
 def _of_records(
     snapshot: Snapshot, verdicts: Iterable[Verdict], up: Sequence[str]
 ) -> Iterator[LinkAddress]:
     live = {verdict.address for verdict in verdicts if verdict.kind == "live"}
-    heard = {station.dev for station in snapshot.stations if not station.permanent}
+    learned = {station.dev for station in snapshot.stations if not station.permanent}
     for device, pods in pods_by_device(snapshot.endpoints).items():
         endpoints = [endpoint for pod in pods for endpoint in pod]
         addresses = [address for endpoint in endpoints for address in endpoint.addresses]
-        is_known = device in heard or any(endpoint.own_macs for endpoint in endpoints)
+        is_known = device in learned or any(endpoint.own_macs for endpoint in endpoints)
         if device in up and not live.isdisjoint(addresses) and (len(pods) > 1 or not is_known):
             yield from ((device, address) for address in addresses)
 
 
 def agree(readings: Sequence[Sequence[Verdict]]) -> tuple[list[Verdict], list[Verdict]]:
-    """Compare the stale objects of several readings; return those of the last one that agree, and the others.
+    """Return the stale objects that all readings have as often as the last one, and the rest.
 
-    An object agrees if all readings have it as often as the last one. A program is changing the
-    others.
+    Another program is changing the rest.
     """
     counts = [Counter(identity(verdict.object) for verdict in reading) for reading in readings]
-    steady = {
-        key for key, count in counts[-1].items() if all(other[key] == count for other in counts)
-    }
+    steady = {key for key, count in counts[-1].items() if all(c[key] == count for c in counts)}
     every = {identity(verdict.object): verdict for reading in readings for verdict in reading}
     stale = [verdict for verdict in readings[-1] if identity(verdict.object) in steady]
     return stale, [verdict for key, verdict in every.items() if key not in steady]
@@ -172,21 +159,20 @@ class _Node:
             str(gateway): f"{gateway} is a gateway of the node" for gateway in gateways - {None}
         }
         uplinks = {bridge, *(route.dev for route in snapshot.routes if not route.prefix_length)}
-        #: Each address of the node, and a sentence that says so.
+        #: For each address of the node, a sentence with its device.
         self.addresses: dict[str, str] = {}
         self._macs: dict[str, str] = {}
         #: azure-vnet also makes rules for these, and no pod has them.
         self._of_uplinks: set[str] = set()
         for device in snapshot.devices:
-            for each in device.addresses:
-                address = str(each.address)
+            for own in device.addresses:
+                address = str(own.address)
                 self.addresses[address] = (
                     f"{address} is an address of the node itself, on {device.name}"
                 )
                 if device.name in uplinks or device.master == bridge:
                     self._of_uplinks.add(address)
-            # An address may be absent for a moment while DHCP renews it; the hardware address
-            # stays.
+            # DHCP may renew an address, which is absent meanwhile; the hardware address stays.
             if device.mac:
                 self._macs[device.mac] = (
                     f"{device.mac} is a hardware address of the node itself, that of {device.name}"
@@ -200,7 +186,7 @@ class _Node:
             return self._gateways[address]
         if mac in self._macs:
             return own or self._macs[mac]
-        # Without a hardware address that tells pods apart, the address decides.
+        # Without a hardware address that distinguishes pods, the address decides.
         return own if mac is None or (mac == TUNNEL_MAC and address in self._of_uplinks) else None
 
 
@@ -209,19 +195,18 @@ class _Life:
 
     def __init__(self, snapshot: Snapshot, candidates: Sequence[Candidate], bridge: str) -> None:
         bridges = {bridge, *(device.name for device in snapshot.devices if device.kind == "bridge")}
-        stations = [
-            s for s in sorted(snapshot.stations) if s.dev not in bridges and not s.permanent
-        ]
+        learned = [station for station in sorted(snapshot.stations) if not station.permanent]
+        stations = [station for station in learned if station.dev not in bridges]
         self._learned: defaultdict[str, set[str]] = defaultdict(set)
         for station in stations:
             self._learned[station.dev].add(station.mac)
         #: For each address in use by a pod, the strongest sign of it.
         self.signs: dict[str, str] = {}
         #: For the addresses of dead records, why they are dead.
-        self.gone: dict[str, str] = {}
+        self.dead: dict[str, str] = {}
         #: The known hardware addresses of the pod that has an address.
         self._macs: defaultdict[str, set[str]] = defaultdict(set)
-        #: The addresses that objects give to a hardware address, of those that tell pods apart.
+        #: The addresses that objects give to a hardware address, if it distinguishes pods.
         self._addresses: defaultdict[str, set[str]] = defaultdict(set)
         for candidate in candidates:
             if candidate.mac and candidate.address is not None and candidate.mac != TUNNEL_MAC:
@@ -230,48 +215,44 @@ class _Life:
         #: The records of pods whose device exists and is not another pod's now.
         self._endpoints = self._living(snapshot)
         self._weigh(snapshot, stations)
-        self._held = {station.mac for station in stations}.union(
-            *map(self._macs_of, self._endpoints)
-        )
-        pods = (
-            []
-            if snapshot.may_ask
-            else sorted(device.name for device in pod_devices(snapshot.devices))
-        )
-        # A device whose pod's address is known leads to no other pod; a record may lack one of two
-        # families.
+        macs = {station.mac for station in stations}
+        self._in_use = macs.union(*map(self._macs_of, self._endpoints))
+        # A device whose pod's address is known leads to that pod alone; a record may lack one of
+        # two families.
         known = {
-            (each.host_device, ":" in address)
-            for each in self._endpoints
-            for address in each.addresses
+            (record.host_device, ":" in address)
+            for record in self._endpoints
+            for address in record.addresses
         }
-        #: The devices that may lead to a pod of IPv4 (False) or IPv6 (True) that could not be
-        #: probed.
-        self._unasked = {
-            ipv6: [dev for dev in pods if (dev, ipv6) not in known] for ipv6 in (False, True)
+        pods = [] if snapshot.may_probe else pod_devices(snapshot.devices)
+        devs = sorted(device.name for device in pods)
+        #: The devices that may lead to a pod of IPv4 (False) or IPv6 (True) that was not probed.
+        self._unprobed = {
+            ipv6: [dev for dev in devs if (dev, ipv6) not in known] for ipv6 in (False, True)
         }
 
     def _weigh(self, snapshot: Snapshot, stations: Sequence[Station]) -> None:
-        """Collect the signs, from the weakest to the strongest: the last one is told."""
+        """Collect the signs, from the weakest to the strongest: the last one stays."""
         for station in stations:
-            held = self._addresses.get(station.mac, ())
-            families = [":" in address for address in held]
+            addresses = self._addresses.get(station.mac, ())
+            families = [":" in address for address in addresses]
             # One pod has at most one address of each family.
             if len(families) == len(set(families)):
                 sign = f"{station.mac}, its hardware address, is learned on {station.dev}"
-                self._believe(held, sign, {station.mac})
+                self._add_sign(addresses, sign, {station.mac})
         for endpoint in self._endpoints:
-            sign = f"azure-vnet's state has an endpoint with {endpoint.mac}, its hardware address{_on(endpoint)}"
-            self._believe(self._addresses.get(endpoint.mac, ()), sign, {endpoint.mac})
+            sign = f"with {endpoint.mac}, its hardware address"
+            sign = f"azure-vnet's state has an endpoint {sign}{_on(endpoint)}"
+            self._add_sign(self._addresses.get(endpoint.mac, ()), sign, {endpoint.mac})
         for device, address in sorted(snapshot.answered):
-            self._believe([address], f"{address} answers on {device}", self._learned[device])
+            self._add_sign([address], f"{address} answers on {device}", self._learned[device])
         for endpoint in self._endpoints:
-            self._believe(endpoint.addresses, _recorded(endpoint), self._macs_of(endpoint))
+            self._add_sign(endpoint.addresses, _recorded(endpoint), self._macs_of(endpoint))
 
     def leads_nowhere(self, candidate: Candidate) -> bool:
         """Return True if the object leads to a hardware address that no pod has."""
         mac = candidate.mac
-        if mac is None or mac == TUNNEL_MAC or mac in self._held:
+        if mac is None or mac == TUNNEL_MAC or mac in self._in_use:
             return False
         # A pod of which only the address is known may have it.
         holders = {candidate.address or "", *self._addresses.get(mac, ())}
@@ -279,7 +260,7 @@ class _Life:
 
     def doubt(self, candidate: Candidate, address: str) -> str | None:
         """Return why it is unknown if a pod has the candidate's address; None if it is known."""
-        suspects = self._unasked[":" in address]
+        suspects = self._unprobed[":" in address]
         device = None if isinstance(candidate.object, EbtablesRule) else candidate.object.dev
         if device is not None and device.startswith(POD_DEVICE):
             if device not in self._devices:
@@ -287,49 +268,38 @@ class _Life:
             suspects = [device] if device in suspects else []
         if not suspects:
             return None
-        first, *others = suspects
-        more = f" and {len(others)} more" if others else ""
-        return f"the pod on {first}{more} cannot be asked for {address} without CAP_NET_RAW"
+        first, *rest = suspects
+        more = f" and {len(rest)} more" if rest else ""
+        return f"the pod on {first}{more} cannot be probed for {address} without CAP_NET_RAW"
 
-    def _believe(self, addresses: Iterable[str], sign: str, macs: set[str]) -> None:
+    def _add_sign(self, addresses: Iterable[str], sign: str, macs: set[str]) -> None:
         for address in addresses:
             self.signs[address] = sign
             self._macs[address] |= macs
 
     def _living(self, snapshot: Snapshot) -> list[Endpoint]:
-        """Return the records that protect; `gone` gets the addresses of the others."""
+        """Return the records that protect; `dead` gets the addresses of the rest."""
         living: list[Endpoint] = []
         for device, pods in pods_by_device(snapshot.endpoints).items():
             known: list[list[Endpoint]] = []
             reason = "which is gone"
             if not device or device in self._devices:
-                # A device leads to one pod. If it is known which one, the records of others are
-                # dead.
-                known = (
-                    [
-                        pod
-                        for pod in pods
-                        if any(each.own_macs & self._learned[device] for each in pod)
-                    ]
-                    or [
-                        pod
-                        for pod in pods
-                        if any(
-                            (device, address) in snapshot.answered
-                            for each in pod
-                            for address in each.addresses
-                        )
-                    ]
-                    or pods
-                )
+                # A device leads to one pod. If it is known which one, records of the rest are dead.
+                macs = self._learned[device]
+                answered = {address for dev, address in snapshot.answered if dev == device}
+                by_mac = [pod for pod in pods if any(record.own_macs & macs for record in pod)]
+                by_answer = [
+                    pod for pod in pods if any(answered & {*record.addresses} for record in pod)
+                ]
+                known = by_mac or by_answer or pods
                 reason = "which is another pod's now"
             for pod in pods:
                 if pod in known:
                     living += pod
-                else:
-                    self.gone |= {
-                        a: f"{_recorded(each)}, {reason}" for each in pod for a in each.addresses
-                    }
+                    continue
+                for record in pod:
+                    sentence = f"{_recorded(record)}, {reason}"
+                    self.dead |= dict.fromkeys(record.addresses, sentence)
         return living
 
     def _macs_of(self, endpoint: Endpoint) -> set[str]:

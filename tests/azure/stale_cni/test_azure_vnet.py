@@ -152,12 +152,12 @@ IN_ENDPOINTS = f"{IN_NETWORKS}.Endpoints['00000000-eth0']"
     ],
 )
 def test_a_state_that_is_not_understood_is_refused(content: bytes, reason: str) -> None:
-    """Live pods cannot be told from dead ones then: the error names the file, the fault and the next step."""
+    """Live pods cannot be distinguished from dead ones then: the error names the file, the fault and the next step."""
     with pytest.raises(StaleCNIError) as caught:
         read_endpoints(written(STATE_PATH, content))
     text = str(caught.value)
     assert text.startswith(f"cannot read azure-vnet's state in {STATE_PATH}: {reason}")
-    assert text.endswith("if no pod of azure-vnet is left, move the file away and run this again")
+    assert text.endswith("if none of azure-vnet's pods is left, move the file away and run this again")
 
 
 KEYS = ("Network", "ExternalInterfaces", "Networks", "Endpoints", "IPAddresses", "IP", "HostIfName", "MacAddress")

@@ -326,8 +326,8 @@ NODE = (*DEVICES, AZV2)
 def test_objects_on_a_device_that_could_not_be_asked_are_unknown(leftover: Restorable) -> None:
     """Without the privilege to ask there, no pod is taken for gone."""
     address = POD6 if leftover in OF_POD6 else POD
-    reason = f"the pod on azv1 cannot be asked for {address} without CAP_NET_RAW"
-    assert judged(snapshot(leftover, may_ask=False)) == [("unknown", reason)]
+    reason = f"the pod on azv1 cannot be probed for {address} without CAP_NET_RAW"
+    assert judged(snapshot(leftover, may_probe=False)) == [("unknown", reason)]
 
 
 @pytest.mark.parametrize(
@@ -340,28 +340,28 @@ def test_objects_on_a_device_that_could_not_be_asked_are_unknown(leftover: Resto
 )
 def test_a_known_address_need_not_be_asked(evidence: dict[str, object], kind: str) -> None:
     """A device that was not asked hides nothing about an address of which something is known."""
-    what = snapshot(DNAT_RULE, **{"devices": NODE, "may_ask": False, **evidence})
+    what = snapshot(DNAT_RULE, **{"devices": NODE, "may_probe": False, **evidence})
     assert [found for found, _ in judged(what)] == [kind]
 
 
 @pytest.mark.parametrize(("leftover", "kind"), [(DNAT_RULE, "unknown"), (route(), "node")], ids=["rule", "route"])
 def test_the_pod_of_an_address_that_the_node_has_may_not_be_asked(leftover: Restorable, kind: str) -> None:
     """Both may have it: without the privilege to ask nothing is taken for stale."""
-    what = snapshot(leftover, devices=(*NODE, ROUTER), may_ask=False)
+    what = snapshot(leftover, devices=(*NODE, ROUTER), may_probe=False)
     assert [found for found, _ in judged(what)] == [kind]
 
 
 def test_several_devices_that_could_not_be_asked_are_counted() -> None:
     """The first is named; without privilege it is all of them."""
-    assert judged(snapshot(DNAT_RULE, devices=NODE, may_ask=False)) == [
-        ("unknown", f"the pod on azv1 and 1 more cannot be asked for {POD} without CAP_NET_RAW")
+    assert judged(snapshot(DNAT_RULE, devices=NODE, may_probe=False)) == [
+        ("unknown", f"the pod on azv1 and 1 more cannot be probed for {POD} without CAP_NET_RAW")
     ]
 
 
 def test_a_device_of_a_pod_that_is_known_hides_no_other() -> None:
     """The device that the state gives to one address has no other; but for the other family it says nothing."""
     state = (Endpoint(("10.240.0.77",), "azv1"),)
-    what = snapshot(DNAT_RULE, DNAT6_RULE, route(), route6(), may_ask=False, endpoints=state)
+    what = snapshot(DNAT_RULE, DNAT6_RULE, route(), route6(), may_probe=False, endpoints=state)
     kinds = {(v.address, v.kind) for v in judge(what, pod_cidrs=POD_CIDRS, bridge="azure0")}
     assert kinds == {(POD, "stale"), (POD6, "unknown")}
 
@@ -370,7 +370,7 @@ def test_a_device_of_a_pod_that_is_known_hides_no_other() -> None:
 def test_objects_on_one_device_do_not_depend_on_others(leftover: Restorable) -> None:
     """A route or neighbour on a pod's own device is about that device: the state knows its pod."""
     state = (Endpoint(("10.240.0.77", "fd00:10:240::77"), "azv2"),)
-    what = snapshot(leftover, devices=NODE, may_ask=False, endpoints=state)
+    what = snapshot(leftover, devices=NODE, may_probe=False, endpoints=state)
     assert [kind for kind, _ in judged(what)] == ["stale"]
 
 

@@ -78,7 +78,7 @@ if "legacy" in BACKENDS:
 
 @pytest.mark.parametrize(("node", "device"), [("node", "azv1"), ("live", "eth0")])
 def test_a_pod_whose_link_is_down_for_a_moment_keeps_its_rules(world: World, node: str, device: str) -> None:
-    """The bridge forgets it, and it cannot be asked: it is given time, and is there again with its link."""
+    """The bridge forgets it, and it cannot be probed: it is given time, and is there again with its link."""
     before = world.shown()
     there: KernelNode = getattr(world, node)
     there.ip("link", "set", device, "down")
@@ -114,5 +114,5 @@ def test_without_privilege_no_silent_pod_is_stale(world: World) -> None:
 
     host = attrs.evolve(world.host(), link_layer=Denied(netns=world.node.name))
     assert CleanStaleCNI(config_of(), host=host).plan(Context(timeout=60)) == []
-    with pytest.raises(PermissionDeniedError, match="cannot tell if a removed CNI left anything"):
+    with pytest.raises(PermissionDeniedError, match="cannot check if a removed CNI left anything"):
         CleanStaleCNI(config_of(), host=host).findings(Context(timeout=60))

@@ -13,7 +13,7 @@ from support.stale_cni_worlds import NODE_MAC, NODE_RULES, POD_CIDRS, TUNNEL_MAC
 from hostrouting.azure.stale_cni.azure_vnet import Endpoint
 from hostrouting.azure.stale_cni.journal import Restorable
 from hostrouting.azure.stale_cni.leftovers import Snapshot
-from hostrouting.azure.stale_cni.verdicts import Verdict, judge, questions
+from hostrouting.azure.stale_cni.verdicts import Verdict, judge, to_probe
 from hostrouting.host import Device, EbtablesRule, Neighbour, Station
 from hostrouting.net.links import DeviceAddress
 
@@ -95,7 +95,7 @@ def judged(pods: list[Pod], own: str | None) -> tuple[Verdict, ...]:
     """Return the verdicts after all probes; a bridge learns from answers."""
     snapshot, answers = node_of(pods, own)
     verdicts = judge(snapshot, pod_cidrs=POD_CIDRS, bridge="azure0")
-    asked = questions(snapshot, verdicts, bridge="azure0")
+    asked = to_probe(snapshot, verdicts, bridge="azure0")
     answered = frozenset((device, address) for device, address in asked if address in answers[device])
     macs = {pod.device: pod.mac for pod in pods if pod.is_alive}
     learned = tuple(Station(macs[device], device) for device, _ in answered)

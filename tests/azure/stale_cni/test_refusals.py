@@ -26,8 +26,8 @@ def test_it_refuses_while_azure_vnet_is_configured() -> None:
     before = whole_state(host)
     assert refused(lambda: sweep(host).do(context())) == (
         "azure-vnet is still in use: /etc/cni/net.d/10-azure.conflist names azure-vnet. Nothing was changed. Remove "
-        "azure-vnet first; if you know that no pod of it is alive, staleCni.force (its switches conflist and lock) "
-        "sweeps all the same"
+        "azure-vnet first; if none of its pods is alive, staleCni.force (its switches conflist and lock) sweeps all "
+        "the same"
     )
     assert whole_state(host) == before
     assert {change.detail for change in sweep(host).plan(context())} == {
@@ -73,11 +73,8 @@ def test_force_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     )
     sweep(host, config).do(context())
     assert there(host) == []
-    assert [message for message in caplog.messages if message.startswith("going on, as staleCni.force asks")] == [
-        (
-            "going on, as staleCni.force asks: azure-vnet is still in use: "
-            "/etc/cni/net.d/10-azure.conflist names azure-vnet"
-        )
+    assert [message for message in caplog.messages if message.startswith("staleCni.force overrides")] == [
+        ("staleCni.force overrides: azure-vnet is still in use: /etc/cni/net.d/10-azure.conflist names azure-vnet")
     ]
 
 
@@ -146,7 +143,7 @@ def test_each_switch_of_force_overlooks_one_thing(force: dict[str, bool], refusa
 
 
 def test_a_state_of_cns_that_is_not_understood_is_refused() -> None:
-    """Live pods cannot be told from dead ones then."""
+    """Live pods cannot be distinguished from dead ones then."""
     host = made_host()
     host.files.tree.write(ENDPOINTS_PATH, b'{"Endpoint": {}}', mode=0o600)
     before = whole_state(host)
@@ -158,12 +155,13 @@ def test_a_state_of_cns_that_is_not_understood_is_refused() -> None:
 
 @pytest.mark.parametrize("force", [False, True])
 def test_it_refuses_a_state_that_it_does_not_understand(*, force: bool) -> None:
-    """Live pods cannot be told from dead ones then, and no switch changes that."""
+    """Live pods cannot be distinguished from dead ones then, and no switch changes that."""
     host = made_host()
     before = whole_state(host)
     host.files.tree.write(STATE_PATH, b"{", mode=0o600)
     config = config_of(force={"conflist": force, "lock": force})
-    assert "Without it live pods cannot be told from dead ones" in refused(lambda: sweep(host, config).do(context()))
+    error = refused(lambda: sweep(host, config).do(context()))
+    assert "Without it live pods cannot be distinguished from dead ones" in error
     host.files.tree.remove(STATE_PATH)
     assert whole_state(host) == before
 
@@ -174,8 +172,7 @@ def test_a_bridge_of_another_name_is_refused() -> None:
     config = config_of(bridge="azure1", force={"conflist": True, "lock": True})
     before = whole_state(host)
     why = (
-        "staleCni.bridge must name the bridge of azure-vnet's pods: there is no device azure1, "
-        "but azv1 is a port of azure0"
+        "staleCni.bridge must name the bridge of azure-vnet's pods: azure1 does not exist, and azv1 is a port of azure0"
     )
     assert refused(lambda: sweep(host, config).do(context())) == f"{why}. Nothing was changed"
     assert whole_state(host) == before

@@ -182,7 +182,7 @@ def test_a_dry_run_without_privilege_says_that_it_cannot_tell(without: str) -> N
     """Nothing found is no news where not all can be seen."""
     host = made_host()
     setattr(host.ebtables if without == "may_read" else host.link_layer, without, False)
-    with pytest.raises(PermissionDeniedError, match="cannot tell if a removed CNI left anything"):
+    with pytest.raises(PermissionDeniedError, match="cannot check if a removed CNI left anything"):
         sweep_node(context(), config_of(), host, dry_run=True)
 
 

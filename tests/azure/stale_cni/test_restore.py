@@ -41,7 +41,7 @@ def test_of_rules_that_are_alike_as_many_come_back_as_are_missing() -> None:
 @pytest.mark.parametrize("leftover", [NEIGHBOUR, ROUTE, ROUTE6], ids=str)
 def test_an_object_without_its_device_is_given_up(leftover: Neighbour | ObservedRoute) -> None:
     """The kernel removed the object with its device."""
-    assert compare([leftover], Snapshot()) == ([], [], {leftover: f"there is no device {leftover.dev} any more"})
+    assert compare([leftover], Snapshot()) == ([], [], {leftover: f"the device {leftover.dev} is gone"})
 
 
 @pytest.mark.parametrize(

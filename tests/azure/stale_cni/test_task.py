@@ -79,7 +79,7 @@ def test_without_privilege_no_check_says_that_all_is_well() -> None:
     assert {each.kind for each in sweep(host).findings(context())[0]} == {"stale-cni"}
     bare = FakeHost()
     bare.ebtables.may_read = False
-    with pytest.raises(PermissionDeniedError, match="cannot tell if a removed CNI left anything"):
+    with pytest.raises(PermissionDeniedError, match="cannot check if a removed CNI left anything"):
         sweep(bare).findings(context())
 
 
@@ -113,8 +113,8 @@ def test_without_privilege_there_is_a_plan_and_no_sweep(caplog: pytest.LogCaptur
         "asking for addresses on the link needs root or CAP_NET_RAW; nothing was asked; pods that have been "
         "silent for long may be alive or gone"
     )
-    assert "the pod on azv1 cannot be asked" in caplog.messages[1]
-    with pytest.raises(PermissionDeniedError, match="cannot tell if a removed CNI left anything"):
+    assert "the pod on azv1 cannot be probed" in caplog.messages[1]
+    with pytest.raises(PermissionDeniedError, match="cannot check if a removed CNI left anything"):
         sweep(host).findings(context())
     refused(lambda: sweep(host).do(context()), PermissionDeniedError)
     assert whole_state(host) == before

@@ -67,12 +67,12 @@ def test_undo_leaves_places_that_were_taken(caplog: pytest.LogCaptureFixture) ->
             f"{DEAD} dev azure0 lladdr {DEAD_MAC} PERMANENT is not restored: its place was taken meanwhile by "
             f"'{DEAD} dev azure0 lladdr 02:00:00:00:00:01 PERMANENT'"
         ),
-        "10.240.0.11 dev azv1 scope link is not restored: there is no device azv1 any more",
-        "fd00:10:240::11 dev azv1 metric 1024 is not restored: there is no device azv1 any more",
+        "10.240.0.11 dev azv1 scope link is not restored: the device azv1 is gone",
+        "fd00:10:240::11 dev azv1 metric 1024 is not restored: the device azv1 is gone",
     ]
     assert sorted(host.ebtables.lines()) == sorted([*NODE_RULES, *LINES])
     assert caplog.messages[-1] == (
-        f"the record {RECORD} stays, since 3 of its objects could not be restored; 'hostrouting reset' tries again"
+        f"the record {RECORD} stays, since 3 of its objects cannot be restored; 'hostrouting reset' tries again"
     )
     assert host.files.tree.exists(RECORD)
 

@@ -26,7 +26,7 @@ from support.stale_cni_worlds import NODE_RULES, POD_CIDRS, arp_reply, dnat, rul
 from hostrouting.azure.stale_cni.azure_vnet import Endpoint
 from hostrouting.azure.stale_cni.journal import Restorable
 from hostrouting.azure.stale_cni.leftovers import Snapshot, pod_devices
-from hostrouting.azure.stale_cni.verdicts import Verdict, agree, judge, questions
+from hostrouting.azure.stale_cni.verdicts import Verdict, agree, judge, to_probe
 from hostrouting.host import Device, Station
 
 
@@ -60,7 +60,7 @@ def test_the_bridge_is_the_one_that_the_config_names() -> None:
 
 
 def asked(what: Snapshot) -> list[tuple[str, str]]:
-    return questions(what, judge(what, pod_cidrs=POD_CIDRS, bridge="azure0"), bridge="azure0")
+    return to_probe(what, judge(what, pod_cidrs=POD_CIDRS, bridge="azure0"), bridge="azure0")
 
 
 @pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=str)
