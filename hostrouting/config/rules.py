@@ -29,12 +29,14 @@ from hostrouting.net.addresses import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-#: By family and first byte, (first bits, their number, their meaning): a static route may not lead there, and no router
-#: lives there.
+#: By family and first byte, (first bits, their number, their meaning): a static route may not lead
+#: there, and no router lives there.
 _NOT_UNICAST: Final = {
     (IPV4, 0): (0, 8, "0.0.0.0/8, which means 'this network'"),
     (IPV4, 127): (127, 8, "127.0.0.0/8, the node's own loopback"),
-    **dict.fromkeys(((IPV4, byte) for byte in range(224, 240)), (0xE, 4, "224.0.0.0/4, which is multicast")),
+    **dict.fromkeys(
+        ((IPV4, byte) for byte in range(224, 240)), (0xE, 4, "224.0.0.0/4, which is multicast")
+    ),
     (IPV4, 255): (0xFFFFFFFF, 32, "the broadcast address"),
     (IPV6, 0): (0, 127, "::/127, the unspecified address and the node's own loopback"),
     (IPV6, 0xFE): (0x3FA, 10, "fe80::/10, the link-local addresses"),
@@ -49,11 +51,15 @@ _IPV6: Final = "[0-9A-Fa-f]*:[0-9A-Fa-f:.]+"
 _IPV6_LENGTH: Final = "(?:12[0-8]|1[01][0-9]|[1-9]?[0-9])"
 
 
-@accepting({"type": "string", "pattern": f"^(?:{_IPV4}/(?!0$){_LENGTH}|{_IPV6}/(?!0$){_IPV6_LENGTH})$"})
+@accepting(
+    {"type": "string", "pattern": f"^(?:{_IPV4}/(?!0$){_LENGTH}|{_IPV6}/(?!0$){_IPV6_LENGTH})$"}
+)
 def destination(value: object) -> str:
     """Return the destination of a static route: a routable network without host bits, of either family."""
     if value is None:
-        raise ValueError("is required: the network that the route leads to, such as '172.16.0.0/16'")
+        raise ValueError(
+            "is required: the network that the route leads to, such as '172.16.0.0/16'"
+        )
     text = string(value, "a network such as '172.16.0.0/16' or 'fd00::/64'")
     prefix = Prefix.parse(text)
     family, network, length = prefix
@@ -83,7 +89,11 @@ def _gateway(text: str) -> str:
     address = Address.parse(text)
     # A router advertises itself by such an address.
     if not address.is_link_local:
-        _refuse_inside(text, Prefix(*address, address_bits(address.family)), "a gateway is one host's own address")
+        _refuse_inside(
+            text,
+            Prefix(*address, address_bits(address.family)),
+            "a gateway is one host's own address",
+        )
     return str(address)
 
 
@@ -110,7 +120,9 @@ def ipv4_cidr(value: object) -> str:
     >>> ipv4_cidr("10.0.0.255/24")
     '10.0.0.0/24'
     """
-    return str(Prefix(IPV4, *parse_cidr(string(value, "an IPv4 CIDR such as '172.16.0.0/16'"))).masked)
+    return str(
+        Prefix(IPV4, *parse_cidr(string(value, "an IPv4 CIDR such as '172.16.0.0/16'"))).masked
+    )
 
 
 @accepting({"type": "string", "pattern": f"^(?:{_IPV4}/{_LENGTH}|{_IPV6}/{_IPV6_LENGTH})$"})
@@ -123,7 +135,9 @@ def expected_cidr(value: object) -> str:
     text = string(value, "a CIDR such as '172.16.0.0/16' or 'fd00::/64'")
     prefix = Prefix.parse(text).masked
     if prefix.family == IPV6:
-        _refuse_inside(text, prefix, "no route decides alone by which device packets leave for it; remove it")
+        _refuse_inside(
+            text, prefix, "no route decides alone by which device packets leave for it; remove it"
+        )
     return str(prefix)
 
 
@@ -168,7 +182,11 @@ def whole_number(lowest: int, highest: int) -> Callable[[object], int]:
 
 
 def number_in(
-    noun: str, kind: type[int] | tuple[type[int], type[float]], lowest: int, highest: int, value: object
+    noun: str,
+    kind: type[int] | tuple[type[int], type[float]],
+    lowest: int,
+    highest: int,
+    value: object,
 ) -> Any:
     """Return a number of a kind in a range; an error calls it by `noun`."""
     # No NaN is in any range.
@@ -221,7 +239,9 @@ def one_of(*choices: str) -> Callable[[object], str]:
     """Return a rule for one of a few words, in any case of its letters."""
     wanted = f"{', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}"
     known = {choice.lower(): choice for choice in choices}
-    pattern = "|".join("".join(f"[{letter.upper()}{letter.lower()}]" for letter in choice) for choice in choices)
+    pattern = "|".join(
+        "".join(f"[{letter.upper()}{letter.lower()}]" for letter in choice) for choice in choices
+    )
 
     # The words first, for an editor to offer.
     @accepting({"anyOf": [{"enum": [*choices]}, {"type": "string", "pattern": f"^(?:{pattern})$"}]})
@@ -270,7 +290,9 @@ def duration(lowest: int, highest: int) -> Callable[[object], float]:
     """
     wanted = f"a duration from '{lowest}s' to '{highest}s'"
 
-    @accepting({"type": "string", "pattern": f"^(?:{_DURATION_PART})+$", "maxLength": _LONGEST_DURATION})
+    @accepting(
+        {"type": "string", "pattern": f"^(?:{_DURATION_PART})+$", "maxLength": _LONGEST_DURATION}
+    )
     def read(value: object) -> float:
         text = string(value, wanted)
         # A float overflows with thousands of digits.
@@ -311,15 +333,21 @@ OWN_UNITS: Final = frozenset(
         "static-routes.service",
     }
 )
-_UNIT_NAME: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789:_.\\@-")
-_DEVICE_PATTERN: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-+@*?[]!")
+_UNIT_NAME: Final = frozenset(
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789:_.\\@-"
+)
+_DEVICE_PATTERN: Final = frozenset(
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-+@*?[]!"
+)
 #: A file name has 255 bytes, and the gate's drop-in folder is named `<gate>.d`.
 _LONGEST_GATE: Final = 253
 _LONGEST_DEVICE_PATTERN: Final = 64
 
 
 #: The characters for a class of a pattern; ECMAScript has fewer escapes than Python.
-_ESCAPED: Final = "".join(f"\\{char}" if char in "[]\\^-" else char for char in sorted(SHELL_ACTIVE))
+_ESCAPED: Final = "".join(
+    f"\\{char}" if char in "[]\\^-" else char for char in sorted(SHELL_ACTIVE)
+)
 #: A device name for JSON Schema, which cannot count bytes.
 _DEVICE: Final = rf"(?!-|\.{{1,2}}$)[^/:\s{_ESCAPED}]{{1,15}}"
 
@@ -339,7 +367,13 @@ def optional_device(value: object) -> str | None:
     return None if value is None or value == "" else device(value)
 
 
-@accepting({"type": "string", "pattern": r"^(?!-)[A-Za-z0-9_.+@*?!\[\]-]+$", "maxLength": _LONGEST_DEVICE_PATTERN})
+@accepting(
+    {
+        "type": "string",
+        "pattern": r"^(?!-)[A-Za-z0-9_.+@*?!\[\]-]+$",
+        "maxLength": _LONGEST_DEVICE_PATTERN,
+    }
+)
 def device_pattern(value: object) -> str:
     """Return a shell-style pattern of device names that bash (in the C locale) and fnmatch read alike.
 
@@ -387,7 +421,9 @@ def gate(value: object) -> str:
     text = string(value, "the name of a .service unit such as 'kubelet.service'")
     problem = _gate_problem(text)
     if problem:
-        raise ValueError(f"{text!r} is not the name of a .service unit that can be a gate: {problem}")
+        raise ValueError(
+            f"{text!r} is not the name of a .service unit that can be a gate: {problem}"
+        )
     prefix, at, _ = text.partition("@")
     if text in OWN_UNITS or (at and f"{prefix}@.service" in OWN_UNITS):
         raise ValueError(
@@ -403,7 +439,9 @@ def _gate_problem(text: str) -> str | None:
     if not _UNIT_NAME.issuperset(text):
         return f"{_first_outside(text, _UNIT_NAME)!r} is not allowed in it"
     if len(text) > _LONGEST_GATE:
-        return f"it has {len(text)} characters, and its drop-in folder leaves room for {_LONGEST_GATE}"
+        return (
+            f"it has {len(text)} characters, and its drop-in folder leaves room for {_LONGEST_GATE}"
+        )
     if not prefix:
         return "nothing stands before '@' or '.service'"
     if text.startswith("-"):
@@ -428,5 +466,7 @@ def folder(value: object) -> str:
     if ".." in text.split("/"):
         raise ValueError(f"{text!r} has a '..' in it; write out the folder that is meant")
     if not text.isprintable():
-        raise ValueError(f"{text!r} has a character in it that cannot be printed; name a plain folder")
+        raise ValueError(
+            f"{text!r} has a character in it that cannot be printed; name a plain folder"
+        )
     return text

@@ -17,8 +17,9 @@ _KEY: Final = "hostRouting"
 def config_schema() -> dict[str, Any]:
     """Return the JSON Schema of a config file: the `hostRouting` object, or a whole config that has it.
 
-    A config that `HostRoutingConfig.from_json` accepts, and that wants anything of us, is valid by it. It cannot
-    express every rule: a valid document may still be refused, for example for two routes that contradict each other.
+    A config that `HostRoutingConfig.from_json` accepts, and that wants anything of us, is valid by
+    it. It cannot express every rule: a valid document may still be refused, for example for two
+    routes that contradict each other.
 
     >>> schema = config_schema()
     >>> sorted(schema["$defs"]["StaticRoute"]["properties"])
@@ -53,12 +54,18 @@ def _define(cls: type[WireValue], sections: dict[str, Any]) -> None:
 
 def _property(field: attrs.Attribute[Any], sections: dict[str, Any]) -> dict[str, Any]:
     metadata = field.metadata
-    schema: dict[str, Any] = _resolved(schema_of(metadata["read"]) or schema_of(metadata["rule"]), sections)
+    schema: dict[str, Any] = _resolved(
+        schema_of(metadata["read"]) or schema_of(metadata["rule"]), sections
+    )
     if field.default is attrs.NOTHING:
         return {**schema, "description": metadata["text"]}
     # Null is read as absent.
     schema = {"anyOf": [schema, {"type": "null"}], "description": metadata["text"]}
-    return schema if isinstance(field.default, WireValue) else {**schema, "default": metadata["write"](field.default)}
+    return (
+        schema
+        if isinstance(field.default, WireValue)
+        else {**schema, "default": metadata["write"](field.default)}
+    )
 
 
 def _resolved(value: Any, sections: dict[str, Any]) -> Any:

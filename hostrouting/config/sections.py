@@ -8,9 +8,9 @@
     ├── watch: WatchConfig
     └── gates                                 units that may not start before routing is right
 
-A value is checked when it is built, so code that has a config need not check it again. All errors are reported at
-once, each with its path. Attributes are the snake_case of the wire's camelCase. An absent section equals a section of
-defaults, which do nothing.
+A value is checked when it is built, so code that has a config need not check it again. All errors
+are reported at once, each with its path. Attributes are the snake_case of the wire's camelCase. An
+absent section equals a section of defaults, which do nothing.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ from hostrouting.exceptions import ConfigMistake, InvalidConfigError, Unreadable
 from hostrouting.net.addresses import IPV4, IPV6, Prefix
 from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, ObservedRoute, Place, place
 
-#: Devices of well-known CNIs and of the sibling agent's overlay: once the first machine has run, their routes lie
-#: inside expected CIDRs, and rightly so. `docker0` and `br-*` are missing on purpose: those overlaps are real.
+#: Devices of well-known CNIs and of the sibling agent's overlay: once the first machine has run,
+#: their routes lie inside expected CIDRs, and rightly so. `docker0` and `br-*` are missing on
+#: purpose: those overlaps are real.
 DEFAULT_ALLOWED_DEVS: Final = (
     "cni*",
     "cbr0",
@@ -70,7 +71,8 @@ DEFAULT_ALLOWED_DEVS: Final = (
     "vxlan0",
     "ipip0",
 )
-#: The addresses without which a node of a cloud is lost, from the vendors' documentation, each with its name.
+#: The addresses without which a node of a cloud is lost, from the vendors' documentation, each with
+#: its name.
 PRESETS: Final = {
     "azure": {
         "168.63.129.16/32": "Azure platform: DHCP, DNS, health probes",
@@ -105,7 +107,9 @@ _EMPTY: Final = {
     "probeSnat": ": enabled is not true",
     "staleCni": ": enabled is not true",
 }
-_REMOVE_ALL: Final = f'to remove all that hostrouting installed, write {{"{_KEY}": {{}}}} or use --allow-empty'
+_REMOVE_ALL: Final = (
+    f'to remove all that hostrouting installed, write {{"{_KEY}": {{}}}} or use --allow-empty'
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -156,7 +160,11 @@ class StaticRoute(WireValue):
         if not is_known or ":" not in self.destination or not self.gateway or ":" in self.gateway:
             return ()
         step = "name the IPv6 address of that router"
-        return [ConfigMistake("gateway", f"{self.gateway!r} is IPv4, and {self.destination!r} is IPv6; {step}")]
+        return [
+            ConfigMistake(
+                "gateway", f"{self.gateway!r} is IPv4, and {self.destination!r} is IPv6; {step}"
+            )
+        ]
 
     @property
     def family(self) -> int:
@@ -180,9 +188,15 @@ class StaticRoute(WireValue):
         >>> StaticRoute(destination="172.16.1.0/24").is_met_by(route)
         True
         """
-        is_ours = (route.protocol, route.kind, place(route)) == (OUR_PROTOCOL, "unicast", self.place)
+        is_ours = (route.protocol, route.kind, place(route)) == (
+            OUR_PROTOCOL,
+            "unicast",
+            self.place,
+        )
         parts = (self.dev, route.dev), (self.gateway, str(route.gateway))
-        return is_ours and not route.nexthops and all(named in {None, part} for named, part in parts)
+        return (
+            is_ours and not route.nexthops and all(named in {None, part} for named, part in parts)
+        )
 
     def __str__(self) -> str:
         """Return the route as `ip route` writes it, without the absent parts."""
@@ -201,7 +215,8 @@ def _why_routes_clash(route: StaticRoute, earlier: StaticRoute, index: int) -> s
 
 _static_routes = rules.list_of(
     section(StaticRoute),
-    # The kernel keeps one route for a destination and metric: the later one would replace the earlier.
+    # The kernel keeps one route for a destination and metric: the later one would replace the
+    # earlier.
     key=lambda route: (route.destination, route.metric),
     clash=_why_routes_clash,
 )
@@ -222,7 +237,10 @@ class StaticRoutesConfig(WireValue):
     def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigMistake]:
         if not broken & {"enabled", "routes"} and self.routes and not self.enabled:
             count = f"{len(self.routes)} route{'s are' if len(self.routes) > 1 else ' is'} given"
-            yield ConfigMistake("enabled", f"is not true, but {count}; set it to true to install them, or remove them")
+            yield ConfigMistake(
+                "enabled",
+                f"is not true, but {count}; set it to true to install them, or remove them",
+            )
 
 
 class OverlapMode(str, enum.Enum):
@@ -254,7 +272,9 @@ def _fabric(value: object) -> str | tuple[str, ...]:
     try:
         return _fabric_word(value)
     except ValueError:
-        raise ValueError(f"expected 'auto', 'off' or a list of IPv4 CIDRs, found {describe(value)}") from None
+        raise ValueError(
+            f"expected 'auto', 'off' or a list of IPv4 CIDRs, found {describe(value)}"
+        ) from None
 
 
 @accepting(schema_of(_cloud))
@@ -270,7 +290,9 @@ def _preset(value: object) -> str:
 @accepting(schema_of(rules.expected_cidr))
 def _expected_cidr(value: object) -> str:
     if isinstance(value, str) and value.lower() in PRESETS:
-        raise ValueError(f"{value!r} is a cloud, and no CIDR; name it in expected, as {value.lower()!r}")
+        raise ValueError(
+            f"{value!r} is a cloud, and no CIDR; name it in expected, as {value.lower()!r}"
+        )
     return rules.expected_cidr(value)
 
 
@@ -295,7 +317,11 @@ allowed_devs=(), expected_devs=(), fabric='auto')
     )
     mode: OverlapMode = attrs.field(
         default=OverlapMode.WARN,
-        metadata=wire("WARN reports an overlap. STRICT also holds the gates, and fails an apply.", _mode, write=str),
+        metadata=wire(
+            "WARN reports an overlap. STRICT also holds the gates, and fails an apply.",
+            _mode,
+            write=str,
+        ),
     )
     allowed_devs: tuple[str, ...] = setting(
         "Patterns as of a shell for devices that may take expected networks, beside those of well-known CNIs.",
@@ -321,7 +347,9 @@ allowed_devs=(), expected_devs=(), fabric='auto')
         super().__attrs_post_init__()
         # Another spelling of an IPv6 network differs, too.
         respelled = (text for text in given if text not in self.expected_cidrs)
-        masked = tuple(text for text in respelled if Prefix.parse(text) != Prefix.parse(text).masked)
+        masked = tuple(
+            text for text in respelled if Prefix.parse(text) != Prefix.parse(text).masked
+        )
         object.__setattr__(self, "masked", masked)
 
     @property
@@ -334,7 +362,9 @@ allowed_devs=(), expected_devs=(), fabric='auto')
         return cidrs
 
 
-_gates = rules.list_of(rules.gate, clash=lambda name, _, index: f"{name!r} repeats gates[{index}]; remove one of them")
+_gates = rules.list_of(
+    rules.gate, clash=lambda name, _, index: f"{name!r} repeats gates[{index}]; remove one of them"
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -362,23 +392,29 @@ class HostRoutingConfig(WireValue):
         _gates,
         default=DEFAULT_GATES,
     )
-    #: The keys of the document that it was read from; None for a whole agent config without it, which wants nothing.
+    #: The keys of the document that it was read from; None for a whole agent config without it,
+    #: which wants nothing.
     given: tuple[str, ...] | None = attrs.field(default=(), init=False, eq=False, repr=False)
     #: The address families of its routes and expected CIDRs; IPv4 in any case.
     families: tuple[int, ...] = attrs.field(default=(IPV4,), init=False, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
-        named = (*(route.destination for route in self.static_routes.routes), *self.route_overlap.cidrs)
+        named = (
+            *(route.destination for route in self.static_routes.routes),
+            *self.route_overlap.cidrs,
+        )
         if any(":" in text for text in named):
             object.__setattr__(self, "families", (IPV4, IPV6))
 
     @classmethod
-    def from_file(cls, path: str | os.PathLike[str] | int, *, timeout: float | None = None) -> HostRoutingConfig:
+    def from_file(
+        cls, path: str | os.PathLike[str] | int, *, timeout: float | None = None
+    ) -> HostRoutingConfig:
         """Read a JSON file; raise `UnreadableConfigError` if it cannot be read, and the errors of `from_json`.
 
-        It is a file, a pipe, or the descriptor of stdin, of at most 1 MiB; `timeout` limits the wait for a pipe's
-        writer, in seconds.
+        It is a file, a pipe, or the descriptor of stdin, of at most 1 MiB; `timeout` limits the
+        wait for a pipe's writer, in seconds.
         """
         name = "the config on stdin" if isinstance(path, int) else f"the config {os.fspath(path)!r}"
         try:
@@ -412,12 +448,17 @@ class HostRoutingConfig(WireValue):
         hostrouting.exceptions.InvalidConfigError: hostRouting.staticRoute: is not a known key; did you mean \
 'staticRoutes'?
         """
-        document: Any = mapping  # in truth: not every caller has a type checker, and JSON may be a list
+        document: Any = (
+            mapping  # in truth: not every caller has a type checker, and JSON may be a list
+        )
         known = [_KEY, *wire_fields(cls)]
-        # `staticRoute` and `stale_cni` are mistyped sections; `gateway` and `watchdog` are an agent's own keys.
+        # `staticRoute` and `stale_cni` are mistyped sections; `gateway` and `watchdog` are an
+        # agent's own keys.
         is_whole = isinstance(document, Mapping) and (
             _KEY in document
-            or all(isinstance(key, str) and not closest(key, known, similarity=0.8) for key in document)
+            or all(
+                isinstance(key, str) and not closest(key, known, similarity=0.8) for key in document
+            )
         )
         whole = document if is_whole else {_KEY: document}
         if _KEY in repeated_keys(whole):
@@ -430,7 +471,9 @@ class HostRoutingConfig(WireValue):
             for key in _EMPTY
             if whole.get(key) is not None
         ]
-        config = structured(cls, {} if is_absent else ours, also_known=() if is_whole else [_KEY], others=beside)
+        config = structured(
+            cls, {} if is_absent else ours, also_known=() if is_whole else [_KEY], others=beside
+        )
         object.__setattr__(config, "given", None if is_absent else tuple(ours))
         return config
 
@@ -438,7 +481,10 @@ class HostRoutingConfig(WireValue):
     def asks(self) -> bool:
         """True if it wants a route, a proof or a sibling; any other config installs nothing."""
         return bool(
-            self.static_routes.routes or self.route_overlap.cidrs or self.probe_snat.enabled or self.stale_cni.enabled
+            self.static_routes.routes
+            or self.route_overlap.cidrs
+            or self.probe_snat.enabled
+            or self.stale_cni.enabled
         )
 
     @property
@@ -453,9 +499,13 @@ class HostRoutingConfig(WireValue):
         if self.asks:
             return []
         if self.given is None:
-            return [ConfigMistake(_KEY, f"is missing or null: is this the right config? {_REMOVE_ALL}")]
+            return [
+                ConfigMistake(_KEY, f"is missing or null: is this the right config? {_REMOVE_ALL}")
+            ]
         keys = self.given or self.to_mapping()
-        empty = [ConfigMistake(f"{_KEY}.{key}", f"asks for nothing{_EMPTY.get(key, '')}") for key in keys]
+        empty = [
+            ConfigMistake(f"{_KEY}.{key}", f"asks for nothing{_EMPTY.get(key, '')}") for key in keys
+        ]
         return empty and [ConfigMistake(_KEY, f"installs nothing; {_REMOVE_ALL}"), *empty]
 
 

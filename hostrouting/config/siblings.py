@@ -26,7 +26,9 @@ class ProbeSNATConfig(WireValue):
     )
     source: str = setting(
         "The link-local address that the probes come from.",
-        rules.ipv6_address(0xFE80 >> 6, 10, "a link-local IPv6 address such as 'fe80::1234:5678:9abc'"),
+        rules.ipv6_address(
+            0xFE80 >> 6, 10, "a link-local IPv6 address such as 'fe80::1234:5678:9abc'"
+        ),
         default="fe80::1234:5678:9abc",
     )
     address: str = setting(
@@ -39,7 +41,9 @@ class ProbeSNATConfig(WireValue):
         rules.one_of("imds", "address", "always"),
         default="imds",
     )
-    required: bool = setting("A failure fails the apply and holds the gates; otherwise it is a warning.")
+    required: bool = setting(
+        "A failure fails the apply and holds the gates; otherwise it is a warning."
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -85,7 +89,9 @@ class StaleCNIConfig(WireValue):
 
     def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigMistake]:
         if not broken & {"enabled", "podCidrs"} and self.enabled and not self.pod_cidrs:
-            yield ConfigMistake("podCidrs", "is required when enabled: the range that the removed CNI gave to pods")
+            yield ConfigMistake(
+                "podCidrs", "is required when enabled: the range that the removed CNI gave to pods"
+            )
 
 
 @attrs.frozen(kw_only=True)
@@ -119,7 +125,11 @@ class WatchConfig(WireValue):
     )
 
     def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigMistake]:
-        if not broken & {"enabled", "keepForeignRoutes"} and self.keep_foreign_routes and not self.enabled:
+        if (
+            not broken & {"enabled", "keepForeignRoutes"}
+            and self.keep_foreign_routes
+            and not self.enabled
+        ):
             yield ConfigMistake(
                 "keepForeignRoutes",
                 "true counts only if watch.enabled is true, too; set that to true, or take this one out",

@@ -13,8 +13,8 @@ _CHUNK: Final = 1 << 16
 def read_source(source: str | os.PathLike[str] | int, *, timeout: float | None = None) -> bytes:
     """Return all that a path or an open descriptor has; OSError and ValueError have the reason.
 
-    It has at most 1 MiB. A device is never opened, since that may do something, as with a watchdog. `timeout` is for
-    the whole of it, in seconds.
+    It has at most 1 MiB. A device is never opened, since that may do something, as with a watchdog.
+    `timeout` is for the whole of it, in seconds.
 
     >>> from tempfile import NamedTemporaryFile
     >>> with NamedTemporaryFile() as file:

@@ -1,9 +1,10 @@
 """Between JSON and frozen values: strict reading, every error with its path, and the way back.
 
-A `WireValue` is a frozen attrs class whose fields each have a *rule*: a function that returns the normalised value or
-raises ValueError. A field names its rule, unless it holds a boolean or a section. The same rules run whether a value is
-built in Python or read from JSON, so a value is valid in both cases or in none, and a bad value cannot exist. That is
-all the structuring that a config of six sections needs; a library for it would cost 14 ms of start-up.
+A `WireValue` is a frozen attrs class whose fields each have a *rule*: a function that returns the
+normalised value or raises ValueError. A field names its rule, unless it holds a boolean or a
+section. The same rules run whether a value is built in Python or read from JSON, so a value is
+valid in both cases or in none, and a bad value cannot exist. That is all the structuring that a
+config of six sections needs; a library for it would cost 14 ms of start-up.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ _TYPED: Final = (
     (r"(?i)(true|false|null)\b", "JSON has only small letters here; write them"),
     (r"(None|nil|undefined)\b", "JSON has no such word; write null"),
     (r"[^\W\d][\w.-]*\s*:", 'a key has no quotes; write them: "key"'),
-    (":", "no colon stands here; if its key belongs to the config, put { before it, and } at the end"),
+    (
+        ":",
+        "no colon stands here; if its key belongs to the config, put { before it, and } at the end",
+    ),
     (r"\Z", "the text ends before it is complete; close each object, list and string"),
 )
 #: A longer key is not a misspelling, and comparing it with all known ones takes time.
@@ -81,7 +85,11 @@ def schema_of(rule: Rule) -> Mapping[str, object]:
 
 
 def wire(
-    text: str, rule: Rule, *, read: Rule = lambda value: value, write: Callable[[Any], object] = _to_wire
+    text: str,
+    rule: Rule,
+    *,
+    read: Rule = lambda value: value,
+    write: Callable[[Any], object] = _to_wire,
 ) -> dict[str, Any]:
     """Metadata of a field: its sentence in the manual and in the schema, and its rule.
 
@@ -93,8 +101,8 @@ def wire(
 class WireValue:
     """A frozen attrs class with a wire form: camelCase names, defaults left out, `null` read as absent.
 
-    Constructing it checks every field and raises one `InvalidConfigError` with all that is wrong. Where a field wants
-    another such value, its wire mapping will do.
+    Constructing it checks every field and raises one `InvalidConfigError` with all that is wrong.
+    Where a field wants another such value, its wire mapping will do.
 
     >>> @attrs.frozen(kw_only=True)
     ... class Door(WireValue):
@@ -178,19 +186,31 @@ def section(cls: type[V]) -> Callable[[object], V]:
 
 
 def structured(
-    cls: type[V], mapping: object, *, also_known: Iterable[str] = (), others: Iterable[ConfigMistake] = ()
+    cls: type[V],
+    mapping: object,
+    *,
+    also_known: Iterable[str] = (),
+    others: Iterable[ConfigMistake] = (),
 ) -> V:
     """Build a value from its wire mapping; `also_known` are more keys to suggest for a misspelled one.
 
     `others` are errors beside the mapping, which are raised with those in it.
     """
     if not isinstance(mapping, dict | Mapping):  # most are a dict, and that is quick to see
-        raise InvalidConfigError([ConfigMistake(cls._path, f"expected an object, found {describe(mapping)}")])
+        raise InvalidConfigError(
+            [ConfigMistake(cls._path, f"expected an object, found {describe(mapping)}")]
+        )
     fields = wire_fields(cls)
-    # A required field that is absent goes through its own rule as None, whose error names the expected value.
-    values: dict[str, object] = {field.name: None for field in fields.values() if field.default is attrs.NOTHING}
+    # A required field that is absent goes through its own rule as None, whose error names the
+    # expected value.
+    values: dict[str, object] = {
+        field.name: None for field in fields.values() if field.default is attrs.NOTHING
+    }
     errors = [
-        ConfigMistake(_key(name), "is given more than once, and readers of JSON differ on which one counts; keep one")
+        ConfigMistake(
+            _key(name),
+            "is given more than once, and readers of JSON differ on which one counts; keep one",
+        )
         for name in repeated_keys(mapping)
     ]
     for name, value in mapping.items():
@@ -259,7 +279,9 @@ def errors_under(path: str, error: ValueError) -> list[ConfigMistake]:
     if not path:
         return error.errors
     return [
-        ConfigMistake(f"{path}.{inner}" if inner and not inner.startswith("[") else f"{path}{inner}", message)
+        ConfigMistake(
+            f"{path}.{inner}" if inner and not inner.startswith("[") else f"{path}{inner}", message
+        )
         for inner, message in error.errors
     ]
 
@@ -312,7 +334,11 @@ def describe(value: object) -> str:
         return f"the string {_shortened(value)}"
     if isinstance(value, int):
         # Python refuses to write very long integers out.
-        return f"the number {value:d}" if value.bit_length() <= 128 else "a number of more than 128 bits"
+        return (
+            f"the number {value:d}"
+            if value.bit_length() <= 128
+            else "a number of more than 128 bits"
+        )
     if isinstance(value, float):
         return f"the number {value!r}"
     if isinstance(value, Mapping):
@@ -325,7 +351,8 @@ def describe(value: object) -> str:
 def read_json(document: str | bytes, *, name: str = "the config") -> Any:
     """Parse JSON, the whole of it and nothing but it; for anything else raise `InvalidConfigError`, which names it.
 
-    An object becomes a dict that names its repeated keys, so that the reader of that part can report the place.
+    An object becomes a dict that names its repeated keys, so that the reader of that part can
+    report the place.
 
     >>> read_json('{"metric": 1}')
     {'metric': 1}
@@ -338,12 +365,16 @@ def read_json(document: str | bytes, *, name: str = "the config") -> Any:
     try:
         text = document if isinstance(document, str) else document.decode("utf-8")
         if text.startswith("\ufeff"):
-            raise _NotJSONError("it begins with a byte order mark; save the config as UTF-8 without one")
+            raise _NotJSONError(
+                "it begins with a byte order mark; save the config as UTF-8 without one"
+            )
         if not text.strip():
             raise _NotJSONError("it is empty; write an object with the key 'hostRouting' into it")
         return json.loads(text, object_pairs_hook=_json_object, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise InvalidConfigError([ConfigMistake("", f"{name} is not JSON: {_why_not_json(error)}")]) from error
+        raise InvalidConfigError(
+            [ConfigMistake("", f"{name} is not JSON: {_why_not_json(error)}")]
+        ) from error
 
 
 class _NotJSONError(ValueError):
@@ -378,7 +409,9 @@ def _what_was_typed(text: str, place: int, usual: str) -> tuple[int, str]:
         step = "write keys and text in double quotes, objects in {} and lists in []"
         return start, f"this is YAML, and a config is JSON; {step}"
     # The comma is named, not the bracket after it.
-    if (before := text[:place].rstrip()).endswith(",") and text[place:].lstrip().startswith(("]", "}")):
+    if (before := text[:place].rstrip()).endswith(",") and text[place:].lstrip().startswith(
+        ("]", "}")
+    ):
         place = len(before) - 1
     for pattern, reason in _TYPED:
         if re.compile(pattern).match(text, place):
@@ -393,5 +426,7 @@ def _refuse_constant(name: str) -> object:
 def _json_object(pairs: list[tuple[str, object]]) -> _JSONObject:
     result = _JSONObject(pairs)
     if len(result) < len(pairs):
-        result.repeated = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
+        result.repeated = [
+            name for name, count in Counter(name for name, _ in pairs).items() if count > 1
+        ]
     return result
