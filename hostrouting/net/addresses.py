@@ -1,7 +1,8 @@
 """Addresses, prefixes and device names: strict readers of text, for both address families.
 
-In bulk an IPv4 address is a plain integer (`parse_ipv4`, `format_ipv4`): a sweep over a million routes, a bulk lookup
-and a packed netlink message all need the number. Where either family may stand, it is an `Address`.
+In bulk an IPv4 address is a plain integer (`parse_ipv4`, `format_ipv4`): a sweep over a million
+routes, a bulk lookup and a packed netlink message all need the number. Where either family may
+stand, it is an `Address`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ GIVERS: Final = {IPV4: "the log of its DHCP client", IPV6: "the advertisements o
 
 #: IFNAMSIZ is 16 with the terminating zero; the kernel counts bytes, not characters.
 _LONGEST_DEVICE_NAME: Final = 15
-#: Names of folders: in any filesystem, and in /proc/sys/net/ipv4/conf, where the kernel keeps 'all' and 'default'.
+#: Names of folders: in any filesystem, and in /proc/sys/net/ipv4/conf, where the kernel keeps 'all'
+#: and 'default'.
 _RESERVED_DEVICE_NAMES: Final = frozenset({".", "..", "all", "default"})
 #: Characters that bash, `ip` or a systemd unit could take for something other than part of a name.
 SHELL_ACTIVE: Final = frozenset("\"'`$|&;<>()[]{}*?!#~\\%=^,")
@@ -100,7 +102,9 @@ class Prefix(NamedTuple):
 
     def covers(self, inner: Address | Prefix) -> bool:
         """Return True if all of `inner` lies in this network."""
-        family, number, length = inner if isinstance(inner, Prefix) else (*inner, address_bits(inner.family))
+        family, number, length = (
+            inner if isinstance(inner, Prefix) else (*inner, address_bits(inner.family))
+        )
         same_family = family == self.family and length >= self.length
         return same_family and not (number ^ self.network) & mask_of(self.family, self.length)
 
@@ -202,8 +206,11 @@ def _read_prefix(text: str) -> Prefix:
     except ValueError:
         raise ValueError(f"{text!r} is not an {_CIDRS[family]}") from None
     if not slash:
-        raise ValueError(f"{text!r} has no prefix length; write it as '{text}/{bits}' if one address is meant")
-    # A dictionary, because int() would also read '+8', ' 8', '08', '1_6' and the digits of other scripts.
+        raise ValueError(
+            f"{text!r} has no prefix length; write it as '{text}/{bits}' if one address is meant"
+        )
+    # A dictionary, because int() would also read '+8', ' 8', '08', '1_6' and the digits of other
+    # scripts.
     if _PREFIX_LENGTHS.get(length, bits + 1) > bits:
         raise ValueError(f"{text!r} has no prefix length from 0 to {bits} after the slash")
     # Half of the time that a NamedTuple takes: an apply reads thousands.
@@ -255,7 +262,8 @@ def _device_name_problem(name: str) -> str | None:
     # Lone surrogates, which cannot be encoded, are not printable.
     encoded = name.encode()
     if b"\xa0" in encoded:
-        # The kernel reads bytes as Latin-1, where this one is a no-break space: 'à' and its like end in it.
+        # The kernel reads bytes as Latin-1, where this one is a no-break space: 'à' and its like
+        # end in it.
         return "the kernel takes a byte of it for white space"
     if len(encoded) > _LONGEST_DEVICE_NAME:
         return f"it has {len(encoded)} bytes, the kernel allows {_LONGEST_DEVICE_NAME}"

@@ -21,13 +21,15 @@ Hop: TypeAlias = "Route | ObservedRoute | NextHop"
 class RouteChange:
     """One step of a batch: `before` must be there now, and `after` is there afterwards.
 
-    An addition has no `before`, a removal no `after`. A change with both adds `after`, and then removes `before`, so
-    that no packet finds the place empty. Where that removal would take `after`, too, it comes first, and both steps
-    come after all other changes of the batch. So a route can be moved within its place: both are the same. No change
-    overwrites a route: the kernel would overwrite the first route of the place, and by then that may be a foreign one.
+    An addition has no `before`, a removal no `after`. A change with both adds `after`, and then
+    removes `before`, so that no packet finds the place empty. Where that removal would take
+    `after`, too, it comes first, and both steps come after all other changes of the batch. So a
+    route can be moved within its place: both are the same. No change overwrites a route: the kernel
+    would overwrite the first route of the place, and by then that may be a foreign one.
 
-    Two IPv6 routes by gateways that share a place become one multipath route, so such a route is only added to an empty
-    place. No IPv6 route is prepended, and a replacement of one removes first.
+    Two IPv6 routes by gateways that share a place become one multipath route, so such a route is
+    only added to an empty place. No IPv6 route is prepended, and a replacement of one removes
+    first.
 
     >>> from hostrouting.net.routes import Route
     >>> str(RouteChange.add(Route.parse("172.16.1.0/24", dev="eth0")))
@@ -44,10 +46,18 @@ class RouteChange:
             raise ValueError("a change has neither 'before' nor 'after'; give one of them")
         if self.after is not None and self.after.family == IPV6 and self.verb != "add":
             if self.verb == "prepend":
-                raise ValueError(f"'{self.after}' cannot be prepended: a new IPv6 route is the last of its place")
+                raise ValueError(
+                    f"'{self.after}' cannot be prepended: a new IPv6 route is the last of its place"
+                )
             if may_merge(self.after):
-                raise ValueError(f"'{self.after}' can only be added to an empty place: the kernel merges such routes")
-        if self.before is not None and self.after is not None and place(self.before) != place(self.after):
+                raise ValueError(
+                    f"'{self.after}' can only be added to an empty place: the kernel merges such routes"
+                )
+        if (
+            self.before is not None
+            and self.after is not None
+            and place(self.before) != place(self.after)
+        ):
             raise ValueError(
                 f"'{self.after}' cannot replace '{self.before}': destination, tos, metric and table must be the same; "
                 f"add the first, then remove the second"
@@ -106,12 +116,14 @@ def families_of(changes: Iterable[RouteChange]) -> list[int]:
 def is_deleted_by(named: Route | ObservedRoute, standing: Route | ObservedRoute) -> bool:
     """Return True if the kernel's deletion of `named` takes `standing`, if that is the first that fits.
 
-    A field that a deletion does not have fits any value: a metric or protocol of 0, and a source address, gateway or
-    attribute that is absent. Next hops are compared one by one: a single one fits a route with several of which it is
-    the first, and several fit a route with fewer of which they are the first.
+    A field that a deletion does not have fits any value: a metric or protocol of 0, and a source
+    address, gateway or attribute that is absent. Next hops are compared one by one: a single one
+    fits a route with several of which it is the first, and several fit a route with fewer of which
+    they are the first.
 
-    Of IPv6 routes only the place, the protocol and the next hop are compared, if one is named: it fits a route with
-    several, and any fits a route by a nexthop object. A deletion of a route with several names none.
+    Of IPv6 routes only the place, the protocol and the next hop are compared, if one is named: it
+    fits a route with several, and any fits a route by a nexthop object. A deletion of a route with
+    several names none.
     """
     if place(named)[:-1] != place(standing)[:-1] or named.metric not in {0, standing.metric}:
         return False
@@ -128,7 +140,11 @@ def is_deleted_by(named: Route | ObservedRoute, standing: Route | ObservedRoute)
     return (
         (named.kind, named.scope) == (standing.kind, standing.scope)
         and named.source in {None, standing.source}
-        and (named.nexthop_id == standing.nexthop_id if named.nexthop_id else _hops_fit(named, standing))
+        and (
+            named.nexthop_id == standing.nexthop_id
+            if named.nexthop_id
+            else _hops_fit(named, standing)
+        )
         and named.encapsulation in {None, standing.encapsulation}
         and _extra_fits(named, standing)
     )
@@ -144,7 +160,9 @@ def is_merged(route: ObservedRoute) -> bool:
 
 def may_merge(route: Route | ObservedRoute) -> bool:
     """Return True if the kernel may make one multipath route of an IPv6 route and another by a gateway."""
-    return not route.nexthop_id and any(hop.gateway is not None for hop in route.nexthops or (route,))
+    return not route.nexthop_id and any(
+        hop.gateway is not None for hop in route.nexthops or (route,)
+    )
 
 
 def _hops_fit(named: Route | ObservedRoute, standing: Route | ObservedRoute) -> bool:
@@ -152,7 +170,9 @@ def _hops_fit(named: Route | ObservedRoute, standing: Route | ObservedRoute) -> 
     if not named.nexthops:
         return _hop_fits(named, hops[0])
     pairs = zip(named.nexthops, hops, strict=False)
-    return len(named.nexthops) >= len(hops) and all(_hop_fits(*pair) and _extra_fits(*pair) for pair in pairs)
+    return len(named.nexthops) >= len(hops) and all(
+        _hop_fits(*pair) and _extra_fits(*pair) for pair in pairs
+    )
 
 
 def _hop_fits(named: Hop, standing: Hop) -> bool:

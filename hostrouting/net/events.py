@@ -1,8 +1,8 @@
 """The changes of a network namespace, as the kernel announces them.
 
-Each has a `verb`. Devices and addresses are `set` (there now as shown, new or changed or as before) or
-`remove`d; rules are `add`ed or `remove`d; for routes see `RouteEvent`.
-Nexthop objects and settings have changed in some way.
+Each has a `verb`. Devices and addresses are `set` (there now as shown, new or changed or as before)
+or `remove`d; rules are `add`ed or `remove`d; for routes see `RouteEvent`. Nexthop objects and
+settings have changed in some way.
 
 The kernel does not announce all that it changes: see `NetworkEvents` of `hostrouting.host.ports`.
 """
@@ -34,7 +34,8 @@ class RouteEvent(NamedTuple):
     """
 
     verb: Literal["add", "prepend", "append", "replace", "remove"]
-    #: If a nexthop object changes, the kernel announces each of its routes as `replace`, wherever the route stands.
+    #: If a nexthop object changes, the kernel announces each of its routes as `replace`, wherever
+    #: the route stands.
     route: ObservedRoute
 
 
@@ -77,4 +78,6 @@ class SettingEvent(NamedTuple):
     name: Literal["ignore_routes_with_linkdown"]
 
 
-NetworkEvent: TypeAlias = RouteEvent | DeviceEvent | AddressEvent | RuleEvent | NexthopEvent | SettingEvent
+NetworkEvent: TypeAlias = (
+    RouteEvent | DeviceEvent | AddressEvent | RuleEvent | NexthopEvent | SettingEvent
+)

@@ -1,6 +1,7 @@
 """Devices with their addresses, the neighbours on their links, and the stations that a bridge has learned.
 
-Neighbours have their addresses as text, as `ip` prints it: there are few of them, and most go into reports.
+Neighbours have their addresses as text, as `ip` prints it: there are few of them, and most go into
+reports.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class DeviceAddress(NamedTuple):
     scope: int = 0
     secondary: bool = False
     family: int = IPV4
-    #: False for an IPv6 address that is tentative, or that another node has (dadfailed): the node may not send from it.
+    #: False for an IPv6 address that is tentative, or that another node has (dadfailed): the node
+    #: may not send from it.
     usable: bool = True
     #: True for an IPv6 address that new connections are not to use.
     deprecated: bool = False
@@ -63,7 +65,8 @@ class Device(NamedTuple):
     #: False if the wire leads nowhere, such as that of a veth whose peer is down.
     carrier: bool = True
     loopback: bool = False
-    #: The IPv4 neighbours whose hardware address is known now, as the route port reads them: hardly ever all.
+    #: The IPv4 neighbours whose hardware address is known now, as the route port reads them: hardly
+    #: ever all.
     neighbours: tuple[int, ...] = ()
     #: The group of `ip link set group`, by which rules suppress routes.
     group: int = 0
@@ -116,7 +119,8 @@ class Station(NamedTuple):
     dev: str
     #: It is the address of the port or bridge itself, or another program added it.
     permanent: bool = False
-    #: 0 is none. A kernel that can filter VLANs repeats permanent entries for each VLAN of the port.
+    #: 0 is none. A kernel that can filter VLANs repeats permanent entries for each VLAN of the
+    #: port.
     vlan: int = 0
 
 
@@ -133,6 +137,10 @@ def is_as_shown(neighbour: Neighbour) -> bool:
     """
     try:
         mac = bytes.fromhex(neighbour.mac.replace(":", "")).hex(":")
-        return bool(mac) and mac == neighbour.mac and str(Address.parse(neighbour.address)) == neighbour.address
+        return (
+            bool(mac)
+            and mac == neighbour.mac
+            and str(Address.parse(neighbour.address)) == neighbour.address
+        )
     except ValueError:
         return False

@@ -1,7 +1,7 @@
 """The JSON form of values, for records on disk and for machine-readable output.
 
-Addresses are text and payloads are hexadecimal. The readers are made of the types that a class names for its parts.
-They refuse what no kernel can have shown, with the path of the part.
+Addresses are text and payloads are hexadecimal. The readers are made of the types that a class
+names for its parts. They refuse what no kernel can have shown, with the path of the part.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ _NUMBERS: Final[dict[str, Container[int]]] = {
     "family": FAMILY_NAMES,
 }
 #: Of these the numbers are addresses of the family of the whole, and the pairs are networks of it.
-_OWN: Final = frozenset({"network", "local", "peer", "broadcast", "source", "destination", "address"})
+_OWN: Final = frozenset(
+    {"network", "local", "peer", "broadcast", "source", "destination", "address"}
+)
 _OWN_TYPES: Final = {"int": "Address", "tuple[int, int]": "Prefix"}
 
 
@@ -142,18 +144,32 @@ class Form(Generic[T]):
     ValueError: .first: -1 is not in range(0, 4294967296)
     """
 
-    def __init__(self, kind: type[T], check: Callable[[T], object] = bool, /, **readers: Reader) -> None:
+    def __init__(
+        self, kind: type[T], check: Callable[[T], object] = bool, /, **readers: Reader
+    ) -> None:
         """`check` raises ValueError for parts that do not go together; `readers` are those of some parts, by name."""
         self._kind = kind
         self._check = check
         self._usual: dict[str, Any] = getattr(kind, "_field_defaults", {})
         if attrs.has(kind):
             self._usual = attrs.asdict(kind(), recurse=False)
-        hints = {name: str(getattr(hint, "__forward_arg__", hint)) for name, hint in kind.__annotations__.items()}
-        self._optional = dict.fromkeys(name for name, hint in hints.items() if hint.endswith(" | None"))
+        hints = {
+            name: str(getattr(hint, "__forward_arg__", hint))
+            for name, hint in kind.__annotations__.items()
+        }
+        self._optional = dict.fromkeys(
+            name for name, hint in hints.items() if hint.endswith(" | None")
+        )
         hints = {name: hint.removesuffix(" | None") for name, hint in hints.items()}
-        self._own = {name: _OWN_TYPES[hint] for name, hint in hints.items() if name in _OWN and hint in _OWN_TYPES}
-        self._readers = {name: readers.get(name) or _reader(name, hint) for name, hint in (hints | self._own).items()}
+        self._own = {
+            name: _OWN_TYPES[hint]
+            for name, hint in hints.items()
+            if name in _OWN and hint in _OWN_TYPES
+        }
+        self._readers = {
+            name: readers.get(name) or _reader(name, hint)
+            for name, hint in (hints | self._own).items()
+        }
         _READERS[kind.__name__] = self.read
         FORMS[kind] = self
 

@@ -32,7 +32,10 @@ def roots_of(networks: Iterable[Prefix], family: int) -> list[str]:
     while len(roots) > _MOST[family] or any(left[1] >= right[0] for left, right in pairwise(roots)):
         joined = [_root(left[0], max(left[1], right[1])) for left, right in pairwise(roots)]
         # Join adjacent ones first, else those that are the smallest together.
-        best = min(range(len(joined)), key=lambda i: (roots[i][1] < roots[i + 1][0], joined[i][1] - joined[i][0]))
+        best = min(
+            range(len(joined)),
+            key=lambda i: (roots[i][1] < roots[i + 1][0], joined[i][1] - joined[i][0]),
+        )
         roots[best : best + 2] = [joined[best]]
     bits = address_bits(family)
     return [str(Prefix(family, first, bits - (last - first).bit_length())) for first, last in roots]

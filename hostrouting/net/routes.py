@@ -15,12 +15,22 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import attrs
 
-from hostrouting.net.addresses import FAMILY_NAMES, IPV4, IPV6, Address, Prefix, address_bits, format_address, mask_of
+from hostrouting.net.addresses import (
+    FAMILY_NAMES,
+    IPV4,
+    IPV6,
+    Address,
+    Prefix,
+    address_bits,
+    format_address,
+    mask_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: The mark of ownership: every route that we install carries this protocol number, and no foreign route does.
+#: The mark of ownership: every route that we install carries this protocol number, and no foreign
+#: route does.
 OUR_PROTOCOL: Final = 142
 #: Those of the kernel itself, and of routes that a router advertised.
 KERNEL_PROTOCOL: Final = 2
@@ -49,7 +59,8 @@ KINDS: Final = (
     "xresolve",
 )
 KIND_NUMBERS: Final = {kind: number for number, kind in enumerate(KINDS)}
-#: Route types that decide an address without sending packets anywhere; they have neither gateway nor device.
+#: Route types that decide an address without sending packets anywhere; they have neither gateway
+#: nor device.
 DEVICELESS_KINDS: Final = frozenset({"blackhole", "unreachable", "prohibit", "throw"})
 
 FLAG_DEAD: Final = 1
@@ -82,8 +93,8 @@ FLAG_NAMES: Final = ((FLAG_DEAD, "dead"), (FLAG_ONLINK, "onlink"), (FLAG_LINKDOW
 TABLE_NAMES: Final = {253: "default", 254: "main", 255: "local"}
 SCOPE_NAMES: Final = {0: "global", 200: "site", 253: "link", 254: "host", 255: "nowhere"}
 
-#: Attributes that we carry without understanding them (metrics, realms, ...), as (number, payload) pairs, so that a
-#: route that a rollback returns comes back whole.
+#: Attributes that we carry without understanding them (metrics, realms, ...), as (number, payload)
+#: pairs, so that a route that a rollback returns comes back whole.
 Extra: TypeAlias = tuple[tuple[int, bytes], ...]
 
 
@@ -131,8 +142,8 @@ class Route:
     Traceback (most recent call last):
     ValueError: 172.16.1.5/24 has host bits, the network is 172.16.1.0/24
 
-    Without `scope`, the route gets the scope that `ip route` would choose: link for a route without gateway, host for a
-    local one, else universe. IPv6 is without scopes.
+    Without `scope`, the route gets the scope that `ip route` would choose: link for a route without
+    gateway, host for a local one, else universe. IPv6 is without scopes.
     """
 
     network: int
@@ -162,7 +173,11 @@ class Route:
         if self.kind == "local":
             return SCOPE_HOST
         leads_on = self.gateway is not None or self.nexthops or self.nexthop_id
-        return SCOPE_LINK if self.kind == "broadcast" or (self.kind == "unicast" and not leads_on) else SCOPE_UNIVERSE
+        return (
+            SCOPE_LINK
+            if self.kind == "broadcast" or (self.kind == "unicast" and not leads_on)
+            else SCOPE_UNIVERSE
+        )
 
     def __attrs_post_init__(self) -> None:
         bits = address_bits(self.family)
@@ -176,17 +191,28 @@ class Route:
             if not lowest <= value <= highest:
                 raise ValueError(f"{name} {value} is not from {lowest} to {highest}")
         if not 0 <= self.network < 1 << bits:
-            raise ValueError(f"network {self.network} is not an {FAMILY_NAMES[self.family]} address")
+            raise ValueError(
+                f"network {self.network} is not an {FAMILY_NAMES[self.family]} address"
+            )
         if self.network & ~mask_of(self.family, self.prefix_length):
             prefix = Prefix(self.family, self.network, self.prefix_length)
             raise ValueError(f"{prefix} has host bits, the network is {prefix.masked}")
         if self.kind not in KIND_NUMBERS:
             raise ValueError(f"kind {self.kind!r} is not one of {', '.join(KINDS[1:])}")
         if self.nexthops and (self.dev is not None or self.gateway is not None):
-            raise ValueError(f"{self.destination} has next hops, so it can have no 'dev' or 'gateway'; leave them out")
-        if self.dev is None and self.kind not in DEVICELESS_KINDS and not self.nexthops and not self.nexthop_id:
+            raise ValueError(
+                f"{self.destination} has next hops, so it can have no 'dev' or 'gateway'; leave them out"
+            )
+        if (
+            self.dev is None
+            and self.kind not in DEVICELESS_KINDS
+            and not self.nexthops
+            and not self.nexthop_id
+        ):
             # The kernel would choose a device by the gateway, and might choose the fabric.
-            raise ValueError(f"{self.destination} has no dev; name the device of the {self.kind} route")
+            raise ValueError(
+                f"{self.destination} has no dev; name the device of the {self.kind} route"
+            )
 
     @classmethod
     def parse(
@@ -235,7 +261,8 @@ class ObservedRoute(NamedTuple):
     flags: int = 0
     nexthops: tuple[NextHop, ...] = ()
     extra: Extra = ()
-    #: The nexthop object by which the route sends; 0 for none. The kernel shows the object's gateways and devices, too.
+    #: The nexthop object by which the route sends; 0 for none. The kernel shows the object's
+    #: gateways and devices, too.
     nexthop_id: int = 0
     encapsulation: Encapsulation | None = None
     family: int = IPV4
@@ -304,13 +331,14 @@ class ObservedRoute(NamedTuple):
 
 
 _DESIRED: Final = tuple(field.name for field in attrs.fields(Route))
-#: Every field of a route but its network, on `Route` and on `ObservedRoute` alike; not the state of its devices.
+#: Every field of a route but its network, on `Route` and on `ObservedRoute` alike; not the state of
+#: its devices.
 signature: Final[Callable[[Route | ObservedRoute], tuple[object, ...]]] = attrgetter(*_DESIRED[1:])
 
 #: The fields by which the kernel distinguishes the places of routes; see `place`.
 Place: TypeAlias = tuple[int, int, int, int, "Prefix | None", int, int]
-#: The place of a route: table, family, network, prefix length, `from` prefix, tos, metric. Of several routes in one
-#: place the first that is alive decides.
+#: The place of a route: table, family, network, prefix length, `from` prefix, tos, metric. Of
+#: several routes in one place the first that is alive decides.
 place: Final[Callable[[Route | ObservedRoute], Place]] = attrgetter(
     "table", "family", "network", "prefix_length", "from_prefix", "tos", "metric"
 )
@@ -332,7 +360,9 @@ def preference(route: ObservedRoute) -> int:
 
 
 #: The fields that a route keeps from its planning to a dump.
-_KEPT: Final = tuple(name for name in ObservedRoute._fields if name not in {"flags", "nexthops", "expires"})
+_KEPT: Final = tuple(
+    name for name in ObservedRoute._fields if name not in {"flags", "nexthops", "expires"}
+)
 _kept: Final = attrgetter(*_KEPT)
 #: The flags of a route in a dump while its device is healthy.
 _RESTING: Final = frozenset({0, FLAG_ONLINK})
@@ -340,7 +370,11 @@ _RESTING: Final = frozenset({0, FLAG_ONLINK})
 
 def resting(route: Route | ObservedRoute) -> ObservedRoute:
     """Return a route as a dump shows it while its devices are healthy."""
-    if isinstance(route, ObservedRoute) and route.flags in _RESTING and not (route.nexthops or route.expires):
+    if (
+        isinstance(route, ObservedRoute)
+        and route.flags in _RESTING
+        and not (route.nexthops or route.expires)
+    ):
         # As nearly each route of an event.
         return route
     hops = tuple(hop._replace(dead=False) for hop in route.nexthops) if route.nexthops else ()
@@ -379,13 +413,27 @@ def _destination(route: Route | ObservedRoute) -> str:
 def _format(route: Route | ObservedRoute, flags: int) -> str:
     """Return the route as `ip route show` prints it; the table is named unless it is main."""
     bits = address_bits(route.family)
-    destination = _destination(route) if route.prefix_length < bits else format_address(route.family, route.network)
+    destination = (
+        _destination(route)
+        if route.prefix_length < bits
+        else format_address(route.family, route.network)
+    )
     kind = "" if route.kind == "unicast" else f"{route.kind} "
     return f"{kind}{destination if route.prefix_length else 'default'}{_after_destination(_shown(route), flags)}"
 
 
 _shown: Final[Callable[[Route | ObservedRoute], tuple[Any, ...]]] = attrgetter(
-    "family", "from_prefix", "tos", "gateway", "dev", "table", "protocol", "scope", "source", "metric", "nexthops"
+    "family",
+    "from_prefix",
+    "tos",
+    "gateway",
+    "dev",
+    "table",
+    "protocol",
+    "scope",
+    "source",
+    "metric",
+    "nexthops",
 )
 
 
@@ -397,7 +445,9 @@ def _after_destination(shown: tuple[Any, ...], flags: int) -> str:
     words = [
         f" from {from_prefix}" if from_prefix is not None else "",
         f" tos {tos:#04x}" if tos else "",
-        f" via {'inet6 ' if gateway.family != family else ''}{gateway}" if gateway is not None else "",
+        f" via {'inet6 ' if gateway.family != family else ''}{gateway}"
+        if gateway is not None
+        else "",
         f" dev {dev}" if dev is not None else "",
         f" table {TABLE_NAMES.get(table, str(table))}" if table != MAIN_TABLE else "",
         f" proto {protocol}" if protocol != "boot" else "",  # ip leaves it out, too

@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 from hostrouting.net.addresses import IPV4, Prefix, address_bits
 from hostrouting.net.routes import TABLE_NAMES, Extra
 
-#: The names of selectors that we carry without understanding them, by the number of their attribute.
+#: The names of selectors that we carry without understanding them, by the number of their
+#: attribute.
 _UNKNOWN_NAMES: Final = {
     11: "realms",
     25: "dscp",
@@ -50,7 +51,8 @@ class Rule(NamedTuple):
     """
 
     priority: int
-    #: `lookup`, `goto`, `nop`, `blackhole`, `unreachable`, `prohibit`; else `action` and its number.
+    #: `lookup`, `goto`, `nop`, `blackhole`, `unreachable`, `prohibit`; else `action` and its
+    #: number.
     action: str = "lookup"
     table: int = 0
     #: Routes with a prefix of at most this length do not count.
@@ -64,7 +66,8 @@ class Rule(NamedTuple):
     #: The priority of the rule with which to go on.
     goto: int | None = None
     tos: int = 0
-    #: A packet is selected if its mark, masked, is this; without a mask the rule does not look at marks.
+    #: A packet is selected if its mark, masked, is this; without a mask the rule does not look at
+    #: marks.
     mark: int = 0
     mark_mask: int = 0
     iif: str = ""
@@ -88,11 +91,13 @@ class Rule(NamedTuple):
         A lookup by address alone does not cover them.
         """
         unknown = {
-            _UNKNOWN_NAMES.get(number, f"attribute {number}"): f"0x{value.hex()}" for number, value in self.unknown
+            _UNKNOWN_NAMES.get(number, f"attribute {number}"): f"0x{value.hex()}"
+            for number, value in self.unknown
         }
         words = {
             "tos": self.tos and f"{self.tos:#04x}",
-            "fwmark": self.mark_mask and f"{self.mark:#x}/{self.mark_mask:#x}".removesuffix("/0xffffffff"),
+            "fwmark": self.mark_mask
+            and f"{self.mark:#x}/{self.mark_mask:#x}".removesuffix("/0xffffffff"),
             "iif": self.iif,
             "oif": self.oif,
             "uidrange": self.uids and f"{self.uids.first}-{self.uids.last}",
@@ -113,7 +118,9 @@ class Rule(NamedTuple):
         >>> Rule(70, table=88, iif="eth1", ip_protocol=6, destination_ports=Range(443, 443)).packets
         'packets that come in by eth1, of protocol tcp, to port 443'
         """
-        words = [f"{_WORDS.get(name, f'with {name}')} {value}" for name, value in self.selectors.items()]
+        words = [
+            f"{_WORDS.get(name, f'with {name}')} {value}" for name, value in self.selectors.items()
+        ]
         if not words:
             return ""
         if self.source[1]:
@@ -124,14 +131,21 @@ class Rule(NamedTuple):
 
     def __str__(self) -> str:
         """Return the rule as `ip rule show` prints it."""
-        words = [f"{self.priority}:", *(["not"] if self.inverted else []), "from", self._selector(self.source)]
+        words = [
+            f"{self.priority}:",
+            *(["not"] if self.inverted else []),
+            "from",
+            self._selector(self.source),
+        ]
         if self.destination[1]:
             words += ["to", self._selector(self.destination)]
         for name, value in self.selectors.items():
             words += [name, value] if name != "l3mdev" else []
         words.append(self.action)
         if self.action == "lookup":
-            words.append("[l3mdev-table]" if self.l3mdev else TABLE_NAMES.get(self.table, str(self.table)))
+            words.append(
+                "[l3mdev-table]" if self.l3mdev else TABLE_NAMES.get(self.table, str(self.table))
+            )
         if self.goto is not None:
             words.append(str(self.goto))
         return " ".join(words)
