@@ -40,13 +40,20 @@ FIRST_RULES: Final = tuple(
     for priority, table in ((0, LOCAL_TABLE), (32766, MAIN_TABLE), (32767, 253))
     if (family, table) != (IPV6, 253)
 )
-#: The answers of routes that send packets nowhere. `throw` is not one: it only ends the search in its table.
-_ROUTE_ERRORS: Final = {"blackhole": errno.EINVAL, "unreachable": errno.EHOSTUNREACH, "prohibit": errno.EACCES}
-_RULE_ERRORS: Final = {"blackhole": errno.EINVAL, "unreachable": errno.ENETUNREACH, "prohibit": errno.EACCES}
+#: The answers of routes that send packets nowhere. `throw` is not one: it only ends the search in
+#: its table.
+_ROUTE_ERRORS: Final = {
+    "blackhole": errno.EINVAL,
+    "unreachable": errno.EHOSTUNREACH,
+    "prohibit": errno.EACCES,
+}
+_RULE_ERRORS: Final = {
+    "blackhole": errno.EINVAL,
+    "unreachable": errno.ENETUNREACH,
+    "prohibit": errno.EACCES,
+}
 
-_PARTED: Final = (
-    "the table local has a route for the address, and main a longer one: the second decides if no rule was ever changed"
-)
+_PARTED: Final = "the table local has a route for the address, and main a longer one: the second decides if no rule was ever changed"
 _LOOPING: Final = "a route has `scope host`: the kernel may choose the source 127.0.0.1, by which it refuses the packet"
 
 
@@ -68,7 +75,8 @@ class Decision(NamedTuple):
 class Fib:
     """The devices, rules and routes of one network namespace, with the kernel's answers to lookups.
 
-    It has the reading methods of `RouteBackend`, so `prove_egress` proves a model as it proves a machine:
+    It has the reading methods of `RouteBackend`, so `prove_egress` proves a model as it proves a
+    machine:
 
     >>> from hostrouting.net.changes import RouteChange
     >>> from hostrouting.net.routes import Route
@@ -82,13 +90,19 @@ class Fib:
     policy: Policy
     #: By name, in the order of their indexes.
     devices: Mapping[str, Device]
-    #: Until a rule is added or removed, the kernel keeps the local and the main table as one: a longer prefix in main
-    #: beats a shorter one in local. None if that is unknown: a rule may have come and gone. (IPv4 only.)
+    #: Until a rule is added or removed, the kernel keeps the local and the main table as one: a
+    #: longer prefix in main beats a shorter one in local. None if that is unknown: a rule may have
+    #: come and gone. (IPv4 only.)
     merged: bool | None = None
     families: ClassVar[tuple[int, ...]] = (IPV4, IPV6)
 
     @classmethod
-    def of(cls, links: Iterable[Device], routes: Iterable[ObservedRoute], rules: Iterable[Rule] = FIRST_RULES) -> Fib:
+    def of(
+        cls,
+        links: Iterable[Device],
+        routes: Iterable[ObservedRoute],
+        rules: Iterable[Rule] = FIRST_RULES,
+    ) -> Fib:
         """Return the model of a node, from one reading of it."""
         tables = Tables.of(routes)
         policy = Policy(rules)
@@ -121,12 +135,17 @@ class Fib:
     ) -> list[Lookup]:
         """See `RouteBackend.lookup`; of several next hops `resolve` takes the first."""
         if sources is not None and len(sources) != len(destinations):
-            raise ValueError(f"{len(sources)} sources for {len(destinations)} destinations: give one for each, or none")
+            raise ValueError(
+                f"{len(sources)} sources for {len(destinations)} destinations: give one for each, or none"
+            )
         packets = zip(destinations, sources or [None] * len(destinations), strict=True)
         # The kernel answers an IPv4 lookup that names no protocol for UDP.
         protocol = _UDP if family == IPV4 else 0
         return [
-            self._answer(Packet(destination, source or 0, ip_protocol=protocol, family=family), resolve=resolve)
+            self._answer(
+                Packet(destination, source or 0, ip_protocol=protocol, family=family),
+                resolve=resolve,
+            )
             for destination, source in packets
         ]
 
@@ -134,7 +153,10 @@ class Fib:
         """Try the rules in their order; `scope` and the packet's `oif` narrow the search in each table."""
         is_bound = packet.oif or packet.iif != LOOPBACK
         if is_bound and any(device.kind == "vrf" for device in self.devices.values()):
-            return Decision(None, unknown="the model does not know which packets are of a VRF, and the node has one")
+            return Decision(
+                None,
+                unknown="the model does not know which packets are of a VRF, and the node has one",
+            )
         for rule, is_certain in self.policy.selected(packet):
             decision = self._act(rule, packet, scope)
             if decision is not None:
@@ -155,14 +177,24 @@ class Fib:
             return Decision(None, errno.EHOSTUNREACH)
         decision = self.decide(packet)
         route = decision.route
-        if route and (route.kind, route.scope, route.source, packet.source) == ("unicast", SCOPE_HOST, None, 0):
+        if route and (route.kind, route.scope, route.source, packet.source) == (
+            "unicast",
+            SCOPE_HOST,
+            None,
+            0,
+        ):
             return Decision(None, unknown=_LOOPING)
         if packet.oif and decision.errno:
-            # Without a route the kernel takes the destination to be on the link of the socket's device.
-            return Decision(ObservedRoute(packet.destination, 32, dev=packet.oif, table=0, scope=SCOPE_LINK))
+            # Without a route the kernel takes the destination to be on the link of the socket's
+            # device.
+            return Decision(
+                ObservedRoute(packet.destination, 32, dev=packet.oif, table=0, scope=SCOPE_LINK)
+            )
         return decision
 
-    def search(self, table: int, packet: Packet, *, scope: int = SCOPE_UNIVERSE) -> ObservedRoute | None:
+    def search(
+        self, table: int, packet: Packet, *, scope: int = SCOPE_UNIVERSE
+    ) -> ObservedRoute | None:
         """Return the route of one table that decides a packet, or None if the table has none."""
         if packet.family == IPV6:
             route = self.tables.search_ipv6(table, packet)
@@ -173,12 +205,15 @@ class Fib:
         return None if route is None or route.kind == "throw" else route
 
     def _first(self, tables: tuple[int, ...], packet: Packet, scope: int) -> ObservedRoute | None:
-        return self.tables.search(tables, packet.destination, tos=packet.tos & TOS_BITS, scope=scope, oif=packet.oif)
+        return self.tables.search(
+            tables, packet.destination, tos=packet.tos & TOS_BITS, scope=scope, oif=packet.oif
+        )
 
     def takes(self, hop: Route | NextHop, table: int = MAIN_TABLE, source: int = 0) -> bool:
         """Return True if the kernel takes a route by a next hop, because it finds the gateway on the link.
 
-        `table` and `source` are the route's: an IPv6 gateway is looked for there first, as for a packet from there.
+        `table` and `source` are the route's: an IPv6 gateway is looked for there first, as for a
+        packet from there.
         """
         if hop.gateway is None or hop.onlink:
             return True
@@ -187,12 +222,19 @@ class Fib:
             own = packet if hop.gateway.is_link_local else packet._replace(oif="")
             held = self.tables.search_ipv6(LOCAL_TABLE, own)
             # Unlike in IPv4, the node's own address is refused.
-            is_own = held is not None and (held.kind, held.prefix_length) == ("local", address_bits(IPV6))
+            is_own = held is not None and (held.kind, held.prefix_length) == (
+                "local",
+                address_bits(IPV6),
+            )
             return not is_own and (hop.gateway.is_link_local or self._leads_to(packet, table))
         packet = Packet(hop.gateway.number, oif=hop.dev or "")
         decision = self.decide(packet, scope=SCOPE_LINK)
         # On a node with VRFs the rules are not known to lead to the table.
-        there = self.search(MAIN_TABLE, packet, scope=SCOPE_LINK) if decision.unknown else decision.route
+        there = (
+            self.search(MAIN_TABLE, packet, scope=SCOPE_LINK)
+            if decision.unknown
+            else decision.route
+        )
         return there is not None and (there.kind, there.scope) == ("unicast", SCOPE_LINK)
 
     def _leads_to(self, packet: Packet, table: int) -> bool:
@@ -200,7 +242,11 @@ class Fib:
             return True
         packet = packet._replace(source=0)
         for rule, _ in self.policy.selected(packet):
-            route = self.tables.search_ipv6(rule.table or MAIN_TABLE, packet) if rule.action == "lookup" else None
+            route = (
+                self.tables.search_ipv6(rule.table or MAIN_TABLE, packet)
+                if rule.action == "lookup"
+                else None
+            )
             # Unlike a packet, the question for a gateway ends at a route `throw`.
             if route or rule.action != "lookup":
                 return _is_on_link(route)
@@ -247,7 +293,10 @@ class Fib:
             return Decision(None, unknown=_PARTED)
         if route.kind in _ROUTE_ERRORS:
             return Decision(None, _ROUTE_ERRORS[route.kind], blocker=route)
-        if rule.suppress_prefix_length is not None and route.prefix_length <= rule.suppress_prefix_length:
+        if (
+            rule.suppress_prefix_length is not None
+            and route.prefix_length <= rule.suppress_prefix_length
+        ):
             return None
         if rule.suppress_group is not None:
             # Of IPv6 the hash of the flow picks a next hop first.
@@ -255,11 +304,15 @@ class Fib:
             groups = {self.devices[dev].group if dev in self.devices else None for dev in devs}
             if None in groups or len(groups) > 1:
                 # It came after the devices were read.
-                return Decision(None, unknown=f"the model does not know the group of {' or '.join(devs)}")
+                return Decision(
+                    None, unknown=f"the model does not know the group of {' or '.join(devs)}"
+                )
             if rule.suppress_group in groups:
                 return None
         # The kernel gives the local and the main table the name of main while they are one.
-        return Decision(route._replace(table=MAIN_TABLE) if unparted and route.table == LOCAL_TABLE else route)
+        return Decision(
+            route._replace(table=MAIN_TABLE) if unparted and route.table == LOCAL_TABLE else route
+        )
 
     def _answer(self, packet: Packet, *, resolve: bool) -> Lookup:
         decision = self.egress(packet)
@@ -279,18 +332,27 @@ class Fib:
     def _holds(self, address: int) -> bool:
         """Return True if the node may send from an address."""
         return self.is_local(address) or any(
-            (own.family, own.local) == (IPV4, address) for device in self.devices.values() for own in device.addresses
+            (own.family, own.local) == (IPV4, address)
+            for device in self.devices.values()
+            for own in device.addresses
         )
 
     def _path(self, packet: Packet, route: ObservedRoute, hop: NextHop) -> ObservedRoute:
         is_local = route.kind == "local"
         source = packet.source or route.source
-        # The kernel's own local routes are those of addresses; to any other one it sends from some address.
+        # The kernel's own local routes are those of addresses; to any other one it sends from some
+        # address.
         is_own = is_local and route.protocol == KERNEL_PROTOCOL
         if not source and not is_own and packet.family == IPV6:
-            raise UnknownDecisionError(f"the model does not know which source the kernel chooses for '{route}'")
+            raise UnknownDecisionError(
+                f"the model does not know which source the kernel chooses for '{route}'"
+            )
         if not source:
-            source = packet.destination if is_local else source_by(hop, route.scope, self.devices.values())
+            source = (
+                packet.destination
+                if is_local
+                else source_by(hop, route.scope, self.devices.values())
+            )
         return ObservedRoute(
             packet.destination,
             address_bits(packet.family),
@@ -310,7 +372,10 @@ def _is_on_link(route: ObservedRoute | None) -> bool:
 
 def _unknown(rule: Rule) -> Decision:
     reason = ", ".join(sorted(rule.selectors)) or rule.action
-    return Decision(None, unknown=f"the model does not know how the kernel applies rule {rule.priority}: {reason}")
+    return Decision(
+        None,
+        unknown=f"the model does not know how the kernel applies rule {rule.priority}: {reason}",
+    )
 
 
 def source_by(hop: NextHop, scope: int, links: Iterable[Device]) -> int | None:
@@ -327,10 +392,15 @@ def source_by(hop: NextHop, scope: int, links: Iterable[Device]) -> int | None:
     ]
     own = [address for name, address in eligible if name == hop.dev]
     for address in own:
-        if hop.gateway is None or not (hop.gateway.number ^ address.peer) & netmask(address.prefix_length):
+        if hop.gateway is None or not (hop.gateway.number ^ address.peer) & netmask(
+            address.prefix_length
+        ):
             return address.local
-    # A device without a fitting address borrows one whose scope is wider than a link, and first that of its VRF.
+    # A device without a fitting address borrows one whose scope is wider than a link, and first
+    # that of its VRF.
     vrf = vrf_of(hop.dev, devices)
-    lent = [pair for pair in eligible if vrf_of(pair[0], devices) == vrf and pair[1].scope != SCOPE_LINK]
+    lent = [
+        pair for pair in eligible if vrf_of(pair[0], devices) == vrf and pair[1].scope != SCOPE_LINK
+    ]
     own += [address for _, address in sorted(lent, key=lambda pair: pair[0] != vrf)]
     return own[0].local if own else None

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 #: The input device of the packets that the node itself sends.
 LOOPBACK: Final = "lo"
-#: The bits of a packet's tos that the kernel compares with a route's or a rule's; IPv6 has them all but those of ECN.
+#: The bits of a packet's tos that the kernel compares with a route's or a rule's; IPv6 has them all
+#: but those of ECN.
 TOS_BITS: Final = 0x1C
 _TOS_BITS: Final = {IPV4: TOS_BITS, IPV6: 0xFC}
 #: Masks of ports that mask nothing: newer kernels show them with a single port.
@@ -59,8 +60,8 @@ class Policy:
     def selected(self, packet: Packet) -> Iterator[tuple[Rule, bool]]:
         """Yield the rules that act on a packet, in their order, each with True if that is certain.
 
-        A `goto` is followed here. Its target is the first rule of that priority; without one it is skipped, as the
-        kernel skips it. A `goto` that the model cannot decide is yielded.
+        A `goto` is followed here. Its target is the first rule of that priority; without one it is
+        skipped, as the kernel skips it. A `goto` that the model cannot decide is yielded.
         """
         target = None
         steps = self._steps[packet.family]
@@ -84,13 +85,18 @@ class Policy:
 
 def _checks(rule: Rule) -> list[Callable[[Packet], bool]]:
     """Return a predicate for each selector that the rule has; a packet must fulfil them all."""
-    to_rest, from_rest = (address_bits(rule.family) - length for _, length in (rule.destination, rule.source))
+    to_rest, from_rest = (
+        address_bits(rule.family) - length for _, length in (rule.destination, rule.source)
+    )
     selectors: list[tuple[object, Callable[[Packet], bool]]] = [
         (rule.destination[1], lambda packet: not (rule.destination[0] ^ packet[0]) >> to_rest),
         # An IPv6 packet without source is from no prefix, not even from one that holds `::`.
         (
             rule.source[1],
-            lambda packet: not (rule.source[0] ^ packet[1]) >> from_rest and bool(packet[1] or rule.family == IPV4),
+            lambda packet: (
+                not (rule.source[0] ^ packet[1]) >> from_rest
+                and bool(packet[1] or rule.family == IPV4)
+            ),
         ),
         (rule.mark_mask, lambda packet: not (rule.mark ^ packet.mark) & rule.mark_mask),
         (rule.tos, lambda packet: rule.tos == packet.tos & _TOS_BITS[packet.family]),
@@ -98,7 +104,10 @@ def _checks(rule: Rule) -> list[Callable[[Packet], bool]]:
         (rule.oif, lambda packet: rule.oif == packet.oif),
         (rule.ip_protocol, lambda packet: rule.ip_protocol == packet.ip_protocol),
         (rule.source_ports, lambda packet: _holds(rule.source_ports, packet.source_port)),
-        (rule.destination_ports, lambda packet: _holds(rule.destination_ports, packet.destination_port)),
+        (
+            rule.destination_ports,
+            lambda packet: _holds(rule.destination_ports, packet.destination_port),
+        ),
         (rule.uids, lambda packet: _holds(rule.uids, packet.uid)),
         # A packet outside of a VRF is never selected.
         (rule.l3mdev, lambda _: False),

@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
 
-#: The routes of one table to one network, as the kernel orders them: higher tos first, then the lower metric.
+#: The routes of one table to one network, as the kernel orders them: higher tos first, then the
+#: lower metric.
 Bucket: TypeAlias = tuple[ObservedRoute, ...]
 #: A family, a table, a network and a prefix length.
 Key: TypeAlias = tuple[int, int, int, int]
 #: The key of the bucket to which a route belongs.
-key_of: Final[Callable[[Route | ObservedRoute], Key]] = attrgetter("family", "table", "network", "prefix_length")
+key_of: Final[Callable[[Route | ObservedRoute], Key]] = attrgetter(
+    "family", "table", "network", "prefix_length"
+)
 
 
 @attrs.frozen(eq=False)
@@ -42,15 +45,20 @@ class Tables:
         """Return tables that hold `routes`, which are in the order of a dump."""
         buckets: dict[Key, Bucket] = {}
         for route in routes:
-            # By position, which is faster than by name: these lines meet every route of a full table.
+            # By position, which is faster than by name: these lines meet every route of a full
+            # table.
             key = route[16], route[5], route[0], route[1]
             buckets[key] = (*buckets[key], route) if key in buckets else (route,)
         return cls(buckets, _with_lengths({}, buckets))
 
     def routes(self, family: int = IPV4) -> Iterator[ObservedRoute]:
         """Yield every route of a family, in the order of a dump."""
-        keys = sorted((key for key in self._buckets if key[0] == family), key=itemgetter(3), reverse=True)
-        return chain.from_iterable(map(self._buckets.__getitem__, sorted(keys, key=itemgetter(1, 2))))
+        keys = sorted(
+            (key for key in self._buckets if key[0] == family), key=itemgetter(3), reverse=True
+        )
+        return chain.from_iterable(
+            map(self._buckets.__getitem__, sorted(keys, key=itemgetter(1, 2)))
+        )
 
     def bucket(self, key: Key) -> Bucket:
         """Return the routes of one table to one network."""
@@ -61,7 +69,8 @@ class Tables:
     ) -> ObservedRoute | None:
         """Return the route with the longest prefix that decides an IPv4 address, or None.
 
-        Several `tables` are searched as one. `tos`, `scope` and `oif` narrow the search as in the kernel.
+        Several `tables` are searched as one. `tos`, `scope` and `oif` narrow the search as in the
+        kernel.
         """
         for length in self._lengths_of(tables):
             shift = 32 - length
@@ -77,19 +86,29 @@ class Tables:
     def search_ipv6(self, table: int, packet: Packet) -> ObservedRoute | None:
         """Return the route of a table that decides an IPv6 packet, or None.
 
-        The search passes over a network whose routes with a source prefix all have another one, though the network may
-        have routes without one. Later, when it has found no usable route in a longer prefix, it takes those.
+        The search passes over a network whose routes with a source prefix all have another one,
+        though the network may have routes without one. Later, when it has found no usable route in
+        a longer prefix, it takes those.
         """
         source = Address(IPV6, packet.source)
         is_under_way = False
         for length in self._lengths.get((IPV6, table), ()):
-            bucket = self._buckets.get((IPV6, table, packet.destination & mask_of(IPV6, length), length), ())
+            bucket = self._buckets.get(
+                (IPV6, table, packet.destination & mask_of(IPV6, length), length), ()
+            )
             by_source: dict[int, list[ObservedRoute]] = {}
             for route in bucket:
                 if route.from_prefix is None or route.from_prefix.covers(source):
-                    by_source.setdefault(0 if route.from_prefix is None else route.from_prefix.length, []).append(route)
+                    by_source.setdefault(
+                        0 if route.from_prefix is None else route.from_prefix.length, []
+                    ).append(route)
             # The default routes do not hide each other.
-            if length and not is_under_way and not any(by_source) and any(route.from_prefix for route in bucket):
+            if (
+                length
+                and not is_under_way
+                and not any(by_source)
+                and any(route.from_prefix for route in bucket)
+            ):
                 continue
             is_under_way = is_under_way or bool(bucket)
             for _, routes in sorted(by_source.items(), reverse=True):
@@ -100,14 +119,19 @@ class Tables:
     def with_buckets(self, changes: Mapping[Key, Bucket]) -> Tables:
         """Return a copy in which these buckets are replaced; an empty one is gone."""
         lengths = self._lengths
-        if any(length not in lengths.get((family, table), ()) for family, table, _, length in changes):
+        if any(
+            length not in lengths.get((family, table), ()) for family, table, _, length in changes
+        ):
             lengths = _with_lengths(lengths, changes)
         return Tables({**self._buckets, **changes}, lengths)
 
     def _lengths_of(self, tables: tuple[int, ...]) -> Iterable[int]:
         if len(tables) == 1:
             return self._lengths.get((IPV4, tables[0]), ())
-        return sorted({length for table in tables for length in self._lengths.get((IPV4, table), ())}, reverse=True)
+        return sorted(
+            {length for table in tables for length in self._lengths.get((IPV4, table), ())},
+            reverse=True,
+        )
 
 
 def _with_lengths(
@@ -124,23 +148,31 @@ def _with_lengths(
 def _best(routes: list[ObservedRoute], packet: Packet) -> ObservedRoute | None:
     """Return the route that the kernel takes to one IPv6 network; `routes` are sorted by metric.
 
-    Of the lowest metric the highest router preference decides, then the packet's device, then the order. If none of
-    these routes is usable, the rest are on a par.
+    Of the lowest metric the highest router preference decides, then the packet's device, then the
+    order. If none of these routes is usable, the rest are on a par.
     """
     oif = packet.iif if packet.iif not in {LOOPBACK, ""} else packet.oif
     number = packet.destination
     # No packet for a multicast, link-local or loopback address leaves by another device.
     is_of_a_link = number >> 120 == 0xFF or number == 1 or Address(IPV6, number).is_link_local
     is_bound = (not (packet.iif and packet.source) and oif == packet.oif) or is_of_a_link
-    usable = [route for route in routes if route.expires >= 0 and is_usable(route, oif if is_bound else "")]
+    usable = [
+        route
+        for route in routes
+        if route.expires >= 0 and is_usable(route, oif if is_bound else "")
+    ]
     first = [route for route in usable if route.metric == routes[0].metric]
-    return max(first or usable, key=lambda route: (preference(route), is_usable(route, oif)), default=None)
+    return max(
+        first or usable, key=lambda route: (preference(route), is_usable(route, oif)), default=None
+    )
 
 
 def inserted(bucket: Bucket, route: ObservedRoute, *, last: bool) -> Bucket:
     """Return a bucket with one more route: the first of its tos and metric, or the last; of IPv6 always the last."""
     ranks = [(-present.tos, present.metric) for present in bucket]
-    position = (bisect_right if last or route.family == IPV6 else bisect_left)(ranks, (-route.tos, route.metric))
+    position = (bisect_right if last or route.family == IPV6 else bisect_left)(
+        ranks, (-route.tos, route.metric)
+    )
     return (*bucket[:position], route, *bucket[position:])
 
 
