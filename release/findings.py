@@ -36,10 +36,23 @@ OF_THE_PROOF: Final = (
         "give the node a default route: see the log of its DHCP client",
     ),
     Kind(
-        "blocked", "by mode", "a blackhole, unreachable or prohibit route takes them", "remove that route at its owner"
+        "blocked",
+        "by mode",
+        "a blackhole, unreachable or prohibit route takes them",
+        "remove that route at its owner",
     ),
-    Kind("local", "by mode", "the node itself has the address, on another device", "name narrower `expectedCidrs`"),
-    Kind("dead-end", "by mode", "the expected device has no carrier", "see `ip link show` and its cable or driver"),
+    Kind(
+        "local",
+        "by mode",
+        "the node itself has the address, on another device",
+        "name narrower `expectedCidrs`",
+    ),
+    Kind(
+        "dead-end",
+        "by mode",
+        "the expected device has no carrier",
+        "see `ip link show` and its cable or driver",
+    ),
     Kind(
         "unknown-exit",
         "by mode",
@@ -57,7 +70,9 @@ OF_THE_NODE: Final = (
         "nothing of the config is installed, or its copy is damaged",
         _APPLY,
     ),
-    Kind("boot-file", "error", "a script, unit or gate on the disk is not that of the config", _APPLY),
+    Kind(
+        "boot-file", "error", "a script, unit or gate on the disk is not that of the config", _APPLY
+    ),
     Kind(
         "exposed",
         "error",
@@ -70,8 +85,18 @@ OF_THE_NODE: Final = (
         "`routeOverlap` names no addresses",
         "give `expectedCidrs` or `expected`, or drop it",
     ),
-    Kind("host-bits", "note", "an expected CIDR has host bits, and is masked", "give the network that is meant"),
-    Kind("allows-all", "warning", "a pattern of `allowedDevs` allows every device", "name the devices that are meant"),
+    Kind(
+        "host-bits",
+        "note",
+        "an expected CIDR has host bits, and is masked",
+        "give the network that is meant",
+    ),
+    Kind(
+        "allows-all",
+        "warning",
+        "a pattern of `allowedDevs` allows every device",
+        "name the devices that are meant",
+    ),
     Kind(
         "failed-unit",
         "error; warning if optional",
@@ -84,9 +109,19 @@ OF_THE_NODE: Final = (
         "an image lacks a program of its boot",
         "install the package that it names",
     ),
-    Kind("watch", "warning; note", "routing may not stay right, or a setting of `watch` has no effect", _APPLY),
+    Kind(
+        "watch",
+        "warning; note",
+        "routing may not stay right, or a setting of `watch` has no effect",
+        _APPLY,
+    ),
     # Routes.
-    Kind("lost-route", "error", "a static route is missing, is another one, or is not of this config", _APPLY),
+    Kind(
+        "lost-route",
+        "error",
+        "a static route is missing, is another one, or is not of this config",
+        _APPLY,
+    ),
     Kind(
         "hides-connected",
         "warning",
@@ -118,8 +153,18 @@ OF_THE_NODE: Final = (
         "a learned default route by a wrong device decides as soon as the better gateway fails",
         "end it at its owner, or give it a lower router preference",
     ),
-    Kind("silent-gateway", "warning", "a gateway does not answer", "see the router, and the link to it"),
-    Kind("foreign-source", "warning", "the node sends from an address of another device", "give the device an address"),
+    Kind(
+        "silent-gateway",
+        "warning",
+        "a gateway does not answer",
+        "see the router, and the link to it",
+    ),
+    Kind(
+        "foreign-source",
+        "warning",
+        "the node sends from an address of another device",
+        "give the device an address",
+    ),
     Kind(
         "will-vanish",
         "warning",
@@ -163,11 +208,24 @@ OF_THE_NODE: Final = (
         "a later drop-in empties the gate of a unit",
         "remove its line, see `systemctl cat` of the unit",
     ),
-    Kind("gate-missing", "warning", "a unit in `gates` does not exist", "correct its name, or take it out of `gates`"),
-    Kind("gate-masked", "note", "a gated unit is masked, so it never starts", "`systemctl unmask` it, or take it out"),
+    Kind(
+        "gate-missing",
+        "warning",
+        "a unit in `gates` does not exist",
+        "correct its name, or take it out of `gates`",
+    ),
+    Kind(
+        "gate-masked",
+        "note",
+        "a gated unit is masked, so it never starts",
+        "`systemctl unmask` it, or take it out",
+    ),
     Kind("gate-new", "note", "a gated unit runs, and was never asked", "none: its next start asks"),
     Kind(
-        "gate-root", "error", "a gate cannot run its command in the unit's root folder", "take the unit out of `gates`"
+        "gate-root",
+        "error",
+        "a gate cannot run its command in the unit's root folder",
+        "take the unit out of `gates`",
     ),
     Kind(
         "gate-action",
@@ -175,10 +233,35 @@ OF_THE_NODE: Final = (
         "a refused start would take the node down (`FailureAction=`)",
         "take the unit out of `gates`",
     ),
-    Kind("gate-success", "error", "a refused start would be a success (`SuccessExitStatus=`)", "take that status out"),
-    Kind("gate-timeout", "error", "the start timeout of a unit is shorter than a look at the routing", "give it more"),
-    Kind("disabled", "warning", "break-glass is set: every gate is open", "remove the file that it names"),
+    Kind(
+        "gate-success",
+        "error",
+        "a refused start would be a success (`SuccessExitStatus=`)",
+        "take that status out",
+    ),
+    Kind(
+        "gate-timeout",
+        "error",
+        "the start timeout of a unit is shorter than a look at the routing",
+        "give it more",
+    ),
+    Kind(
+        "disabled",
+        "warning",
+        "break-glass is set: every gate is open",
+        "remove the file that it names",
+    ),
     # Siblings.
-    Kind("probe-snat", "error; warning if optional", "the rules for IPv6 probes are missing, or have changed", _APPLY),
-    Kind("stale-cni", "error; warning if optional", "an object of the removed CNI is stale", "`hostrouting sweep`"),
+    Kind(
+        "probe-snat",
+        "error; warning if optional",
+        "the rules for IPv6 probes are missing, or have changed",
+        _APPLY,
+    ),
+    Kind(
+        "stale-cni",
+        "error; warning if optional",
+        "an object of the removed CNI is stale",
+        "`hostrouting sweep`",
+    ),
 )

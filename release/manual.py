@@ -84,7 +84,9 @@ def _usage(command: argparse.ArgumentParser) -> str:
 def _option(action: argparse.Action) -> str:
     value = str(action.metavar or "|".join(map(str, action.choices or ())))
     words = [rf"\fB{troff(word)}\fR" for word in action.option_strings]
-    return " ".join([", ".join(words), rf"\fI{troff(value)}\fR" if value and action.nargs != 0 else ""]).strip()
+    return " ".join(
+        [", ".join(words), rf"\fI{troff(value)}\fR" if value and action.nargs != 0 else ""]
+    ).strip()
 
 
 def commands(command: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

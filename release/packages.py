@@ -2,9 +2,10 @@
 
     SOURCE_DATE_EPOCH=SECONDS python release/packages.py [--all] FOLDER [VERSION PYTHON]...
 
-A package whose program is not installed is left out, and named; with --all this is an error. Both hold the same files,
-and the same scripts: an installation restarts a watch that runs, since its process has the modules of an earlier one;
-and a removal leaves a configured node as it is, and says how to reset it.
+A package whose program is not installed is left out, and named; with --all this is an error. Both
+hold the same files, and the same scripts: an installation restarts a watch that runs, since its
+process has the modules of an earlier one; and a removal leaves a configured node as it is, and says
+how to reset it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ cluster, for every boot, and proves that the addresses of pods and of the
 cloud leave by the right device. If they do not, it can keep the node's
 services from starting. It can keep all of that right while the node runs."""
 #: Whether the watch of this node, if it has one, runs the command of the package.
-_WATCHED = "grep -qs '^ExecStart=/usr/bin/hostrouting ' /etc/systemd/system/hostrouting-watch.service"
+_WATCHED = (
+    "grep -qs '^ExecStart=/usr/bin/hostrouting ' /etc/systemd/system/hostrouting-watch.service"
+)
 _INSTALLED = f"""\
     # A watch that runs has the modules of the file that was replaced, or removed before. The restart is not waited for:
     # its first look waits for another run, which may be the one that installs the package.
@@ -109,7 +112,10 @@ def deb(files: Path, output: Path, *, time: int) -> None:
     control = files / "DEBIAN"
     control.mkdir(mode=0o755)
     paths = [path for path in sorted(files.rglob("*")) if path.is_file()]
-    sums = [f"{hashlib.md5(path.read_bytes()).hexdigest()}  {path.relative_to(files)}\n" for path in paths]  # noqa: S324
+    sums = [
+        f"{hashlib.md5(path.read_bytes()).hexdigest()}  {path.relative_to(files)}\n"
+        for path in paths
+    ]  # noqa: S324
     values = {
         "version": __version__,
         "kilobytes": sum(-(-path.stat().st_size // 1024) for path in paths),
@@ -139,9 +145,16 @@ def rpm(files: Path, output: Path, *, time: int) -> None:
     # A folder in the list belongs to the package, and is removed with it.
     paths = sorted(f"/{path.relative_to(files)}" for path in (documents, *listed))
     with tempfile.TemporaryDirectory() as top:
-        values = {"version": __version__, "summary": _SUMMARY, "description": _DESCRIPTION, "tree": files}
+        values = {
+            "version": __version__,
+            "summary": _SUMMARY,
+            "description": _DESCRIPTION,
+            "tree": files,
+        }
         spec = Path(top, "hostrouting.spec")
-        spec.write_text(_SPEC.format(**values, installed=_INSTALLED, removed=_REMOVED, files="\n".join(paths)))
+        spec.write_text(
+            _SPEC.format(**values, installed=_INSTALLED, removed=_REMOVED, files="\n".join(paths))
+        )
         settings = {
             "_topdir": top,
             "_rpmdir": output.parent.absolute(),
@@ -154,12 +167,17 @@ def rpm(files: Path, output: Path, *, time: int) -> None:
             "_binary_payload": "w6.xzdio",
             "__os_install_post": "%{nil}",
         }
-        words = [word for name, value in settings.items() for word in ("--define", f"{name} {value}")]
+        words = [
+            word for name, value in settings.items() for word in ("--define", f"{name} {value}")
+        ]
         environment = {**os.environ, "SOURCE_DATE_EPOCH": str(time)}
-        subprocess.run(["rpmbuild", "-bb", "--quiet", *words, str(spec)], check=True, env=environment)
+        subprocess.run(
+            ["rpmbuild", "-bb", "--quiet", *words, str(spec)], check=True, env=environment
+        )
 
 
-#: Each kind of package: how it is built, its name, the program that this needs, and Debian's package of that.
+#: Each kind of package: how it is built, its name, the program that this needs, and Debian's
+#: package of that.
 _KINDS = (
     (deb, f"hostrouting_{__version__}-1_all.deb", "dpkg-deb", "dpkg"),
     (rpm, f"hostrouting-{__version__}-1.noarch.rpm", "rpmbuild", "rpm"),
@@ -168,7 +186,9 @@ _KINDS = (
 
 def main() -> None:
     """Build the packages whose programs are here."""
-    parser = argparse.ArgumentParser(description="Build the packages for Debian and for distributions with rpm.")
+    parser = argparse.ArgumentParser(
+        description="Build the packages for Debian and for distributions with rpm."
+    )
     parser.add_argument("--all", action="store_true", help="fail unless each package can be built")
     parser.add_argument("folder", type=Path)
     parser.add_argument("pythons", nargs="*", metavar="VERSION PYTHON")
@@ -176,9 +196,15 @@ def main() -> None:
     here = [kind for kind in _KINDS if shutil.which(kind[2])]
     for _, name, program, package in _KINDS:
         if shutil.which(program) is None:
-            sys.stderr.write(f"{name} is left out: there is no program {program} (Debian: apt-get install {package})\n")
+            sys.stderr.write(
+                f"{name} is left out: there is no program {program} (Debian: apt-get install {package})\n"
+            )
     if not here or (options.all and len(here) < len(_KINDS)):
-        sys.exit("no package was built" if not here else "no package was built, since --all demands each of them")
+        sys.exit(
+            "no package was built"
+            if not here
+            else "no package was built, since --all demands each of them"
+        )
     # The modes of the control files and of the uppermost folder come from it.
     os.umask(0o022)
     words, time = options.pythons, int(os.environ["SOURCE_DATE_EPOCH"])

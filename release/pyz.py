@@ -2,11 +2,11 @@
 
     python release/pyz.py OUTPUT [VERSION PYTHON]...
 
-It has the sources of hostrouting (without its `testing`), phases and attrs, with their metadata, and compiled
-modules for each VERSION in a folder of this name: Python stores none for a zip file, and to compile at each start
-takes three times as long as the start. A Python without a folder reads the sources. Nothing is compressed, since
-that starts faster. Each entry has the same time, so two builds of the same sources with the same Pythons are the
-same bytes.
+It has the sources of hostrouting (without its `testing`), phases and attrs, with their metadata,
+and compiled modules for each VERSION in a folder of this name: Python stores none for a zip file,
+and to compile at each start takes three times as long as the start. A Python without a folder reads
+the sources. Nothing is compressed, since that starts faster. Each entry has the same time, so two
+builds of the same sources with the same Pythons are the same bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
-#: The files of hostrouting and phases: modules and assets. An editor's copies, and whatever else lies there, are none.
+#: The files of hostrouting and phases: modules and assets. An editor's copies, and whatever else
+#: lies there, are none.
 _SUFFIXES = {".py", ".typed", ".sh", ".service", ".timer", ".conf", ".nft"}
 #: The first time that a zip file can express.
 _TIME = (1980, 1, 1, 0, 0, 0)
@@ -43,8 +44,8 @@ from hostrouting.__main__ import main
 
 main()
 """
-#: Compiles a tree for the Python that runs it. The code names no file of the machine that built it, and is never
-#: compared with a source: the zip file holds both, and changes as a whole.
+#: Compiles a tree for the Python that runs it. The code names no file of the machine that built it,
+#: and is never compared with a source: the zip file holds both, and changes as a whole.
 _COMPILE = """\
 import pathlib, py_compile, sys
 mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
@@ -55,13 +56,19 @@ for line in sys.stdin.read().splitlines():
 """
 
 
-def build(output: Path, pythons: dict[str, str], *, interpreter: str = "/usr/bin/env python3") -> None:
+def build(
+    output: Path, pythons: dict[str, str], *, interpreter: str = "/usr/bin/env python3"
+) -> None:
     """Write the file, to be run by `interpreter`; `pythons` maps versions such as "3.11" to Pythons of the build."""
     files = dict(sources())
     entries = {"__main__.py": _MAIN, **files}
     for version, python in pythons.items():
         compiled = _compiled(files, python)
-        assets = {name: text for name, text in files.items() if not name.endswith(".py") and ".dist-info/" not in name}
+        assets = {
+            name: text
+            for name, text in files.items()
+            if not name.endswith(".py") and ".dist-info/" not in name
+        }
         entries |= {f"{version}/{name}": content for name, content in (compiled | assets).items()}
     output.parent.mkdir(parents=True, exist_ok=True)
     # A build that fails, for example on a full disk, leaves nothing that looks like the file.
@@ -84,14 +91,22 @@ def sources() -> Iterator[tuple[str, bytes]]:
         for path in sorted((ROOT / package).rglob("*")):
             name = path.relative_to(ROOT)
             hidden = any(part.startswith(".") for part in name.parts)
-            if path.suffix in _SUFFIXES and not hidden and name.parts[1] != "testing" and path.is_file():
+            if (
+                path.suffix in _SUFFIXES
+                and not hidden
+                and name.parts[1] != "testing"
+                and path.is_file()
+            ):
                 yield str(name), path.read_bytes()
     attrs = distribution("attrs")
     for file in attrs.files or ():
-        # What `importlib.metadata` reads; RECORD and the like tell of the installation that the build found.
+        # What `importlib.metadata` reads; RECORD and the like tell of the installation that the
+        # build found.
         if file.suffix in {".py", ".typed"} or file.name in {"LICENSE", "METADATA"}:
             yield str(file), Path(str(attrs.locate_file(file))).read_bytes()
-    version = re.findall('^__version__ = "(.+)"$', (ROOT / "hostrouting/__init__.py").read_text(), re.MULTILINE)[0]
+    version = re.findall(
+        '^__version__ = "(.+)"$', (ROOT / "hostrouting/__init__.py").read_text(), re.MULTILINE
+    )[0]
     metadata = f"Metadata-Version: 2.1\nName: hostrouting\nVersion: {version}\n"
     yield f"hostrouting-{version}.dist-info/METADATA", metadata.encode()
 
@@ -105,8 +120,11 @@ def _compiled(files: dict[str, bytes], python: str) -> dict[str, bytes]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(files[name])
         words = [python, "-sB", "-c", _COMPILE, str(source), str(target)]
-        # The order of a set of words in compiled code follows their hashes, whose seed -I would ignore.
-        subprocess.run(words, input="\n".join(names), text=True, check=True, env={"PYTHONHASHSEED": "0"})
+        # The order of a set of words in compiled code follows their hashes, whose seed -I would
+        # ignore.
+        subprocess.run(
+            words, input="\n".join(names), text=True, check=True, env={"PYTHONHASHSEED": "0"}
+        )
         return {f"{name}c": (target / f"{name}c").read_bytes() for name in names}
 
 

@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 _EXAMPLE: Final = {
     "hostRouting": {
         "staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]},
-        "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "expected": ["azure"], "mode": "STRICT"},
+        "routeOverlap": {
+            "expectedCidrs": ["172.16.8.0/22"],
+            "expected": ["azure"],
+            "mode": "STRICT",
+        },
         "watch": {"enabled": True, "mode": "service"},
     }
 }
@@ -45,7 +49,11 @@ _TEMPLATE: Final = Path(__file__).with_name("reference.template.md")
 
 def page() -> str:
     """Return docs/reference.md."""
-    commands = (line for name, command in manual.commands(parser()).items() for line in _command(name, command))
+    commands = (
+        line
+        for name, command in manual.commands(parser()).items()
+        for line in _command(name, command)
+    )
     parts = {
         "commands": commands,
         "statuses": [(parser().epilog or "").removeprefix("Exit status: ")],
@@ -53,7 +61,9 @@ def page() -> str:
         "config": (line for path, cls in _sections() for line in _section(path, cls)),
         "proof": _findings(OF_THE_PROOF),
         "node": _findings(OF_THE_NODE),
-        "files": _table(("Path", "Content"), ((f"`{path}`", text) for path, text in manual.FILES.items())),
+        "files": _table(
+            ("Path", "Content"), ((f"`{path}`", text) for path, text in manual.FILES.items())
+        ),
         "message_id": [MESSAGE_ID],
     }
     text = _TEMPLATE.read_text()
@@ -77,7 +87,11 @@ def config_page() -> str:
             default = _default(field)
             also = [default if default == _REQUIRED else f"default: {default}"] if default else []
             values = "; ".join([_type(field), *also])
-            lines += [".TP", rf"\fB{name}\fR: {manual.troff(values)}", manual.troff(field.metadata["text"])]
+            lines += [
+                ".TP",
+                rf"\fB{name}\fR: {manual.troff(values)}",
+                manual.troff(field.metadata["text"]),
+            ]
     example = json.dumps(_EXAMPLE, indent=2).replace("\\", r"\e").replace("-", r"\-")
     lines += [".SH EXAMPLE", ".nf", example, ".fi", ".SH SEE ALSO", r"\fBhostrouting\fR(1)"]
     return "\n".join(lines) + "\n"
@@ -88,7 +102,9 @@ def _command(name: str, command: Any) -> Iterator[str]:
     yield from (f"### {name}", "", f"{told}.", "", "```", manual.plain_usage(command), "```", "")
     actions = [each for each in command._actions if each.dest not in _OF_ALL]  # noqa: SLF001 - as manual
     if actions:
-        yield from _table(("Option", "Meaning"), ((f"`{_words(each)}`", each.help or "") for each in actions))
+        yield from _table(
+            ("Option", "Meaning"), ((f"`{_words(each)}`", each.help or "") for each in actions)
+        )
 
 
 def _words(action: Any) -> str:
@@ -115,7 +131,8 @@ def _class_in(schema: Any) -> type[Any] | None:
 def _section(path: str, cls: type[WireValue]) -> Iterator[str]:
     yield from (f"### {path or 'hostRouting'}", "", sentence_of(cls), "")
     rows = (
-        (f"`{name}`", _type(field), _default(field), field.metadata["text"]) for name, field in wire_fields(cls).items()
+        (f"`{name}`", _type(field), _default(field), field.metadata["text"])
+        for name, field in wire_fields(cls).items()
     )
     yield from _table(("Field", "Type", "Default", "Meaning"), rows)
 
@@ -134,7 +151,9 @@ def _kind(schema: Any) -> str:
         return " or ".join(part for part in parts if part != "text" or len(parts) == 1)
     if schema.get("type") == "array":
         return f"list of {_kind(schema['items'])}"
-    return {"string": "text", "boolean": "true or false", "integer": "number"}.get(schema.get("type", ""), "object")
+    return {"string": "text", "boolean": "true or false", "integer": "number"}.get(
+        schema.get("type", ""), "object"
+    )
 
 
 def _default(field: attrs.Attribute[Any]) -> str:
@@ -146,7 +165,9 @@ def _default(field: attrs.Attribute[Any]) -> str:
 
 
 def _findings(kinds: Iterable[Kind]) -> list[str]:
-    return _table(("Kind", "Severity", "Meaning", "Remedy"), ((f"`{each.name}`", *each[1:]) for each in kinds))
+    return _table(
+        ("Kind", "Severity", "Meaning", "Remedy"), ((f"`{each.name}`", *each[1:]) for each in kinds)
+    )
 
 
 def _table(head: Sequence[str], rows: Iterable[Iterable[str]]) -> list[str]:

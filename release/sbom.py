@@ -2,7 +2,8 @@
 
     python release/sbom.py
 
-It names the dependencies with the versions with which CI proves a commit: those of requirements.lock.
+It names the dependencies with the versions with which CI proves a commit: those of
+requirements.lock.
 """
 
 from __future__ import annotations
@@ -18,13 +19,18 @@ from hostrouting import __version__
 ROOT: Final = Path(__file__).parents[1]
 OUTPUT: Final = ROOT / "release/hostrouting.cdx.json"
 #: The dependencies of users, and whether the one file has them in it.
-_DEPENDENCIES: Final = {"attrs": "a part of hostrouting.pyz and of the packages", "pyroute2": "for the wheel alone"}
+_DEPENDENCIES: Final = {
+    "attrs": "a part of hostrouting.pyz and of the packages",
+    "pyroute2": "for the wheel alone",
+}
 
 
 def document() -> str:
     """Return the bill as JSON. It has no time, so the same sources are the same bytes."""
     lock = (ROOT / "requirements.lock").read_text()
-    components = [_component(name, _locked(lock, name), remark) for name, remark in _DEPENDENCIES.items()]
+    components = [
+        _component(name, _locked(lock, name), remark) for name, remark in _DEPENDENCIES.items()
+    ]
     subject = {
         "type": "application",
         "name": "hostrouting",
@@ -36,16 +42,31 @@ def document() -> str:
         "specVersion": "1.5",
         "serialNumber": uuid.uuid5(uuid.NAMESPACE_URL, json.dumps([subject, components])).urn,
         "version": 1,
-        "metadata": {"component": {**subject, "purl": subject["bom-ref"], "licenses": [{"license": {"id": "MIT"}}]}},
+        "metadata": {
+            "component": {
+                **subject,
+                "purl": subject["bom-ref"],
+                "licenses": [{"license": {"id": "MIT"}}],
+            }
+        },
         "components": components,
-        "dependencies": [{"ref": subject["bom-ref"], "dependsOn": [each["bom-ref"] for each in components]}],
+        "dependencies": [
+            {"ref": subject["bom-ref"], "dependsOn": [each["bom-ref"] for each in components]}
+        ],
     }
     return json.dumps(bill, indent=2) + "\n"
 
 
 def _component(name: str, version: str, remark: str) -> dict[str, Any]:
     purl = _purl(name, version)
-    return {"type": "library", "name": name, "version": version, "bom-ref": purl, "purl": purl, "description": remark}
+    return {
+        "type": "library",
+        "name": name,
+        "version": version,
+        "bom-ref": purl,
+        "purl": purl,
+        "description": remark,
+    }
 
 
 def _locked(lock: str, name: str) -> str:

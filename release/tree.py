@@ -36,7 +36,9 @@ def build(folder: Path, pythons: dict[str, str], *, time: int) -> None:
     manuals(folder)
     documents = folder / "usr/share/doc/hostrouting"
     pages(documents)
-    (documents / "changelog.gz").write_bytes(gzip.compress((pyz.ROOT / "CHANGELOG.md").read_bytes(), mtime=0))
+    (documents / "changelog.gz").write_bytes(
+        gzip.compress((pyz.ROOT / "CHANGELOG.md").read_bytes(), mtime=0)
+    )
     (documents / "copyright").write_text(_copyright())
     (documents / sbom.OUTPUT.name).write_text(sbom.document())
     settle(folder.rglob("*"), time)
@@ -44,7 +46,10 @@ def build(folder: Path, pythons: dict[str, str], *, time: int) -> None:
 
 def manuals(folder: Path) -> None:
     """Write the manual pages and the completions."""
-    for name, text in {"man1/hostrouting.1": manual.page(), "man5/hostrouting.json.5": reference.config_page()}.items():
+    for name, text in {
+        "man1/hostrouting.1": manual.page(),
+        "man5/hostrouting.json.5": reference.config_page(),
+    }.items():
         path = folder / f"usr/share/man/{name}.gz"
         path.parent.mkdir(parents=True, exist_ok=True)
         # No time in them: the same sources are the same bytes.
@@ -61,7 +66,11 @@ def pages(folder: Path) -> None:
         name = path.relative_to(pyz.ROOT)
         hidden = any(part.startswith(".") for part in name.parts)
         # An editor's copies, and whatever else lies there, are not published.
-        if path.is_file() and not hidden and (path.suffix in _SUFFIXES or path.name == "Dockerfile"):
+        if (
+            path.is_file()
+            and not hidden
+            and (path.suffix in _SUFFIXES or path.name == "Dockerfile")
+        ):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, folder / name)
 
@@ -85,4 +94,8 @@ def settle(paths: Iterable[Path], time: int) -> None:
 
 if __name__ == "__main__":
     folder, *words = sys.argv[1:]
-    build(Path(folder), dict(zip(words[::2], words[1::2], strict=True)), time=int(os.environ["SOURCE_DATE_EPOCH"]))
+    build(
+        Path(folder),
+        dict(zip(words[::2], words[1::2], strict=True)),
+        time=int(os.environ["SOURCE_DATE_EPOCH"]),
+    )
