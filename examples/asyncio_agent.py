@@ -2,9 +2,9 @@
 
     python examples/asyncio_agent.py
 
-Tasks are plain functions that may block, so the pipeline runs in a thread. The observer passes each event to the
-event loop. The agent cancels the context once the node waits for its peers; the run then reverses its changes. The
-node is in memory: the example changes nothing on this machine.
+Tasks are plain functions that may block, so the pipeline runs in a thread. The observer passes each
+event to the event loop. The agent cancels the context once the node waits for its peers; the run
+then reverses its changes. The node is in memory: the example changes nothing on this machine.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ async def follow(work: Task) -> Report:
         # Called in the thread of the task; a queue of asyncio belongs to the thread of the loop.
         loop.call_soon_threadsafe(events.put_nowait, event)
 
-    running = asyncio.create_task(asyncio.to_thread(run, work, ctx, undo_on_failure=True, observer=observe))
+    running = asyncio.create_task(
+        asyncio.to_thread(run, work, ctx, undo_on_failure=True, observer=observe)
+    )
     running.add_done_callback(lambda _: events.put_nowait(None))
     try:
         while (event := await events.get()) is not None:

@@ -3,8 +3,8 @@
     python examples/bootstrap_agent.py            on a machine in memory
     python examples/bootstrap_agent.py CONFIG     on this machine (needs root)
 
-The pipeline is plain data. `run` gives it a deadline, handles SIGTERM and reports every task. The caller reaches every
-failure, at any depth of groups.
+The pipeline is plain data. `run` gives it a deadline, handles SIGTERM and reports every task. The
+caller reaches every failure, at any depth of groups.
 """
 
 from __future__ import annotations
@@ -14,7 +14,17 @@ import sys
 
 from hostrouting import ConfigError, Configure, Host, HostRoutingConfig
 from hostrouting.testing import FakeHost, MemoryBackend
-from phases import Context, Parallel, Serial, Task, TaskFailedError, run, task, with_retry, with_timeout
+from phases import (
+    Context,
+    Parallel,
+    Serial,
+    Task,
+    TaskFailedError,
+    run,
+    task,
+    with_retry,
+    with_timeout,
+)
 
 EXAMPLE = {
     "hostRouting": {
@@ -73,7 +83,11 @@ def main(argv: list[str]) -> int:
     """Run the pipeline and return the exit status."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
-        config = HostRoutingConfig.from_file(argv[0]) if argv else HostRoutingConfig.from_mapping(EXAMPLE)
+        config = (
+            HostRoutingConfig.from_file(argv[0])
+            if argv
+            else HostRoutingConfig.from_mapping(EXAMPLE)
+        )
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2

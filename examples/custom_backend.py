@@ -1,8 +1,8 @@
 """A custom backend: it counts the calls and passes them to another backend.
 
-A `RouteBackend` has six methods over the values of hostrouting, so backends can wrap each other, and says which address
-families it knows: a backend of `(IPV4,)` skips the tests of IPv6, and refuses a config with IPv6. The contract suite
-tests if a class is one:
+A `RouteBackend` has six methods over the values of hostrouting, so backends can wrap each other,
+and says which address families it knows: a backend of `(IPV4,)` skips the tests of IPv6, and
+refuses a config with IPv6. The contract suite tests if a class is one:
 
     pytest examples/custom_backend.py
 """

@@ -1,9 +1,10 @@
 """Show the problem, the finding and the repair on a GPU node, in a new network namespace.
 
-Run it with `make demo`. It creates a namespace (as an ordinary user if the system allows user namespaces), adds eth0
-and eight devices of a fabric, and runs the real tasks. At first the devices have no addresses: the files of the cloud's
-agent announce them, and the demo adds them at the end, as the agent does after the boot. Without a namespace it uses
-the model in memory, and says so. Files and units are in memory; the machine is not changed.
+Run it with `make demo`. It creates a namespace (as an ordinary user if the system allows user
+namespaces), adds eth0 and eight devices of a fabric, and runs the real tasks. At first the devices
+have no addresses: the files of the cloud's agent announce them, and the demo adds them at the end,
+as the agent does after the boot. Without a namespace it uses the model in memory, and says so.
+Files and units are in memory; the machine is not changed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
 INSIDE = "HOSTROUTING_DEMO_INSIDE"
 CLUSTER = "172.16.8.0/22"
-#: The devices of the fabric, with the addresses that the agent adds. Their hardware is Ethernet here, so no `ib0`.
+#: The devices of the fabric, with the addresses that the agent adds. Their hardware is Ethernet
+#: here, so no `ib0`.
 FABRIC = {f"fab{number}": f"172.{16 + number}.1.4" for number in range(8)}
 OVERLAP = {"expectedCidrs": [CLUSTER], "mode": "STRICT"}
 
@@ -44,7 +46,9 @@ def main() -> None:
         tell(a_node_in_the_kernel(), connect_in_the_kernel)
         return
     if not enter_a_namespace():
-        print("(a network namespace cannot be created here: this runs on a model of the kernel, in memory)")
+        print(
+            "(a network namespace cannot be created here: this runs on a model of the kernel, in memory)"
+        )
         host = a_node_in_memory()
         tell(host, lambda: connect_in_memory(host.routes))
 
@@ -60,7 +64,9 @@ def enter_a_namespace() -> bool:
     trial = [*entering, "ip", "link", "add", "eth0", "type", "ifb"]
     if subprocess.run(trial, check=False, capture_output=True).returncode != 0:
         return False
-    told = subprocess.run([*entering, sys.executable, __file__], check=False, env={**os.environ, INSIDE: "1"})
+    told = subprocess.run(
+        [*entering, sys.executable, __file__], check=False, env={**os.environ, INSIDE: "1"}
+    )
     if told.returncode != 0:
         sys.exit(told.returncode)
     return True
@@ -78,7 +84,12 @@ def a_node_in_the_kernel() -> Host:
 
 def connect_in_the_kernel() -> None:
     """Set up each device of the fabric and add its address, as the agent does."""
-    batch([f"link set {name} up\naddress add {address}/16 dev {name}" for name, address in FABRIC.items()])
+    batch(
+        [
+            f"link set {name} up\naddress add {address}/16 dev {name}"
+            for name, address in FABRIC.items()
+        ]
+    )
 
 
 def batch(lines: Sequence[str]) -> None:
@@ -110,7 +121,9 @@ def announce(files: MemoryFiles, routes: RouteBackend) -> None:
     """Write the files from which the agent takes the addresses; they are in memory."""
     macs = {device.name: agent_mac(device.name, device.mac) for device in routes.links()}
     pairs = [f"{macs[name]}:{address}" for name, address in FABRIC.items()]
-    record = b"IPoIB_Data".ljust(512, b"\0") + "|".join(["NUMPAIRS:8", *pairs]).encode().ljust(2048, b"\0")
+    record = b"IPoIB_Data".ljust(512, b"\0") + "|".join(["NUMPAIRS:8", *pairs]).encode().ljust(
+        2048, b"\0"
+    )
     files.write(CONFIGURATION, b"OS.EnableRDMA=y\n", mode=0o644)
     files.write(POOL, record, mode=0o644)
     files.tree.change(POOL, modified=time.time())
@@ -128,12 +141,16 @@ def tell(host: Host, connect: Callable[[], None]) -> None:
 
     act("A node with eight InfiniBand devices boots. The cluster's services live in 172.16.8.0/22.")
     look(host.routes, "172.16.0.0/16")
-    print("   All is well, now. The devices have no addresses yet: the cloud's agent adds them a minute later.")
+    print(
+        "   All is well, now. The devices have no addresses yet: the cloud's agent adds them a minute later."
+    )
 
     act("hostrouting check, which reads what the agent will do")
     check(host, as_config())
 
-    act("hostrouting apply, with mode STRICT and no route yet: the gate stays closed, with the reason.")
+    act(
+        "hostrouting apply, with mode STRICT and no route yet: the gate stays closed, with the reason."
+    )
     try:
         execute(Configure(as_config(), host=host))
     except TaskFailedError as error:
@@ -147,7 +164,9 @@ def tell(host: Host, connect: Callable[[], None]) -> None:
     execute(Configure(config, host=host))
     check(host, config)
 
-    act("The agent adds the addresses. Each brings a /16 route, and the cluster still leaves by eth0.")
+    act(
+        "The agent adds the addresses. Each brings a /16 route, and the cluster still leaves by eth0."
+    )
     connect()
     look(host.routes, "172.16.0.0/16")
     check(host, config)

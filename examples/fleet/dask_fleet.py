@@ -3,8 +3,9 @@
     make pyz; dask scheduler; dask worker tcp://HOST:8786 --nworkers auto --nthreads 1     (on each machine)
     python examples/fleet/dask_fleet.py tcp://HOST:8786 dist/hostrouting.pyz 'records/*' [--config FILE] [--plan]
 
-Scheduler and workers need nothing but Dask: the workers get the single file, and this program imports it, too. Lines go
-to them as text, and verdicts come back in the order of the lines. Dask trusts whoever reaches its ports: use its TLS.
+Scheduler and workers need nothing but Dask: the workers get the single file, and this program
+imports it, too. Lines go to them as text, and verdicts come back in the order of the lines. Dask
+trusts whoever reaches its ports: use its TLS.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ def prove(
     return [verdict_on(line, asked, planned=planned) for line in lines]
 
 
-def verdicts(client: Client, lines: Iterator[tuple[str, bytes]], **options: Any) -> Iterator[NodeVerdict]:
+def verdicts(
+    client: Client, lines: Iterator[tuple[str, bytes]], **options: Any
+) -> Iterator[NodeVerdict]:
     """Yield the verdicts in the order of the lines; no more are on their way than keep each thread busy."""
     client.wait_for_workers(1)
     most = 2 * sum(client.nthreads().values())
@@ -76,7 +79,9 @@ def main() -> int:
     parser.add_argument("pyz", type=Path, help="the single file, for the workers")
     parser.add_argument("records", nargs="+", help="files, or patterns of their names")
     parser.add_argument("--config", type=Path, help="prove this config, not that of each record")
-    parser.add_argument("--plan", action="store_true", help="prove the routing after an apply of the config")
+    parser.add_argument(
+        "--plan", action="store_true", help="prove the routing after an apply of the config"
+    )
     arguments = parser.parse_args()
     if arguments.plan and not arguments.config:
         parser.error("--plan needs --config")
@@ -98,7 +103,12 @@ def ask(arguments: argparse.Namespace) -> int:
     if config is not None:
         HostRoutingConfig.from_json(config)
     names = (name for pattern in arguments.records for name in sorted(glob(pattern)) or [pattern])  # noqa: PTH207
-    options = {"config": config, "planned": arguments.plan, "file": arguments.pyz.name, "version": __version__}
+    options = {
+        "config": config,
+        "planned": arguments.plan,
+        "file": arguments.pyz.name,
+        "version": __version__,
+    }
     summary = Summary()
     with Client(arguments.scheduler) as client:
         # Not loaded by Dask: that would run the command in the scheduler.

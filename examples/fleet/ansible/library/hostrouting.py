@@ -46,7 +46,8 @@ verdict: {description: The sentence on the node at the end, type: str, returned:
 changes: {description: What was changed or would be, type: list, elements: str, returned: always}
 """
 
-#: The exit statuses of the command that are no failure: fine, and with --exit-code something to change.
+#: The exit statuses of the command that are no failure: fine, and with --exit-code something to
+#: change.
 _FINE = (0, 4)
 
 
@@ -64,7 +65,9 @@ def main() -> None:
     text = json.dumps({"hostRouting": module.params["config"]})
 
     def run(*words: str) -> tuple[int, str, str]:
-        told: tuple[int, str, str] = module.run_command([*module.params["command"], *words, *root, "-"], data=text)
+        told: tuple[int, str, str] = module.run_command(
+            [*module.params["command"], *words, *root, "-"], data=text
+        )
         return told
 
     answer: dict[str, object] = {}
