@@ -77,6 +77,13 @@ def test_a_node_from_the_first_check_to_an_overlap(host: FakeHost) -> None:
     assert samples(host) == {lost: "2", overlap: "1", **of_routes(0, 2), shut: "1"}
 
 
+def test_a_cidr_of_a_preset_is_labelled_by_its_address(host: FakeHost) -> None:
+    """The label is the CIDR alone, so that it joins with other metrics: the name of a preset is for reports."""
+    host.routes.add_route("169.254.169.254/32", dev="ib0")
+    config = HostRoutingConfig.from_mapping({"routeOverlap": {"expected": ["gcp"], "mode": "STRICT"}, "gates": []})
+    assert samples(host, config).get('findings{cidr="169.254.169.254/32",kind="overlap",severity="error"}') == "1"
+
+
 @given(subject=st.text(), kind=st.sampled_from(["held", "gate-down"]))
 def test_any_name_is_a_label_in_one_line(subject: str, kind: str) -> None:
     """Quotes, line ends, escapes of terminals and bytes that are no text: the label reads back, printable."""
