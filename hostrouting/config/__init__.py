@@ -1,4 +1,4 @@
-"""The operator's JSON as frozen values: sections of the config, the rules for its fields, the wire format.
+"""The operator's JSON as frozen values: its sections, the rules for its fields, the wire format.
 
 sections    HostRoutingConfig, and the sections of the pair
 siblings    the sections of the siblings, and of Watch

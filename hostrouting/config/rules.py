@@ -55,7 +55,7 @@ _IPV6_LENGTH: Final = "(?:12[0-8]|1[01][0-9]|[1-9]?[0-9])"
     {"type": "string", "pattern": f"^(?:{_IPV4}/(?!0$){_LENGTH}|{_IPV6}/(?!0$){_IPV6_LENGTH})$"}
 )
 def destination(value: object) -> str:
-    """Return the destination of a static route: a routable network without host bits, of either family."""
+    """Return a routable network of either family without host bits, for a static route."""
     if value is None:
         raise ValueError(
             "is required: the network that the route leads to, such as '172.16.0.0/16'"
@@ -64,9 +64,8 @@ def destination(value: object) -> str:
     prefix = Prefix.parse(text)
     family, network, length = prefix
     if length == 0:
-        raise ValueError(
-            f"{text!r} is the default route, which is not ours to set; name the networks that need a route"
-        )
+        step = "name the networks that need a route"
+        raise ValueError(f"{text!r} is the default route, which cannot be set; {step}")
     _refuse_inside(text, prefix, "no route leads there")
     if network & ~mask_of(family, length):
         raise ValueError(f"{text!r} has host bits; the network is {str(prefix.masked)!r}")
@@ -105,10 +104,10 @@ def _refuse_zone(text: str) -> None:
 def _refuse_inside(text: str, prefix: Prefix, consequence: str) -> None:
     family, network, length = prefix
     bits = address_bits(family)
-    known = _NOT_UNICAST.get((family, network >> bits - 8))
-    if known is None:
+    reserved = _NOT_UNICAST.get((family, network >> bits - 8))
+    if reserved is None:
         return
-    start, count, name = known
+    start, count, name = reserved
     if length >= count and network >> (bits - count) == start:
         raise ValueError(f"{text!r} {'is' if count == 32 else 'lies in'} {name}; {consequence}")
 
@@ -127,7 +126,9 @@ def ipv4_cidr(value: object) -> str:
 
 @accepting({"type": "string", "pattern": f"^(?:{_IPV4}/{_LENGTH}|{_IPV6}/{_IPV6_LENGTH})$"})
 def expected_cidr(value: object) -> str:
-    """Return a network of either family with its host bits masked; refuse IPv6 addresses that no route decides alone.
+    """Return a network of either family with its host bits masked.
+
+    IPv6 addresses that no route decides alone are refused.
 
     >>> expected_cidr("10.0.0.255/24"), expected_cidr("FD00:0::1/64")
     ('10.0.0.0/24', 'fd00::/64')
@@ -156,7 +157,7 @@ def cidr(value: object) -> str:
 
 
 def ipv6_address(prefix: int, length: int, wanted: str) -> Callable[[object], str]:
-    """Return a rule for an IPv6 address whose first `length` bits are `prefix`; it returns canonical text."""
+    """Return a rule for an IPv6 address whose first `length` bits are `prefix`."""
 
     @accepting({"type": "string", "pattern": f"^{_ADDRESS}$"})
     def rule(value: object) -> str:
@@ -208,9 +209,10 @@ def list_of(
     key: Callable[[T], Hashable] = lambda member: member,
     clash: Callable[[T, T, int], str] | None = None,
 ) -> Callable[[object], tuple[T, ...]]:
-    """Return a rule for a list of which each `key` is kept once, or is refused the second time.
+    """Return a rule for a list whose members have unique keys.
 
-    `clash` returns the reason for the refusal of a member, given the earlier member and its index.
+    A member with the key of an earlier one is dropped, or refused if there is a `clash`.
+    `clash` returns the reason, given the member, the earlier one and its index.
     """
 
     @accepting({"type": "array", "items": schema_of(rule)})
@@ -246,8 +248,7 @@ def one_of(*choices: str) -> Callable[[object], str]:
     # The words first, for an editor to offer.
     @accepting({"anyOf": [{"enum": [*choices]}, {"type": "string", "pattern": f"^(?:{pattern})$"}]})
     def rule(value: object) -> str:
-        # Unlike upper(), which makes an S of a long s, lower() never yields a letter of these
-        # words.
+        # upper() makes an S of a long s; lower() never yields a letter of these words.
         choice = known.get(string(value, wanted).lower())
         if choice is None:
             raise ValueError(f"expected {wanted}, found {describe(value)}")
@@ -272,7 +273,7 @@ _NANOSECONDS: Final = {
 
 
 def seconds(lowest: int, highest: int) -> Callable[[object], float]:
-    """Return a rule for a number of seconds in a range, rounded to a nanosecond as in Go's durations."""
+    """Return a rule for a number of seconds in a range; it rounds to a nanosecond, as Go does."""
 
     @accepting({"type": "number", "minimum": lowest, "maximum": highest})
     def rule(value: object) -> float:
@@ -375,7 +376,7 @@ def optional_device(value: object) -> str | None:
     }
 )
 def device_pattern(value: object) -> str:
-    """Return a shell-style pattern of device names that bash (in the C locale) and fnmatch read alike.
+    """Return a pattern of device names that bash (in the C locale) and fnmatch read alike.
 
     >>> device_pattern("mesh*"), device_pattern("veth[0-9]?")
     ('mesh*', 'veth[0-9]?')
@@ -400,8 +401,7 @@ def _device_pattern_problem(text: str) -> str | None:
     while "[" in rest:
         members, closed, rest = rest.partition("[")[2].partition("]")
         members = members.removeprefix("!")
-        # fnmatch drops a falling range, and may then read the next '!' as a negation; bash does
-        # not.
+        # fnmatch drops a falling range and may read the next '!' as a negation, unlike bash.
         rising = all(first <= last for first, last in re.findall(r"(.)-(.)", members))
         if not (closed and rising and re.fullmatch(r"(\w-\w|[\w.])+", members, re.ASCII)):
             return "after a '[' it needs characters or rising ranges, and a ']', as in '[0-9a-f]'"
@@ -426,9 +426,8 @@ def gate(value: object) -> str:
         )
     prefix, at, _ = text.partition("@")
     if text in OWN_UNITS or (at and f"{prefix}@.service" in OWN_UNITS):
-        raise ValueError(
-            f"{text!r} is installed by hostrouting and cannot wait for itself; name the unit that must wait"
-        )
+        reason = "is installed by hostrouting and cannot wait for itself"
+        raise ValueError(f"{text!r} {reason}; name the unit that must wait")
     return text
 
 
@@ -447,8 +446,7 @@ def _gate_problem(text: str) -> str | None:
     if text.startswith("-"):
         return "a leading '-' reads as an option"
     if prefix.endswith("-"):
-        # foo-.service.d applies to foo-bar.service too, and could so make a unit of hostrouting
-        # wait for itself.
+        # foo-.service.d applies to foo-bar.service, too: hostrouting could wait for itself.
         return "systemd reads a name that ends in '-' as all units that begin so; name each of them"
     return None
 
@@ -466,7 +464,5 @@ def folder(value: object) -> str:
     if ".." in text.split("/"):
         raise ValueError(f"{text!r} has a '..' in it; write out the folder that is meant")
     if not text.isprintable():
-        raise ValueError(
-            f"{text!r} has a character in it that cannot be printed; name a plain folder"
-        )
+        raise ValueError(f"{text!r} has a character that cannot be printed; name a plain folder")
     return text

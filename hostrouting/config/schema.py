@@ -15,10 +15,10 @@ _KEY: Final = "hostRouting"
 
 
 def config_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a config file: the `hostRouting` object, or a whole config that has it.
+    """Return the JSON Schema of a config file: the `hostRouting` object, or a config that has it.
 
-    A config that `HostRoutingConfig.from_json` accepts, and that wants anything of us, is valid by
-    it. It cannot express every rule: a valid document may still be refused, for example for two
+    A config that `HostRoutingConfig.from_json` accepts and that installs anything is valid. The
+    schema cannot express every rule: a valid document may still be refused, for example for two
     routes that contradict each other.
 
     >>> schema = config_schema()
@@ -61,11 +61,9 @@ def _property(field: attrs.Attribute[Any], sections: dict[str, Any]) -> dict[str
         return {**schema, "description": metadata["text"]}
     # Null is read as absent.
     schema = {"anyOf": [schema, {"type": "null"}], "description": metadata["text"]}
-    return (
-        schema
-        if isinstance(field.default, WireValue)
-        else {**schema, "default": metadata["write"](field.default)}
-    )
+    if not isinstance(field.default, WireValue):
+        schema["default"] = metadata["write"](field.default)
+    return schema
 
 
 def _resolved(value: Any, sections: dict[str, Any]) -> Any:

@@ -2,7 +2,7 @@
 
     HostRoutingConfig                     the `hostRouting` object
     ├── static_routes: StaticRoutesConfig     routes: a tuple of StaticRoute
-    ├── route_overlap: RouteOverlapConfig     addresses that must leave by the node's own device, and OverlapMode
+    ├── route_overlap: RouteOverlapConfig     addresses that must leave by the node's own device
     ├── probe_snat: ProbeSNATConfig
     ├── stale_cni: StaleCNIConfig
     ├── watch: WatchConfig
@@ -43,9 +43,8 @@ from hostrouting.exceptions import ConfigMistake, InvalidConfigError, Unreadable
 from hostrouting.net.addresses import IPV4, IPV6, Prefix
 from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, ObservedRoute, Place, place
 
-#: Devices of well-known CNIs and of the sibling agent's overlay: once the first machine has run,
-#: their routes lie inside expected CIDRs, and rightly so. `docker0` and `br-*` are missing on
-#: purpose: those overlaps are real.
+#: Devices of well-known CNIs and of the sibling agent's overlay, whose routes lie inside expected
+#: CIDRs once the first machine has run. Overlaps by `docker0` and `br-*` are real.
 DEFAULT_ALLOWED_DEVS: Final = (
     "cni*",
     "cbr0",
@@ -71,8 +70,7 @@ DEFAULT_ALLOWED_DEVS: Final = (
     "vxlan0",
     "ipip0",
 )
-#: The addresses without which a node of a cloud is lost, from the vendors' documentation, each with
-#: its name.
+#: By cloud, the addresses that its nodes cannot do without, from the vendors' documentation.
 PRESETS: Final = {
     "azure": {
         "168.63.129.16/32": "Azure platform: DHCP, DNS, health probes",
@@ -89,10 +87,10 @@ PRESETS: Final = {
         "169.254.169.254/32": "Google instance metadata and DNS",
     },
 }
-#: Every machine of systemd-nspawn, whatever its name, and a kubelet that runs outside of one.
+#: Every machine of systemd-nspawn, and a kubelet that runs outside of one.
 DEFAULT_GATES: Final = ("systemd-nspawn@.service", "kubelet.service")
 
-#: The next step for the user whose file cannot be read.
+#: The next step for a file that cannot be read.
 _UNREADABLE: Final[dict[type[Exception], str]] = {
     FileNotFoundError: "check the path",
     IsADirectoryError: "give the path of the JSON file in it",
@@ -100,7 +98,7 @@ _UNREADABLE: Final[dict[type[Exception], str]] = {
     TimeoutError: "write the config into it and close it, or allow more time",
 }
 _KEY: Final = "hostRouting"
-#: Why a section installs nothing, for those whose names no agent uses for a key of its own.
+#: Why a section installs nothing, for the names that agents do not use for other keys.
 _EMPTY: Final = {
     "staticRoutes": ": routes is empty",
     "routeOverlap": ": expectedCidrs and expected are empty",
@@ -114,7 +112,7 @@ _REMOVE_ALL: Final = (
 
 @attrs.frozen(kw_only=True)
 class StaticRoute(WireValue):
-    """A route that the node must have; an absent gateway or device is looked up when the route is applied.
+    """A route that the node must have; an absent gateway or device is looked up at each apply.
 
     >>> StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0").metric
     0
@@ -129,22 +127,22 @@ class StaticRoute(WireValue):
 
     destination: str = attrs.field(
         metadata=wire(
-            "The network that the route leads to, without host bits. The default route cannot be set.",
+            "The network that the route leads to, without host bits; never the default route.",
             rules.destination,
         )
     )
     gateway: str | None = setting(
-        "The next router. Without it: that of the device's default route. An IPv4 route may have an IPv6 one.",
+        "The next router; for IPv4 also an IPv6 one. Without it: that of the default route.",
         rules.gateway,
         default=None,
     )
     dev: str | None = setting(
-        "The device by which packets leave. Without it: that of the default route. A link-local gateway needs it.",
+        "The device. Without it: that of the default route. A link-local gateway needs it.",
         rules.optional_device,
         default=None,
     )
     metric: int = setting(
-        "Of two routes to one network the one with the lower metric decides. An IPv6 route without it has 1.",
+        "Of two routes to one network the lower metric decides. IPv6 routes have 1 without it.",
         rules.whole_number(0, 0xFFFFFFFF),
         default=0,
     )
@@ -182,21 +180,16 @@ class StaticRoute(WireValue):
         return MAIN_TABLE, *self.prefix, None, 0, self.metric
 
     def is_met_by(self, route: ObservedRoute) -> bool:
-        """Return True if a route of the kernel is this one, by any gateway or device where it names none.
+        """Return True if a route of the kernel is this one; an absent gateway or device fits any.
 
-        >>> route = ObservedRoute.parse("172.16.1.0/24", "eth0", "10.224.0.1", protocol=OUR_PROTOCOL)
+        >>> route = ObservedRoute.parse("172.16.1.0/24", "eth0", "10.224.0.1", protocol=142)
         >>> StaticRoute(destination="172.16.1.0/24").is_met_by(route)
         True
         """
-        is_ours = (route.protocol, route.kind, place(route)) == (
-            OUR_PROTOCOL,
-            "unicast",
-            self.place,
-        )
-        parts = (self.dev, route.dev), (self.gateway, str(route.gateway))
-        return (
-            is_ours and not route.nexthops and all(named in {None, part} for named, part in parts)
-        )
+        expected = OUR_PROTOCOL, "unicast", self.place, ()
+        if (route.protocol, route.kind, place(route), route.nexthops) != expected:
+            return False
+        return self.dev in {None, route.dev} and self.gateway in {None, str(route.gateway)}
 
     def __str__(self) -> str:
         """Return the route as `ip route` writes it, without the absent parts."""
@@ -209,14 +202,14 @@ class StaticRoute(WireValue):
 def _why_routes_clash(route: StaticRoute, earlier: StaticRoute, index: int) -> str:
     if route == earlier:
         return f"'{route}' repeats routes[{index}]; remove one of them"
-    step = "one destination and metric can go one way only; remove one of them or give it another metric"
-    return f"'{route}' contradicts routes[{index}] '{earlier}': {step}"
+    reason = f"'{route}' contradicts routes[{index}] '{earlier}'"
+    step = "remove one of them or give it another metric"
+    return f"{reason}: one destination and metric can go one way only; {step}"
 
 
 _static_routes = rules.list_of(
     section(StaticRoute),
-    # The kernel keeps one route for a destination and metric: the later one would replace the
-    # earlier.
+    # The kernel keeps one route for a destination and metric: the later would replace the earlier.
     key=lambda route: (route.destination, route.metric),
     clash=_why_routes_clash,
 )
@@ -244,7 +237,7 @@ class StaticRoutesConfig(WireValue):
 
 
 class OverlapMode(str, enum.Enum):
-    """The effect of an overlap: WARN logs it and writes a marker, STRICT also keeps the gates from starting."""
+    """The effect of an overlap: WARN logs it and writes a marker, STRICT also holds the gates."""
 
     WARN = "WARN"
     STRICT = "STRICT"
@@ -290,9 +283,8 @@ def _preset(value: object) -> str:
 @accepting(schema_of(rules.expected_cidr))
 def _expected_cidr(value: object) -> str:
     if isinstance(value, str) and value.lower() in PRESETS:
-        raise ValueError(
-            f"{value!r} is a cloud, and no CIDR; name it in expected, as {value.lower()!r}"
-        )
+        step = f"name it in expected as {value.lower()!r}"
+        raise ValueError(f"{value!r} is a cloud, not a CIDR; {step}")
     return rules.expected_cidr(value)
 
 
@@ -301,17 +293,17 @@ class RouteOverlapConfig(WireValue):
     """The addresses that must leave by the node's own device, or by one that a CNI made.
 
     >>> RouteOverlapConfig(expected_cidrs=("172.16.0.9/16", "172.16.0.0/16"), mode="strict")
-    RouteOverlapConfig(expected_cidrs=('172.16.0.0/16',), expected=(), mode=<OverlapMode.STRICT: 'STRICT'>, \
-allowed_devs=(), expected_devs=(), fabric='auto')
+    RouteOverlapConfig(expected_cidrs=('172.16.0.0/16',), expected=(), \
+mode=<OverlapMode.STRICT: 'STRICT'>, allowed_devs=(), expected_devs=(), fabric='auto')
     """
 
     expected_cidrs: tuple[str, ...] = setting(
-        "Networks that must leave by an expected or allowed device, in every address. Host bits are masked.",
+        "Networks that must leave by an expected or allowed device. Host bits are masked.",
         rules.list_of(_expected_cidr),
         default=(),
     )
     expected: tuple[str, ...] = setting(
-        "Clouds, for the addresses without which one of their nodes is lost.",
+        "Clouds, for the addresses that their nodes cannot do without.",
         rules.list_of(_preset),
         default=(),
     )
@@ -324,17 +316,17 @@ allowed_devs=(), expected_devs=(), fabric='auto')
         ),
     )
     allowed_devs: tuple[str, ...] = setting(
-        "Patterns as of a shell for devices that may take expected networks, beside those of well-known CNIs.",
+        "Shell patterns of more devices for expected networks, in addition to well-known CNIs.",
         rules.list_of(rules.device_pattern),
         default=(),
     )
     expected_devs: tuple[str, ...] = setting(
-        "The devices by which expected networks must leave. Without it: those of the default route.",
+        "The devices for expected networks. Without it: those of the default route.",
         rules.list_of(rules.device),
         default=(),
     )
     fabric: str | tuple[str, ...] = setting(
-        "Networks that will be connected later: auto (from WALinuxAgent's files), off, or a list of IPv4 CIDRs.",
+        "Networks connected later: auto (from WALinuxAgent's files), off, or a list of IPv4 CIDRs.",
         _fabric,
         default="auto",
     )
@@ -354,7 +346,7 @@ allowed_devs=(), expected_devs=(), fabric='auto')
 
     @property
     def cidrs(self) -> dict[str, str | None]:
-        """Every expected CIDR with the name that its preset gives it, or None."""
+        """Every expected CIDR with its name in a preset, or None."""
         cidrs: dict[str, str | None] = dict.fromkeys(self.expected_cidrs)
         for cloud in self.expected:
             for cidr, name in PRESETS[cloud].items():
@@ -392,34 +384,30 @@ class HostRoutingConfig(WireValue):
         _gates,
         default=DEFAULT_GATES,
     )
-    #: The keys of the document that it was read from; None for a whole agent config without it,
-    #: which wants nothing.
+    #: The keys of the document that it was read from; None for an agent's config without it.
     given: tuple[str, ...] | None = attrs.field(default=(), init=False, eq=False, repr=False)
     #: The address families of its routes and expected CIDRs; IPv4 in any case.
     families: tuple[int, ...] = attrs.field(default=(IPV4,), init=False, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
-        named = (
-            *(route.destination for route in self.static_routes.routes),
-            *self.route_overlap.cidrs,
-        )
-        if any(":" in text for text in named):
+        destinations = (route.destination for route in self.static_routes.routes)
+        if any(":" in text for text in (*destinations, *self.route_overlap.cidrs)):
             object.__setattr__(self, "families", (IPV4, IPV6))
 
     @classmethod
     def from_file(
         cls, path: str | os.PathLike[str] | int, *, timeout: float | None = None
     ) -> HostRoutingConfig:
-        """Read a JSON file; raise `UnreadableConfigError` if it cannot be read, and the errors of `from_json`.
+        """Read a JSON file, a pipe, or the descriptor of stdin, of at most 1 MiB.
 
-        It is a file, a pipe, or the descriptor of stdin, of at most 1 MiB; `timeout` limits the
-        wait for a pipe's writer, in seconds.
+        `timeout` limits the wait for a pipe's writer, in seconds. Raises `UnreadableConfigError`,
+        and the errors of `from_json`.
         """
         name = "the config on stdin" if isinstance(path, int) else f"the config {os.fspath(path)!r}"
         try:
             document = read_source(path, timeout=timeout)
-        # A path with a NUL in it is a ValueError before the system sees it.
+        # Python refuses a path with a NUL by a ValueError.
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             step = _UNREADABLE.get(type(error), "give the path of another file")
@@ -435,51 +423,39 @@ class HostRoutingConfig(WireValue):
     def from_mapping(cls, mapping: Mapping[str, Any]) -> HostRoutingConfig:
         """Read the `hostRouting` object, or a whole agent config that has it under this key.
 
-        With the key it is a whole config, whose further keys are ignored, except that four sections
-        beside the key are refused. A mapping without the key in which nothing is, or is probably
-        meant to be, a section is a whole config, too, and like one with null there it wants
-        nothing: `Configure` changes nothing, and what an earlier config installed stays. `given` is
-        None then.
+        Further keys of a whole config are ignored, but four names of sections are refused there. A
+        mapping that has neither the key nor a section (nor a misspelled one) is a whole config,
+        too. As with null under the key, `given` is None then: `Configure` changes nothing, and
+        everything that an earlier config installed stays.
 
         >>> HostRoutingConfig.from_mapping({"nodeName": "gpu-1"}).given is None
         True
         >>> HostRoutingConfig.from_mapping({"staticRoute": {}})
         Traceback (most recent call last):
-        hostrouting.exceptions.InvalidConfigError: hostRouting.staticRoute: is not a known key; did you mean \
-'staticRoutes'?
+        hostrouting.exceptions.InvalidConfigError: hostRouting.staticRoute: is not a known key; \
+did you mean 'staticRoutes'?
         """
-        document: Any = (
-            mapping  # in truth: not every caller has a type checker, and JSON may be a list
-        )
-        known = [_KEY, *wire_fields(cls)]
-        # `staticRoute` and `stale_cni` are mistyped sections; `gateway` and `watchdog` are an
-        # agent's own keys.
-        is_whole = isinstance(document, Mapping) and (
-            _KEY in document
-            or all(
-                isinstance(key, str) and not closest(key, known, similarity=0.8) for key in document
-            )
-        )
-        whole = document if is_whole else {_KEY: document}
+        document: Any = mapping  # JSON may be a list, and callers may lack a type checker
+        whole = document if _is_whole(document, [_KEY, *wire_fields(cls)]) else {_KEY: document}
         if _KEY in repeated_keys(whole):
             raise InvalidConfigError([ConfigMistake(_KEY, "is given more than once; keep one")])
-        ours: Any = whole.get(_KEY)
+        content: Any = whole.get(_KEY)
         # An agent written in Go writes an unset pointer as null.
-        is_absent = is_whole and ours is None
-        beside = [
-            ConfigMistake(key, f"has no effect beside {_KEY}; move it to {_KEY}.{key}")
+        is_absent = whole is document and content is None
+        misplaced = [
+            ConfigMistake(key, f"must be inside {_KEY}; move it to {_KEY}.{key}")
             for key in _EMPTY
             if whole.get(key) is not None
         ]
-        config = structured(
-            cls, {} if is_absent else ours, also_known=() if is_whole else [_KEY], others=beside
-        )
-        object.__setattr__(config, "given", None if is_absent else tuple(ours))
+        also_known = () if whole is document else [_KEY]
+        content = {} if is_absent else content
+        config = structured(cls, content, also_known=also_known, more_errors=misplaced)
+        object.__setattr__(config, "given", None if is_absent else tuple(content))
         return config
 
     @property
     def asks(self) -> bool:
-        """True if it wants a route, a proof or a sibling; any other config installs nothing."""
+        """True if it has a route, a proof or a sibling; any other config installs nothing."""
         return bool(
             self.static_routes.routes
             or self.route_overlap.cidrs
@@ -489,32 +465,40 @@ class HostRoutingConfig(WireValue):
 
     @property
     def void(self) -> list[ConfigMistake]:
-        """Why it wants nothing, for each of its keys; empty for `{}`, which removes everything.
+        """Why it installs nothing, for each of its keys; empty for `{}`, which removes everything.
 
-        >>> HostRoutingConfig.from_mapping({"staticRoutes": {"enabled": True}}).void[1:]
-        [ConfigMistake(path='hostRouting.staticRoutes', message='asks for nothing: routes is empty')]
+        >>> str(HostRoutingConfig.from_mapping({"staticRoutes": {"enabled": True}}).void[1])
+        'hostRouting.staticRoutes: asks for nothing: routes is empty'
         >>> HostRoutingConfig.from_mapping({"hostRouting": {}}).void
         []
         """
         if self.asks:
             return []
         if self.given is None:
-            return [
-                ConfigMistake(_KEY, f"is missing or null: is this the right config? {_REMOVE_ALL}")
-            ]
-        keys = self.given or self.to_mapping()
+            reason = f"is missing or null: is this the right config? {_REMOVE_ALL}"
+            return [ConfigMistake(_KEY, reason)]
         empty = [
-            ConfigMistake(f"{_KEY}.{key}", f"asks for nothing{_EMPTY.get(key, '')}") for key in keys
+            ConfigMistake(f"{_KEY}.{key}", f"asks for nothing{_EMPTY.get(key, '')}")
+            for key in self.given or self.to_mapping()
         ]
         return empty and [ConfigMistake(_KEY, f"installs nothing; {_REMOVE_ALL}"), *empty]
 
 
+def _is_whole(document: object, known: list[str]) -> bool:
+    """Return True for an agent's config: one that has our key, or neither that nor a section."""
+    if not isinstance(document, Mapping) or _KEY in document:
+        return isinstance(document, Mapping)
+    # `staticRoute` and `stale_cni` are misspelled sections; `gateway` and `watchdog` are not.
+    return all(isinstance(key, str) and not closest(key, known, similarity=0.8) for key in document)
+
+
 def require_config(config: object) -> HostRoutingConfig:
-    """Return the config; raise the error of a caller without a type checker.
+    """Return the config; raise TypeError for any other value.
 
     >>> require_config({"staticRoutes": {}})
     Traceback (most recent call last):
-    TypeError: expected a HostRoutingConfig, not dict; make one: HostRoutingConfig.from_mapping({...})
+    TypeError: expected a HostRoutingConfig, not dict; \
+make one: HostRoutingConfig.from_mapping({...})
     """
     if not isinstance(config, HostRoutingConfig):
         step = "make one: HostRoutingConfig.from_mapping({...})"

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class ProbeSNATConfig(WireValue):
-    """IPv6 load-balancer probes that a router may forward: their link-local source becomes a global address."""
+    """IPv6 load-balancer probes: their link-local source becomes a global, routable address."""
 
     enabled: bool = setting("Installs the rules.")
     dev: str | None = setting(
-        "The device that the probes arrive on. Without it: that of the IPv6 default route, which an image has not.",
+        "The device of the probes; an image needs it. Without it: that of the IPv6 default route.",
         rules.optional_device,
         default=None,
     )
@@ -37,7 +37,7 @@ class ProbeSNATConfig(WireValue):
         default="2603:1062:0:1:fe80:1234:5678:9abc",
     )
     detect: Literal["imds", "address", "always"] = setting(
-        "How the node's IPv6 is found: imds queries the cloud, address looks on the device, always assumes it.",
+        "How IPv6 is found: imds queries the cloud, address reads the device, always assumes it.",
         rules.one_of("imds", "address", "always"),
         default="imds",
     )
@@ -48,7 +48,7 @@ class ProbeSNATConfig(WireValue):
 
 @attrs.frozen(kw_only=True)
 class StaleCNIForce(WireValue):
-    """Signs of a live CNI that the sweep ignores, for operators who are sure that it has ended."""
+    """Signs of a live CNI that the sweep ignores, for operators certain that it has ended."""
 
     conflist: bool = setting("Sweep although a file in /etc/cni/net.d still names the CNI.")
     lock: bool = setting("Sweep although one of its programs still holds a lock.")
@@ -56,7 +56,7 @@ class StaleCNIForce(WireValue):
 
 @attrs.frozen(kw_only=True)
 class StaleCNIConfig(WireValue):
-    """The sweep of what azure-vnet left behind on a node: only objects of pod addresses in podCidrs."""
+    """The sweep of objects that azure-vnet left on a node: only those of addresses in podCidrs."""
 
     enabled: bool = setting("Sweeps at each apply.")
     pod_cidrs: tuple[str, ...] = setting(
@@ -82,7 +82,7 @@ class StaleCNIConfig(WireValue):
     force: StaleCNIForce = StaleCNIForce()
     required: bool = setting("A failure fails the apply; otherwise it is a warning.")
     sweep: Literal["report", "clean"] = setting(
-        "Objects that become stale later: report logs them, clean removes them. It needs watch in mode service.",
+        "In watch mode service, for objects that become stale: report logs, clean removes them.",
         rules.one_of("report", "clean"),
         default="report",
     )
@@ -104,7 +104,7 @@ class WatchConfig(WireValue):
 
     enabled: bool = setting("Installs the unit.")
     mode: Literal["timer", "service"] = setting(
-        "timer runs the boot's scripts again, without Python; service runs the command, which repairs at once.",
+        "timer runs the boot's scripts again, without Python; service repairs at once, by Python.",
         rules.one_of("timer", "service"),
         default="timer",
     )
@@ -121,16 +121,12 @@ class WatchConfig(WireValue):
         default=2,
     )
     keep_foreign_routes: bool = setting(
-        "Makes systemd-networkd leave the routes and rules of other programs in place; only with enabled."
+        "Makes systemd-networkd keep routes and rules of other programs; needs enabled."
     )
 
     def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigMistake]:
-        if (
-            not broken & {"enabled", "keepForeignRoutes"}
-            and self.keep_foreign_routes
-            and not self.enabled
-        ):
-            yield ConfigMistake(
-                "keepForeignRoutes",
-                "true counts only if watch.enabled is true, too; set that to true, or take this one out",
-            )
+        is_known = not broken & {"enabled", "keepForeignRoutes"}
+        if is_known and self.keep_foreign_routes and not self.enabled:
+            reason = "true counts only if watch.enabled is true, too"
+            step = "set that to true, or take this one out"
+            yield ConfigMistake("keepForeignRoutes", f"{reason}; {step}")

@@ -11,10 +11,10 @@ _CHUNK: Final = 1 << 16
 
 
 def read_source(source: str | os.PathLike[str] | int, *, timeout: float | None = None) -> bytes:
-    """Return all that a path or an open descriptor has; OSError and ValueError have the reason.
+    """Return all content of a path or an open descriptor, at most 1 MiB.
 
-    It has at most 1 MiB. A device is never opened, since that may do something, as with a watchdog.
-    `timeout` is for the whole of it, in seconds.
+    OSError and ValueError name the reason of a refusal. A device is never opened, since that may
+    have an effect, as with a watchdog. `timeout` limits the whole call, in seconds.
 
     >>> from tempfile import NamedTemporaryFile
     >>> with NamedTemporaryFile() as file:
@@ -28,7 +28,7 @@ def read_source(source: str | os.PathLike[str] | int, *, timeout: float | None =
     if not isinstance(source, int) and (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)):
         raise ValueError("it is a device, and a config is a file or a pipe")
     waiting, end, content = select.poll(), monotonic() + (timeout or 0), b""
-    # Without O_NONBLOCK, opening a pipe would wait for its writer, without an end.
+    # Without O_NONBLOCK, opening a pipe would wait for its writer forever.
     with open(
         source,
         "rb",

@@ -24,20 +24,17 @@ V = TypeVar("V", bound="WireValue")
 
 _NONE_BROKEN: frozenset[str] = frozenset()
 _LONGEST_SHOWN = 80
-#: What people type where JSON has something else, and what to do; in this order.
+#: Common mistakes in JSON, in the order to try, each with its reason and correction.
 _TYPED: Final = (
     (r"\0", "a zero byte stands here, as in UTF-16; save the config as UTF-8"),
-    (r"//|#|/\*", "JSON has no comments; remove this one"),
+    (r"//|#|/\*", "JSON does not allow comments; remove this one"),
     (r",\s*(?![^]}])", "a comma stands before the end; remove it"),
-    ("'", 'JSON has no single quotes; write "'),
+    ("'", 'JSON does not allow single quotes; write "'),
     ("[\u2018-\u201f\u00ab\u00bb]", 'this quotation mark is not a plain one; write "'),
     (r"(?i)(true|false|null)\b", "JSON has only small letters here; write them"),
-    (r"(None|nil|undefined)\b", "JSON has no such word; write null"),
-    (r"[^\W\d][\w.-]*\s*:", 'a key has no quotes; write them: "key"'),
-    (
-        ":",
-        "no colon stands here; if its key belongs to the config, put { before it, and } at the end",
-    ),
+    (r"(None|nil|undefined)\b", "JSON does not have this word; write null"),
+    (r"[^\W\d][\w.-]*\s*:", 'a key needs quotes; write them: "key"'),
+    (":", "no colon stands here; if its key is of the config, put { before it, and } at the end"),
     (r"\Z", "the text ends before it is complete; close each object, list and string"),
 )
 #: A longer key is not a misspelling, and comparing it with all known ones takes time.
@@ -59,10 +56,10 @@ def _to_wire(value: object) -> object:
 
 
 def accepting(schema: Mapping[str, object]) -> Callable[[R], R]:
-    """Return a decorator that stores the JSON Schema of the values that a rule accepts with the rule.
+    """Return a decorator that gives a rule the JSON Schema of the values that it accepts.
 
-    Each value that the rule accepts is valid by the schema. The schema may be less strict, since it
-    does not interpret routes. A class of `WireValue` stands for its own schema.
+    The schema may be less strict than the rule, since it does not interpret routes, but not more. A
+    class of `WireValue` stands for its own schema.
 
     >>> @accepting({"type": "string"})
     ... def name(value: object) -> str:
@@ -79,7 +76,7 @@ def accepting(schema: Mapping[str, object]) -> Callable[[R], R]:
 
 
 def schema_of(rule: Rule) -> Mapping[str, object]:
-    """Return the JSON Schema of the values that a rule accepts; {}, which is that of all values, if none is stored."""
+    """Return the JSON Schema of the values that a rule accepts; without one {}, for all values."""
     schema: Mapping[str, object] = getattr(rule, "schema", {})
     return schema
 
@@ -99,10 +96,10 @@ def wire(
 
 
 class WireValue:
-    """A frozen attrs class with a wire form: camelCase names, defaults left out, `null` read as absent.
+    """A frozen attrs class with a wire form: camelCase names, defaults left out, null is absent.
 
-    Constructing it checks every field and raises one `InvalidConfigError` with all that is wrong.
-    Where a field wants another such value, its wire mapping will do.
+    Constructing it checks every field and raises one `InvalidConfigError` with all errors. A field
+    for another such value also takes its wire mapping.
 
     >>> @attrs.frozen(kw_only=True)
     ... class Door(WireValue):
@@ -118,8 +115,7 @@ class WireValue:
 
     __slots__ = ()
 
-    #: Where the value lies in the document. Only the outermost value has it; a containing value
-    #: adds its part.
+    #: The path of the outermost value in the document; the value that has another one adds its own.
     _path: ClassVar[str] = ""
 
     def __attrs_post_init__(self) -> None:
@@ -141,12 +137,12 @@ class WireValue:
             raise InvalidConfigError(errors_under(self._path, InvalidConfigError(errors)))
 
     def _cross_field_errors(self, broken: frozenset[str]) -> Iterable[ConfigMistake]:  # noqa: ARG002 (for overriding methods)
-        """Return the errors between fields; `broken` holds the wire names of fields without a usable value."""
+        """Return the errors between fields; `broken` holds the wire names of invalid fields."""
         return ()
 
     @classmethod
     def from_mapping(cls: type[V], mapping: Mapping[str, Any]) -> V:
-        """Read the wire form; raises `InvalidConfigError` with everything that is wrong with it."""
+        """Read the wire form; raise `InvalidConfigError` with all errors in it."""
         return structured(cls, mapping)
 
     def to_mapping(self) -> dict[str, Any]:
@@ -176,7 +172,7 @@ def setting(text: str, rule: Rule = boolean, *, default: object = False, **forms
 
 
 def section(cls: type[V]) -> Callable[[object], V]:
-    """Return the rule of a field that holds another value; it also takes that value's wire mapping."""
+    """Return the rule of a field that holds another value; it also takes the wire mapping."""
 
     @accepting({"$ref": cls})
     def rule(value: object) -> V:
@@ -190,29 +186,23 @@ def structured(
     mapping: object,
     *,
     also_known: Iterable[str] = (),
-    others: Iterable[ConfigMistake] = (),
+    more_errors: Iterable[ConfigMistake] = (),
 ) -> V:
-    """Build a value from its wire mapping; `also_known` are more keys to suggest for a misspelled one.
+    """Build a value from its wire mapping.
 
-    `others` are errors beside the mapping, which are raised with those in it.
+    A misspelled key may be one of `also_known`, too. `more_errors` are outside of the mapping, and
+    are raised with those in it.
     """
-    if not isinstance(mapping, dict | Mapping):  # most are a dict, and that is quick to see
-        raise InvalidConfigError(
-            [ConfigMistake(cls._path, f"expected an object, found {describe(mapping)}")]
-        )
+    if not isinstance(mapping, dict | Mapping):  # dict first, which is faster
+        reason = f"expected an object, found {describe(mapping)}"
+        raise InvalidConfigError([ConfigMistake(cls._path, reason)])
     fields = wire_fields(cls)
-    # A required field that is absent goes through its own rule as None, whose error names the
-    # expected value.
+    # An absent required field is None, for which its rule names the expected value.
     values: dict[str, object] = {
         field.name: None for field in fields.values() if field.default is attrs.NOTHING
     }
-    errors = [
-        ConfigMistake(
-            _key(name),
-            "is given more than once, and readers of JSON differ on which one counts; keep one",
-        )
-        for name in repeated_keys(mapping)
-    ]
+    reason = "is given more than once, and readers of JSON differ on which one counts; keep one"
+    errors = [ConfigMistake(_key(name), reason) for name in repeated_keys(mapping)]
     for name, value in mapping.items():
         field = fields.get(name)
         if field is None:
@@ -222,7 +212,7 @@ def structured(
                 values[field.name] = field.metadata["read"](value)
             except ValueError as error:
                 errors += errors_under(name, error)
-    errors = [*others, *(errors_under(cls._path, InvalidConfigError(errors)) if errors else ())]
+    errors = [*more_errors, *(errors and errors_under(cls._path, InvalidConfigError(errors)))]
     try:
         result = cast("Callable[..., V]", cls)(**values)
     except InvalidConfigError as error:
@@ -247,7 +237,7 @@ def _read_fields(cls: type[Any]) -> dict[str, attrs.Attribute[Any]]:
 
 
 def _usual(field: attrs.Attribute[Any]) -> dict[str, Any]:
-    """Return the metadata of a field without any: it holds a section like its default."""
+    """Return the metadata of a field that lacks it: it holds a section like its default."""
     kind: type[Any] = type(field.default)
     return wire(sentence_of(kind), section(kind))
 
@@ -295,9 +285,10 @@ def _unknown_key(name: object, known: list[str]) -> ConfigMistake:
 
 
 def closest(name: str, known: Iterable[str], *, similarity: float = 0.6) -> str | None:
-    """Return the known key that `name` is probably meant to be; 1.0 is the same but for capital letters.
+    """Return the known key that `name` probably means; at 1.0 only the case may differ.
 
-    >>> closest("staticroute", ["staticRoutes", "routeOverlap"]), closest("nodeName", ["staticRoutes", "routeOverlap"])
+    >>> keys = ["staticRoutes", "routeOverlap"]
+    >>> closest("staticroute", keys), closest("nodeName", keys)
     ('staticRoutes', None)
     """
     if len(name) > _LONGEST_GUESSED:
@@ -310,7 +301,7 @@ def closest(name: str, known: Iterable[str], *, similarity: float = 0.6) -> str 
 
 
 def _key(name: str) -> str:
-    """Return a key as a step of a path: `name`, or `['odd name']`, so that a path is always one readable line."""
+    """Return a key as a step of a path in one readable line: `name`, or `['odd name']`."""
     if name.isascii() and name.isidentifier() and len(name) <= _LONGEST_SHOWN:
         return name
     return f"[{_shortened(name)}]"
@@ -334,11 +325,8 @@ def describe(value: object) -> str:
         return f"the string {_shortened(value)}"
     if isinstance(value, int):
         # Python refuses to write very long integers out.
-        return (
-            f"the number {value:d}"
-            if value.bit_length() <= 128
-            else "a number of more than 128 bits"
-        )
+        is_short = value.bit_length() <= 128
+        return f"the number {value:d}" if is_short else "a number of more than 128 bits"
     if isinstance(value, float):
         return f"the number {value!r}"
     if isinstance(value, Mapping):
@@ -349,32 +337,29 @@ def describe(value: object) -> str:
 
 
 def read_json(document: str | bytes, *, name: str = "the config") -> Any:
-    """Parse JSON, the whole of it and nothing but it; for anything else raise `InvalidConfigError`, which names it.
+    """Parse a text that is JSON as a whole; raise `InvalidConfigError`, with the place, if not.
 
-    An object becomes a dict that names its repeated keys, so that the reader of that part can
-    report the place.
+    An object becomes a dict that names its repeated keys, so that its reader can report the place.
 
     >>> read_json('{"metric": 1}')
     {'metric': 1}
     >>> read_json('{"metric": 1} x')
     Traceback (most recent call last):
-    hostrouting.exceptions.InvalidConfigError: the config is not JSON: line 1, column 15: Extra data; correct it there
+    hostrouting.exceptions.InvalidConfigError: the config is not JSON: line 1, column 15: \
+Extra data; correct it there
     """
     import json  # 8 ms that `import hostrouting` does not need
 
     try:
         text = document if isinstance(document, str) else document.decode("utf-8")
         if text.startswith("\ufeff"):
-            raise _NotJSONError(
-                "it begins with a byte order mark; save the config as UTF-8 without one"
-            )
+            raise _NotJSONError("it begins with a byte order mark; save it as UTF-8 without one")
         if not text.strip():
             raise _NotJSONError("it is empty; write an object with the key 'hostRouting' into it")
         return json.loads(text, object_pairs_hook=_json_object, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise InvalidConfigError(
-            [ConfigMistake("", f"{name} is not JSON: {_why_not_json(error)}")]
-        ) from error
+        mistake = ConfigMistake("", f"{name} is not JSON: {_why_not_json(error)}")
+        raise InvalidConfigError([mistake]) from error
 
 
 class _NotJSONError(ValueError):
@@ -385,13 +370,13 @@ def _why_not_json(error: Exception) -> str:
     from json import JSONDecodeError
 
     if isinstance(error, JSONDecodeError):
-        place, reason = _what_was_typed(error.doc, error.pos, error.msg)
+        place, reason = _mistake_at(error.doc, error.pos, error.msg)
         located = JSONDecodeError("", error.doc, place)
         return f"line {located.lineno}, column {located.colno}: {reason}"
     if isinstance(error, UnicodeDecodeError):
         *lines, last = error.object[: error.start].split(b"\n")
-        byte = f"the byte 0x{error.object[error.start]:02x} is not UTF-8"
-        return f"line {len(lines) + 1}, column {len(last.decode()) + 1}: {byte}; save the config as UTF-8"
+        byte = f"the byte 0x{error.object[error.start]:02x} is not UTF-8; save the config as UTF-8"
+        return f"line {len(lines) + 1}, column {len(last.decode()) + 1}: {byte}"
     if isinstance(error, RecursionError):
         return "it is nested too deeply; a config is an object of a few levels"
     if isinstance(error, _NotJSONError):
@@ -400,8 +385,8 @@ def _why_not_json(error: Exception) -> str:
     return "a number in it has thousands of digits; no field takes more than ten"
 
 
-def _what_was_typed(text: str, place: int, usual: str) -> tuple[int, str]:
-    """Return the true place of an error, and what is wrong there with the next step."""
+def _mistake_at(text: str, place: int, usual: str) -> tuple[int, str]:
+    """Return the true place of an error, and its reason with the next step."""
     import re
 
     start = re.compile(r"(?:\s|#.*\n)*").match(text).end()  # type: ignore[union-attr]  # it matches everywhere
@@ -409,9 +394,8 @@ def _what_was_typed(text: str, place: int, usual: str) -> tuple[int, str]:
         step = "write keys and text in double quotes, objects in {} and lists in []"
         return start, f"this is YAML, and a config is JSON; {step}"
     # The comma is named, not the bracket after it.
-    if (before := text[:place].rstrip()).endswith(",") and text[place:].lstrip().startswith(
-        ("]", "}")
-    ):
+    is_closed = text[place:].lstrip().startswith(("]", "}"))
+    if (before := text[:place].rstrip()).endswith(",") and is_closed:
         place = len(before) - 1
     for pattern, reason in _TYPED:
         if re.compile(pattern).match(text, place):

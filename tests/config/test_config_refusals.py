@@ -29,17 +29,17 @@ _KEYS_OF_WATCH = "known here are enabled, interval, keepForeignRoutes, mode, rea
         (
             "routeOverlap.expectedCidrs[1]",
             ["10.0.0.0/8", "10.0.0.1"],
-            "'10.0.0.1' has no prefix length; write it as '10.0.0.1/32' if one address is meant",
+            "'10.0.0.1' lacks a prefix length; write '10.0.0.1/32' for one address",
         ),
         (
             "routeOverlap.expectedCidrs[0]",
             ["10.0.0.0/255.0.0.0"],
-            "'10.0.0.0/255.0.0.0' has no prefix length from 0 to 32 after the slash",
+            "'10.0.0.0/255.0.0.0' must end in a prefix length from 0 to 32",
         ),
         (
             "routeOverlap.expectedCidrs[0]",
             ["fd00::/129"],
-            "'fd00::/129' has no prefix length from 0 to 128 after the slash",
+            "'fd00::/129' must end in a prefix length from 0 to 128",
         ),
         ("routeOverlap.expectedCidrs[0]", ["fd00::%1/8"], "'fd00::%1/8' is not an IPv6 CIDR such as 'fd00::/64'"),
         (
@@ -62,7 +62,7 @@ _KEYS_OF_WATCH = "known here are enabled, interval, keepForeignRoutes, mode, rea
         (
             "routeOverlap.expectedCidrs[1]",
             ["172.16.0.0/16", "Azure"],
-            "'Azure' is a cloud, and no CIDR; name it in expected, as 'azure'",
+            "'Azure' is a cloud, not a CIDR; name it in expected as 'azure'",
         ),
         ("routeOverlap.expected[0]", [None], f"expected {_CLOUDS}, found null"),
         ("routeOverlap.expectedDevs", "eth0", "expected a list, found the string 'eth0'"),
@@ -74,7 +74,7 @@ _KEYS_OF_WATCH = "known here are enabled, interval, keepForeignRoutes, mode, rea
         (
             "routeOverlap.fabric[1]",
             ["172.16.0.0/16", "172.17.0.4"],
-            "'172.17.0.4' has no prefix length; write it as '172.17.0.4/32' if one address is meant",
+            "'172.17.0.4' lacks a prefix length; write '172.17.0.4/32' for one address",
         ),
         ("routeOverlap.fabric[0]", ["fd00::/8"], "'fd00::/8' is not an IPv4 CIDR such as '172.16.0.0/16'"),
         ("watch.interval", 60, "expected a duration from '1s' to '86400s', found the number 60"),
@@ -109,11 +109,11 @@ _KEYS_OF_WATCH = "known here are enabled, interval, keepForeignRoutes, mode, rea
         ("probeSnat.dev", "a b", "'a b' is not a device name: white space is not allowed in it"),
         ("staleCni.podCidrs[0]", ["0.0.0.0/0"], "'0.0.0.0/0' covers every address; name the range that the pods have"),
         ("staleCni.podCidrs[0]", ["fd00::1/0"], "'fd00::1/0' covers every address; name the range that the pods have"),
-        ("staleCni.podCidrs[0]", ["fd00::/129"], "'fd00::/129' has no prefix length from 0 to 128 after the slash"),
+        ("staleCni.podCidrs[0]", ["fd00::/129"], "'fd00::/129' must end in a prefix length from 0 to 128"),
         (
             "staleCni.podCidrs[0]",
             ["10.0.0.1"],
-            "'10.0.0.1' has no prefix length; write it as '10.0.0.1/32' if one address is meant",
+            "'10.0.0.1' lacks a prefix length; write '10.0.0.1/32' for one address",
         ),
         ("staleCni.bridge", "", "'' is not a device name: it is empty"),
         ("staleCni.force.conflits", True, "is not a known key; did you mean 'conflist'?"),
@@ -122,11 +122,11 @@ _KEYS_OF_WATCH = "known here are enabled, interval, keepForeignRoutes, mode, rea
         ("staleCni.confirmations", 11, "expected a whole number from 1 to 10, found the number 11"),
         ("staleCni.backupDir", "backup", "'backup' is not an absolute path; begin it with '/'"),
         ("staleCni.backupDir", "/var/../etc", "'/var/../etc' has a '..' in it; write out the folder that is meant"),
-        ("staleCni.backupDir", "/a\nb", "'/a\\nb' has a character in it that cannot be printed; name a plain folder"),
+        ("staleCni.backupDir", "/a\nb", "'/a\\nb' has a character that cannot be printed; name a plain folder"),
         (
             "staleCni.backupDir",
             "/\ud800",
-            "'/\\ud800' has a character in it that cannot be printed; name a plain folder",
+            "'/\\ud800' has a character that cannot be printed; name a plain folder",
         ),
         ("staleCni.force", 0, "expected an object, found the number 0"),
         ("gates", "kubelet.service", "expected a list, found the string 'kubelet.service'"),

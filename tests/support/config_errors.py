@@ -17,7 +17,7 @@ _BEYOND_A_SCHEMA: Final = re.compile(
     "host bits|lies in|is the broadcast address|repeats|contradicts|is IPv4, and|is not an IPv6 address"
     "|is not true, but|required when enabled"
     "|counts only if|is installed by|number 1.0|given more than once|expected a duration from|is not a link-local"
-    "|has no effect beside|is not a global|cannot be printed|after a '\\['|takes a byte"
+    "|must be inside|is not a global|cannot be printed|after a '\\['|takes a byte"
     # For Python, unlike ECMAScript, $ matches before a newline at the end.
     r"|^'.*\\n' "
 )
