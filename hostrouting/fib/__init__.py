@@ -4,12 +4,11 @@ tables    routing tables and the routes to one network
 rules     packets, and the policy rules that select them
 model     a node, its lookups, the source address that the kernel chooses, and its planned changes
 
-It is a value: it proves what no kernel holds (planned tables, announced networks, recorded nodes),
-and follows nothing. It decides for packets of both families as the kernel does; a state machine
-compares the two (`tests/testing/test_kernel_equivalence.py`). Where the decision depends on more
-than the model holds, the result is `UnknownDecisionError` or `Decision.unknown`. For IPv6 it models
-the tables alone: not that a host passes over a gateway that is silent, nor which source the kernel
-chooses.
+It is a value, for routing that is in no kernel: planned tables, announced networks, recorded nodes.
+It decides packets of both families as the kernel does; a state machine compares the two
+(`tests/testing/test_kernel_equivalence.py`). Where a decision depends on more than the model holds,
+the result is `UnknownDecisionError` or `Decision.unknown`. For IPv6 it models the tables alone,
+without the state of gateways and without the kernel's choice of a source.
 """
 
 from hostrouting.fib.model import Decision, Fib, UnknownDecisionError

@@ -40,8 +40,7 @@ FIRST_RULES: Final = tuple(
     for priority, table in ((0, LOCAL_TABLE), (32766, MAIN_TABLE), (32767, 253))
     if (family, table) != (IPV6, 253)
 )
-#: The answers of routes that send packets nowhere. `throw` is not one: it only ends the search in
-#: its table.
+#: The errors of routes that send packets nowhere; `throw` only ends the search in its table.
 _ROUTE_ERRORS: Final = {
     "blackhole": errno.EINVAL,
     "unreachable": errno.EHOSTUNREACH,
@@ -53,16 +52,21 @@ _RULE_ERRORS: Final = {
     "prohibit": errno.EACCES,
 }
 
-_PARTED: Final = "the table local has a route for the address, and main a longer one: the second decides if no rule was ever changed"
-_LOOPING: Final = "a route has `scope host`: the kernel may choose the source 127.0.0.1, by which it refuses the packet"
+_PARTED: Final = (
+    "the table local has a route for the address, and main a longer one: "
+    "the second decides if no rule was ever changed"
+)
+_LOOPING: Final = (
+    "a route has `scope host`: the kernel may choose the source 127.0.0.1 and refuse the packet"
+)
 
 
 class UnknownDecisionError(BackendError):
-    """The kernel's decision depends on more than the model holds; the message names it."""
+    """The kernel's decision depends on more than the model holds; the message names the gap."""
 
 
 class Decision(NamedTuple):
-    """The route that decides a packet, or the errno as in `Lookup`, or why neither is known."""
+    """The route that decides a packet, or the errno as in `Lookup`, or the reason for neither."""
 
     route: ObservedRoute | None
     errno: int = 0
@@ -75,13 +79,12 @@ class Decision(NamedTuple):
 class Fib:
     """The devices, rules and routes of one network namespace, with the kernel's answers to lookups.
 
-    It has the reading methods of `RouteBackend`, so `prove_egress` proves a model as it proves a
-    machine:
+    It has the reading methods of `RouteBackend`, so `prove_egress` takes either.
 
     >>> from hostrouting.net.changes import RouteChange
     >>> from hostrouting.net.routes import Route
-    >>> fib = Fib.of([], [])
-    >>> planned = fib.changed([RouteChange.add(Route.parse("172.16.1.0/24", gateway="10.224.0.1", dev="eth0"))])
+    >>> route = Route.parse("172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
+    >>> planned = Fib.of([], []).changed([RouteChange.add(route)])
     >>> str(planned.decide(Packet(0xAC100105)).route)
     '172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142'
     """
@@ -91,8 +94,8 @@ class Fib:
     #: By name, in the order of their indexes.
     devices: Mapping[str, Device]
     #: Until a rule is added or removed, the kernel keeps the local and the main table as one: a
-    #: longer prefix in main beats a shorter one in local. None if that is unknown: a rule may have
-    #: come and gone. (IPv4 only.)
+    #: longer prefix in main beats a shorter one in local. None if unknown: a rule may have been
+    #: added and removed. (IPv4 only.)
     merged: bool | None = None
     families: ClassVar[tuple[int, ...]] = (IPV4, IPV6)
 
@@ -135,9 +138,8 @@ class Fib:
     ) -> list[Lookup]:
         """See `RouteBackend.lookup`; of several next hops `resolve` takes the first."""
         if sources is not None and len(sources) != len(destinations):
-            raise ValueError(
-                f"{len(sources)} sources for {len(destinations)} destinations: give one for each, or none"
-            )
+            counts = f"{len(sources)} sources for {len(destinations)} destinations"
+            raise ValueError(f"{counts}: give one for each, or none")
         packets = zip(destinations, sources or [None] * len(destinations), strict=True)
         # The kernel answers an IPv4 lookup that names no protocol for UDP.
         protocol = _UDP if family == IPV4 else 0
@@ -150,12 +152,11 @@ class Fib:
         ]
 
     def decide(self, packet: Packet, *, scope: int = SCOPE_UNIVERSE) -> Decision:
-        """Try the rules in their order; `scope` and the packet's `oif` narrow the search in each table."""
+        """Try the rules in order; `scope` and the packet's `oif` narrow the search in a table."""
         is_bound = packet.oif or packet.iif != LOOPBACK
         if is_bound and any(device.kind == "vrf" for device in self.devices.values()):
             return Decision(
-                None,
-                unknown="the model does not know which packets are of a VRF, and the node has one",
+                None, unknown="the model cannot decide which packets are of the node's VRF"
             )
         for rule, is_certain in self.policy.selected(packet):
             decision = self._act(rule, packet, scope)
@@ -172,24 +173,19 @@ class Fib:
             return Decision(None, errno.ENETUNREACH)
         to_many = packet.destination >> 28 == 14 or packet.destination == 0xFFFFFFFF
         if not packet.destination or (to_many and packet.source and not packet.oif):
-            # The kernel searches no table: it takes zero for the node itself, and multicast leaves
-            # by the source's device.
+            # Without a table: zero is the node itself, and multicast leaves by the source's device.
             return Decision(None, errno.EHOSTUNREACH)
         decision = self.decide(packet)
         route = decision.route
-        if route and (route.kind, route.scope, route.source, packet.source) == (
-            "unicast",
-            SCOPE_HOST,
-            None,
-            0,
-        ):
+        looping = "unicast", SCOPE_HOST, None, 0
+        if route and (route.kind, route.scope, route.source, packet.source) == looping:
             return Decision(None, unknown=_LOOPING)
         if packet.oif and decision.errno:
-            # Without a route the kernel takes the destination to be on the link of the socket's
-            # device.
-            return Decision(
-                ObservedRoute(packet.destination, 32, dev=packet.oif, table=0, scope=SCOPE_LINK)
+            # Without a route the kernel expects the destination on the link of the socket's device.
+            on_link = ObservedRoute(
+                packet.destination, 32, dev=packet.oif, table=0, scope=SCOPE_LINK
             )
+            return Decision(on_link)
         return decision
 
     def search(
@@ -210,45 +206,38 @@ class Fib:
         )
 
     def takes(self, hop: Route | NextHop, table: int = MAIN_TABLE, source: int = 0) -> bool:
-        """Return True if the kernel takes a route by a next hop, because it finds the gateway on the link.
+        """Return True if the kernel accepts a route by a next hop: the gateway is on the link.
 
-        `table` and `source` are the route's: an IPv6 gateway is looked for there first, as for a
-        packet from there.
+        `table` and `source` are the route's: an IPv6 gateway is looked up there first, as for a
+        packet from that source.
         """
         if hop.gateway is None or hop.onlink:
             return True
         if hop.gateway.family == IPV6:
             packet = Packet(hop.gateway.number, source, iif="", oif=hop.dev or "", family=IPV6)
             own = packet if hop.gateway.is_link_local else packet._replace(oif="")
-            held = self.tables.search_ipv6(LOCAL_TABLE, own)
+            route = self.tables.search_ipv6(LOCAL_TABLE, own)
             # Unlike in IPv4, the node's own address is refused.
-            is_own = held is not None and (held.kind, held.prefix_length) == (
-                "local",
-                address_bits(IPV6),
-            )
-            return not is_own and (hop.gateway.is_link_local or self._leads_to(packet, table))
+            if route is not None and (route.kind, route.prefix_length) == ("local", 128):
+                return False
+            return hop.gateway.is_link_local or self._leads_to(packet, table)
         packet = Packet(hop.gateway.number, oif=hop.dev or "")
         decision = self.decide(packet, scope=SCOPE_LINK)
-        # On a node with VRFs the rules are not known to lead to the table.
-        there = (
-            self.search(MAIN_TABLE, packet, scope=SCOPE_LINK)
-            if decision.unknown
-            else decision.route
-        )
-        return there is not None and (there.kind, there.scope) == ("unicast", SCOPE_LINK)
+        route = decision.route
+        if decision.unknown:
+            # On a node with VRFs the rules may lead to another table.
+            route = self.search(MAIN_TABLE, packet, scope=SCOPE_LINK)
+        return route is not None and (route.kind, route.scope) == ("unicast", SCOPE_LINK)
 
     def _leads_to(self, packet: Packet, table: int) -> bool:
         if _is_on_link(self.tables.search_ipv6(table, packet)):
             return True
         packet = packet._replace(source=0)
         for rule, _ in self.policy.selected(packet):
-            route = (
-                self.tables.search_ipv6(rule.table or MAIN_TABLE, packet)
-                if rule.action == "lookup"
-                else None
-            )
-            # Unlike a packet, the question for a gateway ends at a route `throw`.
-            if route or rule.action != "lookup":
+            if rule.action != "lookup":
+                return False
+            # Unlike that of a packet, the lookup of a gateway ends at a route `throw`.
+            if route := self.tables.search_ipv6(rule.table or MAIN_TABLE, packet):
                 return _is_on_link(route)
         return False
 
@@ -258,7 +247,10 @@ class Fib:
         return route is not None and route.kind == "local"
 
     def changed(self, changes: Iterable[RouteChange]) -> Fib:
-        """Return the model after changes that the kernel accepts; ValueError if it does not hold a removed route."""
+        """Return the model after changes that the kernel accepts.
+
+        ValueError means that the model lacks a removed route.
+        """
         buckets: dict[Key, Bucket] = {}
         for change in changes:
             key = key_of(change.route)
@@ -266,7 +258,7 @@ class Fib:
             if change.before is not None:
                 smaller = deleted(bucket, change.before)
                 if smaller is bucket:
-                    raise ValueError(f"the model does not hold '{change.before}'")
+                    raise ValueError(f"the model lacks '{change.before}'")
                 bucket = smaller
             if change.after is not None:
                 bucket = inserted(bucket, resting(change.after), last=change.verb == "append")
@@ -278,41 +270,31 @@ class Fib:
             return Decision(None, _RULE_ERRORS[rule.action], blocker=rule)
         if rule.action != "lookup":
             return _unknown(rule)
-        # Outside of a VRF an `l3mdev` rule lacks a table, which the kernel takes for main; `not`
-        # lets it match.
+        # Outside of a VRF an inverted `l3mdev` rule matches; it lacks a table, which means main.
         route = self.search(rule.table or MAIN_TABLE, packet, scope=scope)
         if route is None:
             return None
         unparted = self.merged is not False and packet.family == IPV4
-        if (
-            unparted
-            and self.merged is None
-            and route.table == MAIN_TABLE
-            and self._first((LOCAL_TABLE,), packet, scope)
-        ):
+        may_be_parted = unparted and self.merged is None and route.table == MAIN_TABLE
+        if may_be_parted and self._first((LOCAL_TABLE,), packet, scope):
             return Decision(None, unknown=_PARTED)
         if route.kind in _ROUTE_ERRORS:
             return Decision(None, _ROUTE_ERRORS[route.kind], blocker=route)
-        if (
-            rule.suppress_prefix_length is not None
-            and route.prefix_length <= rule.suppress_prefix_length
-        ):
+        most = rule.suppress_prefix_length
+        if most is not None and route.prefix_length <= most:
             return None
         if rule.suppress_group is not None:
-            # Of IPv6 the hash of the flow picks a next hop first.
+            # For IPv6 the hash of the flow picks a next hop first.
             devs = route.devs if packet.family == IPV6 else route.devs[:1]
             groups = {self.devices[dev].group if dev in self.devices else None for dev in devs}
             if None in groups or len(groups) > 1:
-                # It came after the devices were read.
-                return Decision(
-                    None, unknown=f"the model does not know the group of {' or '.join(devs)}"
-                )
+                # A device was added after the devices were read.
+                return Decision(None, unknown=f"the model lacks the group of {' or '.join(devs)}")
             if rule.suppress_group in groups:
                 return None
-        # The kernel gives the local and the main table the name of main while they are one.
-        return Decision(
-            route._replace(table=MAIN_TABLE) if unparted and route.table == LOCAL_TABLE else route
-        )
+        # While the local and the main table are one, the kernel calls it main.
+        is_renamed = unparted and route.table == LOCAL_TABLE
+        return Decision(route._replace(table=MAIN_TABLE) if is_renamed else route)
 
     def _answer(self, packet: Packet, *, resolve: bool) -> Lookup:
         decision = self.egress(packet)
@@ -325,7 +307,7 @@ class Fib:
             hop = next((hop for hop in route.hops if not hop.dead), None)
             if hop is None:
                 # The kernel may show no next hops of a nexthop object.
-                raise UnknownDecisionError(f"the model does not know the next hops of '{route}'")
+                raise UnknownDecisionError(f"the model lacks the next hops of '{route}'")
             route = self._path(packet, route, hop)
         return Lookup(packet.destination, route)
 
@@ -340,19 +322,14 @@ class Fib:
     def _path(self, packet: Packet, route: ObservedRoute, hop: NextHop) -> ObservedRoute:
         is_local = route.kind == "local"
         source = packet.source or route.source
-        # The kernel's own local routes are those of addresses; to any other one it sends from some
-        # address.
+        # The kernel's own local routes are those of addresses.
         is_own = is_local and route.protocol == KERNEL_PROTOCOL
         if not source and not is_own and packet.family == IPV6:
-            raise UnknownDecisionError(
-                f"the model does not know which source the kernel chooses for '{route}'"
-            )
-        if not source:
-            source = (
-                packet.destination
-                if is_local
-                else source_by(hop, route.scope, self.devices.values())
-            )
+            raise UnknownDecisionError(f"the model cannot choose the source for '{route}'")
+        if not source and is_local:
+            source = packet.destination
+        elif not source:
+            source = source_by(hop, route.scope, self.devices.values())
         return ObservedRoute(
             packet.destination,
             address_bits(packet.family),
@@ -372,10 +349,7 @@ def _is_on_link(route: ObservedRoute | None) -> bool:
 
 def _unknown(rule: Rule) -> Decision:
     reason = ", ".join(sorted(rule.selectors)) or rule.action
-    return Decision(
-        None,
-        unknown=f"the model does not know how the kernel applies rule {rule.priority}: {reason}",
-    )
+    return Decision(None, unknown=f"the model cannot apply rule {rule.priority}: {reason}")
 
 
 def source_by(hop: NextHop, scope: int, links: Iterable[Device]) -> int | None:
@@ -392,15 +366,13 @@ def source_by(hop: NextHop, scope: int, links: Iterable[Device]) -> int | None:
     ]
     own = [address for name, address in eligible if name == hop.dev]
     for address in own:
-        if hop.gateway is None or not (hop.gateway.number ^ address.peer) & netmask(
-            address.prefix_length
-        ):
+        mask = netmask(address.prefix_length)
+        if hop.gateway is None or not (hop.gateway.number ^ address.peer) & mask:
             return address.local
-    # A device without a fitting address borrows one whose scope is wider than a link, and first
-    # that of its VRF.
+    # A device without a fitting address uses one whose scope is wider than a link, and first that
+    # of its VRF.
     vrf = vrf_of(hop.dev, devices)
-    lent = [
-        pair for pair in eligible if vrf_of(pair[0], devices) == vrf and pair[1].scope != SCOPE_LINK
-    ]
-    own += [address for _, address in sorted(lent, key=lambda pair: pair[0] != vrf)]
+    of_vrf = [pair for pair in eligible if vrf_of(pair[0], devices) == vrf]
+    of_vrf.sort(key=lambda pair: pair[0] != vrf)
+    own += [address for _, address in of_vrf if address.scope != SCOPE_LINK]
     return own[0].local if own else None

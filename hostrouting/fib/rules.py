@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 #: The input device of the packets that the node itself sends.
 LOOPBACK: Final = "lo"
-#: The bits of a packet's tos that the kernel compares with a route's or a rule's; IPv6 has them all
-#: but those of ECN.
+#: The bits of a packet's tos that the kernel compares with a route's or a rule's; those of ECN do
+#: not count, and for IPv6 all others do.
 TOS_BITS: Final = 0x1C
 _TOS_BITS: Final = {IPV4: TOS_BITS, IPV6: 0xFC}
 #: Masks of ports that mask nothing: newer kernels show them with a single port.
@@ -22,16 +22,16 @@ _HARMLESS: Final = frozenset({(28, b"\xff\xff"), (29, b"\xff\xff")})
 
 
 class Packet(NamedTuple):
-    """The fields of a packet by which the kernel routes it. By default it is one that root sends on this node."""
+    """The fields of a packet that decide its route; by default root sends it on this node."""
 
     destination: int
     #: 0 until the kernel or the program chooses one.
     source: int = 0
     tos: int = 0
     mark: int = 0
-    #: The device by which it comes in.
+    #: The device by which it arrives.
     iif: str = LOOPBACK
-    #: The device to which its socket is bound; empty if it is not.
+    #: The device to which its socket is bound, or empty.
     oif: str = ""
     ip_protocol: int = 0
     source_port: int = 0
@@ -41,7 +41,7 @@ class Packet(NamedTuple):
 
 
 class Policy:
-    """The policy rules of a node, in the order in which the kernel tries those of a family. Treat it as immutable."""
+    """The policy rules of a node, in the kernel's order within a family. Treat it as immutable."""
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self.rules: tuple[Rule, ...] = tuple(rules)
@@ -60,8 +60,8 @@ class Policy:
     def selected(self, packet: Packet) -> Iterator[tuple[Rule, bool]]:
         """Yield the rules that act on a packet, in their order, each with True if that is certain.
 
-        A `goto` is followed here. Its target is the first rule of that priority; without one it is
-        skipped, as the kernel skips it. A `goto` that the model cannot decide is yielded.
+        A `goto` is followed to the first rule of that priority, and skipped without one, as in the
+        kernel. A `goto` that the model cannot decide is yielded.
         """
         target = None
         steps = self._steps[packet.family]
@@ -69,8 +69,7 @@ class Policy:
             if target is not None and rule.priority != target:
                 continue
             target = None
-            # Tunnels, and attributes that are only carried, may select in ways that the model
-            # lacks.
+            # Tunnels and unknown attributes may select in ways that the model lacks.
             fits = all(check(packet) for check in checks) if checks else True
             is_known = not (fits and is_beyond)
             if (is_known and fits == rule.inverted) or rule.action == "nop":
@@ -90,7 +89,7 @@ def _checks(rule: Rule) -> list[Callable[[Packet], bool]]:
     )
     selectors: list[tuple[object, Callable[[Packet], bool]]] = [
         (rule.destination[1], lambda packet: not (rule.destination[0] ^ packet[0]) >> to_rest),
-        # An IPv6 packet without source is from no prefix, not even from one that holds `::`.
+        # No prefix selects an IPv6 packet without source, not even one that contains `::`.
         (
             rule.source[1],
             lambda packet: (

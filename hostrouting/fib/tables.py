@@ -45,20 +45,17 @@ class Tables:
         """Return tables that hold `routes`, which are in the order of a dump."""
         buckets: dict[Key, Bucket] = {}
         for route in routes:
-            # By position, which is faster than by name: these lines meet every route of a full
-            # table.
+            # By position, which is faster: these lines run for each route of a full table.
             key = route[16], route[5], route[0], route[1]
             buckets[key] = (*buckets[key], route) if key in buckets else (route,)
         return cls(buckets, _with_lengths({}, buckets))
 
     def routes(self, family: int = IPV4) -> Iterator[ObservedRoute]:
         """Yield every route of a family, in the order of a dump."""
-        keys = sorted(
-            (key for key in self._buckets if key[0] == family), key=itemgetter(3), reverse=True
-        )
-        return chain.from_iterable(
-            map(self._buckets.__getitem__, sorted(keys, key=itemgetter(1, 2)))
-        )
+        keys = [key for key in self._buckets if key[0] == family]
+        keys.sort(key=itemgetter(3), reverse=True)
+        keys.sort(key=itemgetter(1, 2))
+        return chain.from_iterable(map(self._buckets.__getitem__, keys))
 
     def bucket(self, key: Key) -> Bucket:
         """Return the routes of one table to one network."""
@@ -86,29 +83,24 @@ class Tables:
     def search_ipv6(self, table: int, packet: Packet) -> ObservedRoute | None:
         """Return the route of a table that decides an IPv6 packet, or None.
 
-        The search passes over a network whose routes with a source prefix all have another one,
-        though the network may have routes without one. Later, when it has found no usable route in
-        a longer prefix, it takes those.
+        The search passes over a network that has routes from source prefixes, none of which
+        contains the packet's source. It then takes its routes from any source only if it searched
+        a longer prefix before, without a usable route.
         """
         source = Address(IPV6, packet.source)
         is_under_way = False
         for length in self._lengths.get((IPV6, table), ()):
-            bucket = self._buckets.get(
-                (IPV6, table, packet.destination & mask_of(IPV6, length), length), ()
-            )
+            network = packet.destination & mask_of(IPV6, length)
+            bucket = self.bucket((IPV6, table, network, length))
             by_source: dict[int, list[ObservedRoute]] = {}
             for route in bucket:
-                if route.from_prefix is None or route.from_prefix.covers(source):
-                    by_source.setdefault(
-                        0 if route.from_prefix is None else route.from_prefix.length, []
-                    ).append(route)
+                if route.from_prefix is None:
+                    by_source.setdefault(0, []).append(route)
+                elif route.from_prefix.covers(source):
+                    by_source.setdefault(route.from_prefix.length, []).append(route)
             # The default routes do not hide each other.
-            if (
-                length
-                and not is_under_way
-                and not any(by_source)
-                and any(route.from_prefix for route in bucket)
-            ):
+            may_hide = length and not is_under_way and not any(by_source)
+            if may_hide and any(route.from_prefix for route in bucket):
                 continue
             is_under_way = is_under_way or bool(bucket)
             for _, routes in sorted(by_source.items(), reverse=True):
@@ -117,21 +109,14 @@ class Tables:
         return None
 
     def with_buckets(self, changes: Mapping[Key, Bucket]) -> Tables:
-        """Return a copy in which these buckets are replaced; an empty one is gone."""
-        lengths = self._lengths
-        if any(
-            length not in lengths.get((family, table), ()) for family, table, _, length in changes
-        ):
-            lengths = _with_lengths(lengths, changes)
-        return Tables({**self._buckets, **changes}, lengths)
+        """Return a copy in which these buckets are replaced."""
+        return Tables({**self._buckets, **changes}, _with_lengths(self._lengths, changes))
 
     def _lengths_of(self, tables: tuple[int, ...]) -> Iterable[int]:
         if len(tables) == 1:
             return self._lengths.get((IPV4, tables[0]), ())
-        return sorted(
-            {length for table in tables for length in self._lengths.get((IPV4, table), ())},
-            reverse=True,
-        )
+        lengths = {length for table in tables for length in self._lengths.get((IPV4, table), ())}
+        return sorted(lengths, reverse=True)
 
 
 def _with_lengths(
@@ -139,7 +124,7 @@ def _with_lengths(
 ) -> Mapping[tuple[int, int], tuple[int, ...]]:
     """Return the prefix lengths of each table, with those of new buckets."""
     by_table = {table: set(known) for table, known in lengths.items()}
-    # In a full table nearly all have the same.
+    # The set is small: in a full table nearly all have the same few.
     for family, table, length in set(map(itemgetter(0, 1, 3), buckets)):
         by_table.setdefault((family, table), set()).add(length)
     return {table: tuple(sorted(known, reverse=True)) for table, known in by_table.items()}
@@ -148,42 +133,36 @@ def _with_lengths(
 def _best(routes: list[ObservedRoute], packet: Packet) -> ObservedRoute | None:
     """Return the route that the kernel takes to one IPv6 network; `routes` are sorted by metric.
 
-    Of the lowest metric the highest router preference decides, then the packet's device, then the
-    order. If none of these routes is usable, the rest are on a par.
+    Among the lowest metric the highest router preference decides, then the packet's device, then
+    the order. If none of these routes is usable, all others are equal.
     """
     oif = packet.iif if packet.iif not in {LOOPBACK, ""} else packet.oif
     number = packet.destination
-    # No packet for a multicast, link-local or loopback address leaves by another device.
+    # A packet for a multicast, link-local or loopback address leaves by its own device only.
     is_of_a_link = number >> 120 == 0xFF or number == 1 or Address(IPV6, number).is_link_local
     is_bound = (not (packet.iif and packet.source) and oif == packet.oif) or is_of_a_link
-    usable = [
-        route
-        for route in routes
-        if route.expires >= 0 and is_usable(route, oif if is_bound else "")
-    ]
-    first = [route for route in usable if route.metric == routes[0].metric]
-    return max(
-        first or usable, key=lambda route: (preference(route), is_usable(route, oif)), default=None
-    )
+    bound_to = oif if is_bound else ""
+    usable = [route for route in routes if route.expires >= 0 and is_usable(route, bound_to)]
+    first = [route for route in usable if route.metric == routes[0].metric] or usable
+    return max(first, key=lambda route: (preference(route), is_usable(route, oif)), default=None)
 
 
 def inserted(bucket: Bucket, route: ObservedRoute, *, last: bool) -> Bucket:
-    """Return a bucket with one more route: the first of its tos and metric, or the last; of IPv6 always the last."""
+    """Return a bucket with one more route, the first or last of its tos and metric (IPv6: last)."""
     ranks = [(-present.tos, present.metric) for present in bucket]
-    position = (bisect_right if last or route.family == IPV6 else bisect_left)(
-        ranks, (-route.tos, route.metric)
-    )
+    bisect = bisect_right if last or route.family == IPV6 else bisect_left
+    position = bisect(ranks, (-route.tos, route.metric))
     return (*bucket[:position], route, *bucket[position:])
 
 
 def deleted(bucket: Bucket, named: Route | ObservedRoute) -> Bucket:
-    """Return a bucket without the route that the kernel's deletion of `named` takes, which is the first that fits."""
+    """Return a bucket without the first route that the kernel's deletion of `named` fits."""
     first = next((route for route in bucket if is_deleted_by(named, route)), None)
     return bucket if first is None else tuple(route for route in bucket if route is not first)
 
 
 def is_usable(route: ObservedRoute, oif: str) -> bool:
-    """Return True if a packet can leave by one of the route's next hops (by the device `oif`, if given)."""
+    """Return True if a packet can leave by a next hop of the route (and by `oif`, if given)."""
     if not route.nexthops:
         return not route.flags & FLAG_DEAD and oif in {"", route.dev}
     return any(not hop.dead and oif in {"", hop.dev} for hop in route.nexthops)

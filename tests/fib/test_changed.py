@@ -65,5 +65,5 @@ def test_many_changes_lose_nothing() -> None:
 def test_a_removed_route_must_be_held() -> None:
     """A plan against another node's routes is refused, and names the route."""
     absent = ObservedRoute.parse("9.0.0.0/8", "eth0")
-    with pytest.raises(ValueError, match="the model does not hold '9"):
+    with pytest.raises(ValueError, match="the model lacks '9"):
         Fib.of([], []).changed([RouteChange.remove(absent)])

@@ -59,7 +59,7 @@ def test_a_socket_of_a_device_goes_by_it() -> None:
 def test_the_source_is_not_modelled() -> None:
     """Unless the route names one."""
     fib = Fib.of([ETH0], [default("eth0")])
-    with pytest.raises(UnknownDecisionError, match="does not know which source the kernel chooses"):
+    with pytest.raises(UnknownDecisionError, match="cannot choose the source"):
         fib.lookup([SOMEWHERE], resolve=True, family=IPV6)
     [answer] = Fib.of([ETH0], [default("eth0", source="::7")]).lookup([SOMEWHERE], resolve=True, family=IPV6)
     assert answer.route is not None
@@ -72,7 +72,7 @@ def test_a_rule_against_the_group_of_one_next_hop() -> None:
     routes = [ObservedRoute.parse("::/0", metric=1)._replace(nexthops=hops)]
     fib = Fib.of([ETH0, IB0], routes, [Rule(1, table=254, suppress_group=5, family=IPV6)])
     unknown = fib.decide(Packet(SOMEWHERE, family=IPV6)).unknown
-    assert unknown == "the model does not know the group of eth0 or ib0"
+    assert unknown == "the model lacks the group of eth0 or ib0"
 
 
 @needs_kernel

@@ -32,7 +32,7 @@ def test_a_vrf_makes_packets_of_a_device_unknown(packet: Packet) -> None:
     node = Fib.of([ETH0, Device("blue", 3, up=True, kind="vrf")], [DEFAULT])
     decision = node.decide(packet)
     assert (decision.route, decision.errno) == (None, 0)
-    assert decision.unknown == "the model does not know which packets are of a VRF, and the node has one"
+    assert decision.unknown == "the model cannot decide which packets are of the node's VRF"
     [answer] = node.lookup([NINE])
     assert answer.route == DEFAULT
 
@@ -50,7 +50,7 @@ def test_a_vrf_makes_packets_of_a_device_unknown(packet: Packet) -> None:
 )
 def test_a_selector_beyond_the_model_is_named(rule: Rule, selector: str) -> None:
     """Nothing is decided for the packets that the rule may select, and the error names the rule and the selector."""
-    reason = f"the model does not know how the kernel applies rule 100: {selector}"
+    reason = f"the model cannot apply rule 100: {selector}"
     assert fib(rule).decide(Packet(NINE)).unknown == reason
     with pytest.raises(UnknownDecisionError) as caught:
         fib(rule).lookup([NINE])
@@ -62,7 +62,7 @@ def test_the_group_of_a_device_that_came_meanwhile() -> None:
     node = fib(Rule(100, table=254, suppress_group=5))
     assert node.decide(Packet(NINE)).route == DEFAULT
     late = Fib.of([], [DEFAULT], node.rules())
-    assert late.decide(Packet(NINE)).unknown == "the model does not know the group of eth0"
+    assert late.decide(Packet(NINE)).unknown == "the model lacks the group of eth0"
 
 
 def test_an_unknown_selector_counts_only_if_the_known_ones_fit() -> None:

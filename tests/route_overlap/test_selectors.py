@@ -155,7 +155,7 @@ class _Judgement:
         self.fine |= set(report.expected_devs)
         self.found = {address for cidr in report.cidrs for address in claimed(report, cidr.cidr)}
         notes = [note for note in report.notes if note.kind == "policy-rule"]
-        self.undecided = [note.subject for note in notes if note.reason.startswith("the model does not know")]
+        self.undecided = [note.subject for note in notes if note.reason.startswith("the model cannot apply")]
         pattern = re.compile(r"([\d.]+)(?: to ([\d.]+))?: .*?leaves by ([^(]*)")
         said = [(note.subject, *match.groups()) for note in notes if (match := pattern.match(note.reason))]
         assert len(said) + len(self.undecided) == len(notes)
