@@ -1,7 +1,7 @@
-"""One vocabulary of networking values for both address families. Pure; it imports nothing else of hostrouting.
+"""One vocabulary of networking values for both address families, pure and independent.
 
 addresses.py      Address, Prefix; readers and writers of addresses, CIDRs and device names
-routes.py         Route (wanted), ObservedRoute (read from the kernel), NextHop, Lookup; place; the kernel's numbers
+routes.py         Route (wanted), ObservedRoute (read from the kernel), NextHop, Lookup; place
 changes.py        RouteChange: one step of a batch
 default_route.py  the default routes of a node
 rules.py          Rule: a policy rule with all its selectors

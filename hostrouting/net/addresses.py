@@ -1,8 +1,8 @@
 """Addresses, prefixes and device names: strict readers of text, for both address families.
 
 In bulk an IPv4 address is a plain integer (`parse_ipv4`, `format_ipv4`): a sweep over a million
-routes, a bulk lookup and a packed netlink message all need the number. Where either family may
-stand, it is an `Address`.
+routes, a bulk lookup and a packed netlink message all need the number. An address of either family
+is an `Address`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 IPV4: Final = int(AF_INET)
 IPV6: Final = int(AF_INET6)
 FAMILY_NAMES: Final = {IPV4: "IPv4", IPV6: "IPv6"}
-#: Where to see why a default route is missing, by family.
+#: By family, the place that explains a missing default route.
 GIVERS: Final = {IPV4: "the log of its DHCP client", IPV6: "the advertisements of its router"}
 
 #: IFNAMSIZ is 16 with the terminating zero; the kernel counts bytes, not characters.
@@ -54,7 +54,7 @@ class Address(NamedTuple):
 
     @classmethod
     def unpack(cls, packed: bytes) -> Address:
-        """Read the bytes of an address in network order; the family follows from their number."""
+        """Read the bytes of an address in network order; their number gives the family."""
         if len(packed) not in {4, 16}:
             raise ValueError(f"an address has {len(packed)} bytes; IPv4 has 4, IPv6 has 16")
         return cls(IPV4 if len(packed) == 4 else IPV6, int.from_bytes(packed, "big"))
@@ -66,7 +66,7 @@ class Address(NamedTuple):
 
     @property
     def is_link_local(self) -> bool:
-        """True for an IPv6 address that is good on one link only, of fe80::/10."""
+        """True for an IPv6 address of one link, of fe80::/10."""
         return self.family == IPV6 and self.number >> 118 == 0xFE80 >> 6
 
     def __str__(self) -> str:
@@ -102,11 +102,10 @@ class Prefix(NamedTuple):
 
     def covers(self, inner: Address | Prefix) -> bool:
         """Return True if all of `inner` lies in this network."""
-        family, number, length = (
-            inner if isinstance(inner, Prefix) else (*inner, address_bits(inner.family))
-        )
-        same_family = family == self.family and length >= self.length
-        return same_family and not (number ^ self.network) & mask_of(self.family, self.length)
+        family, number, *rest = inner
+        [length] = rest or [address_bits(family)]
+        is_longer = family == self.family and length >= self.length
+        return is_longer and not (number ^ self.network) & mask_of(family, self.length)
 
     def __str__(self) -> str:
         return f"{format_address(self.family, self.network)}/{self.length}"
@@ -160,7 +159,7 @@ def format_ipv4(address: int) -> str:
 
 
 def parse_ipv4(text: str) -> int:
-    """Read a dotted quad and nothing else: no leading zeros, white space, unicode digits or short forms.
+    """Read a dotted quad; refuse leading zeros, white space, unicode digits and short forms.
 
     >>> parse_ipv4("10.0.0.1") == 0x0A000001
     True
@@ -170,7 +169,7 @@ def parse_ipv4(text: str) -> int:
     """
     try:
         packed = inet_pton(AF_INET, text)
-    # A NUL or a lone surrogate is a ValueError before libc sees it.
+    # Python refuses a NUL or a lone surrogate by a ValueError.
     except (OSError, ValueError):
         raise ValueError(f"{text!r} is not an IPv4 address") from None
     # glibc's inet_pton is strict, musl's less so: only the canonical text passes.
@@ -186,10 +185,10 @@ def parse_cidr(text: str) -> tuple[int, int]:
     True
     >>> parse_cidr("172.16.1.0")
     Traceback (most recent call last):
-    ValueError: '172.16.1.0' has no prefix length; write it as '172.16.1.0/32' if one address is meant
+    ValueError: '172.16.1.0' lacks a prefix length; write '172.16.1.0/32' for one address
     >>> parse_cidr("10.0.0.0/255.0.0.0")
     Traceback (most recent call last):
-    ValueError: '10.0.0.0/255.0.0.0' has no prefix length from 0 to 32 after the slash
+    ValueError: '10.0.0.0/255.0.0.0' must end in a prefix length from 0 to 32
     """
     if ":" in text:
         raise ValueError(f"{text!r} is not an {_CIDRS[IPV4]}")
@@ -206,27 +205,24 @@ def _read_prefix(text: str) -> Prefix:
     except ValueError:
         raise ValueError(f"{text!r} is not an {_CIDRS[family]}") from None
     if not slash:
-        raise ValueError(
-            f"{text!r} has no prefix length; write it as '{text}/{bits}' if one address is meant"
-        )
-    # A dictionary, because int() would also read '+8', ' 8', '08', '1_6' and the digits of other
-    # scripts.
+        raise ValueError(f"{text!r} lacks a prefix length; write '{text}/{bits}' for one address")
+    # int() would also read '+8', ' 8', '08', '1_6' and the digits of other scripts.
     if _PREFIX_LENGTHS.get(length, bits + 1) > bits:
-        raise ValueError(f"{text!r} has no prefix length from 0 to {bits} after the slash")
-    # Half of the time that a NamedTuple takes: an apply reads thousands.
+        raise ValueError(f"{text!r} must end in a prefix length from 0 to {bits}")
+    # Twice as fast as Prefix(...): an apply reads thousands.
     return tuple.__new__(Prefix, (family, network, _PREFIX_LENGTHS[length]))
 
 
 def _parse_ipv6(text: str) -> int:
     try:
         return int.from_bytes(inet_pton(AF_INET6, text), "big")
-    # A NUL or a lone surrogate is a ValueError before libc sees it.
+    # See `parse_ipv4`.
     except (OSError, ValueError):
         raise ValueError(f"{text!r} is not an IPv6 address") from None
 
 
 def check_device_name(name: str) -> str:
-    """Return `name` if the kernel would accept it for a device and no shell could take it for anything else.
+    """Return `name` if the kernel accepts it for a device and no shell could misread it.
 
     >>> check_device_name("bond0.100"), check_device_name("a+b")
     ('bond0.100', 'a+b')
@@ -262,8 +258,7 @@ def _device_name_problem(name: str) -> str | None:
     # Lone surrogates, which cannot be encoded, are not printable.
     encoded = name.encode()
     if b"\xa0" in encoded:
-        # The kernel reads bytes as Latin-1, where this one is a no-break space: 'à' and its like
-        # end in it.
+        # The kernel reads bytes as Latin-1, where this one is a no-break space; 'à' ends in it.
         return "the kernel takes a byte of it for white space"
     if len(encoded) > _LONGEST_DEVICE_NAME:
         return f"it has {len(encoded)} bytes, the kernel allows {_LONGEST_DEVICE_NAME}"

@@ -1,10 +1,10 @@
 """The changes of a network namespace, as the kernel announces them.
 
-Each has a `verb`. Devices and addresses are `set` (there now as shown, new or changed or as before)
-or `remove`d; rules are `add`ed or `remove`d; for routes see `RouteEvent`. Nexthop objects and
-settings have changed in some way.
+Each has a `verb`. Devices and addresses are `set` (new, changed or as before) or `remove`d; rules
+are `add`ed or `remove`d; for routes see `RouteEvent`. Nexthop objects and settings have changed in
+some way.
 
-The kernel does not announce all that it changes: see `NetworkEvents` of `hostrouting.host.ports`.
+The kernel does not announce every change: see `NetworkEvents` of `hostrouting.host.ports`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class RouteEvent(NamedTuple):
-    """A route that is new or gone.
+    """A route that was added or removed.
 
     >>> from hostrouting.net.routes import ObservedRoute
     >>> event = RouteEvent("append", ObservedRoute.parse("172.16.0.0/16", "ib0", protocol=2))
@@ -26,11 +26,11 @@ class RouteEvent(NamedTuple):
     'append: 172.16.0.0/16 dev ib0 proto kernel'
 
     The verb of a new route gives its position: `add` alone in its place, `prepend` before the
-    routes there, `append` after them, and `replace` instead of the first of them, which is gone.
+    routes there, `append` after them, and `replace` instead of the first of them.
 
     For IPv6 it is less exact: `append` may be a further next hop of a multipath route, which the
-    event shows as a whole, `replace` may be instead of any, and `remove` may name the one next hop
-    that is gone. Read the routes of the place.
+    event shows as a whole, `replace` may be instead of any, and `remove` may name one removed next
+    hop. Read the routes of the place.
     """
 
     verb: Literal["add", "prepend", "append", "replace", "remove"]
@@ -40,7 +40,7 @@ class RouteEvent(NamedTuple):
 
 
 class DeviceEvent(NamedTuple):
-    """A device that is new, changed or gone. One with a known index and another name than before was renamed."""
+    """A device that was added, changed, renamed (its index stays) or removed."""
 
     verb: Literal["set", "remove"]
     #: Without neighbours, and without addresses, which have separate events.
@@ -50,7 +50,7 @@ class DeviceEvent(NamedTuple):
 
 
 class AddressEvent(NamedTuple):
-    """An address that is new or gone; also one whose lifetime was renewed, or whose device was renamed."""
+    """An address that was added, renewed or removed, or whose device was renamed."""
 
     verb: Literal["set", "remove"]
     dev: str
@@ -58,21 +58,21 @@ class AddressEvent(NamedTuple):
 
 
 class RuleEvent(NamedTuple):
-    """A policy rule that is new (then it is the last of its priority) or gone."""
+    """A policy rule that was added (as the last of its priority) or removed."""
 
     verb: Literal["add", "remove"]
     rule: Rule
 
 
 class NexthopEvent(NamedTuple):
-    """A nexthop object that is new, changed or gone: its routes go or lose a next hop, and no event names them."""
+    """A nexthop object that was added, changed or removed: its routes may change without events."""
 
     verb: Literal["set", "remove"]
     nexthop_id: int
 
 
 class SettingEvent(NamedTuple):
-    """A setting of a device, or of all, that changed: its routes may live or die, and no event names them."""
+    """A setting of a device, or of all, that changed: its routes may live or die without events."""
 
     verb: Literal["set"]
     name: Literal["ignore_routes_with_linkdown"]

@@ -1,7 +1,6 @@
-"""Devices with their addresses, the neighbours on their links, and the stations that a bridge has learned.
+"""Devices with their addresses, the neighbours on their links, and the stations of a bridge.
 
-Neighbours have their addresses as text, as `ip` prints it: there are few of them, and most go into
-reports.
+Addresses of neighbours are text, as `ip` prints it: they are few, and most go into reports.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class DeviceAddress(NamedTuple):
-    """An address of a device. `peer` is the far end of a point-to-point link, else the address itself.
+    """An address of a device; `peer` is the far end of a point-to-point link, or the address.
 
     >>> str(DeviceAddress.parse("fd00:1::4/64"))
     'fd00:1::4/64'
@@ -28,10 +27,9 @@ class DeviceAddress(NamedTuple):
     scope: int = 0
     secondary: bool = False
     family: int = IPV4
-    #: False for an IPv6 address that is tentative, or that another node has (dadfailed): the node
-    #: may not send from it.
+    #: False for an IPv6 address that is tentative or dadfailed: the node may not send from it.
     usable: bool = True
-    #: True for an IPv6 address that new connections are not to use.
+    #: True for an IPv6 address that new connections should not use.
     deprecated: bool = False
 
     @classmethod
@@ -50,23 +48,22 @@ class DeviceAddress(NamedTuple):
 
 
 class Device(NamedTuple):
-    """A network device with its addresses. `up` is the administrator's setting, `carrier` the state of the wire."""
+    """A network device with its addresses; `up` is a setting, `carrier` the state of the wire."""
 
     name: str
     ifindex: int
     up: bool
-    #: In lower case, with leading zeros; empty if the device has none.
+    #: In lower case, with leading zeros; empty without one.
     mac: str = ""
     #: The name in rtnetlink (`bridge`, `veth`, ...); empty for hardware.
     kind: str = ""
     #: The bridge (or bond, or VRF) of which the device is a port.
     master: str | None = None
     addresses: tuple[DeviceAddress, ...] = ()
-    #: False if the wire leads nowhere, such as that of a veth whose peer is down.
+    #: False without a connection, as for a veth whose peer is down.
     carrier: bool = True
     loopback: bool = False
-    #: The IPv4 neighbours whose hardware address is known now, as the route port reads them: hardly
-    #: ever all.
+    #: The IPv4 neighbours whose hardware address is known now: rarely all.
     neighbours: tuple[int, ...] = ()
     #: The group of `ip link set group`, by which rules suppress routes.
     group: int = 0
@@ -78,15 +75,16 @@ class Device(NamedTuple):
 
 
 def vrf_of(name: str, devices: Mapping[str, Device]) -> str | None:
-    """Return the VRF to whose table the addresses of a device bring their routes; None if that is main, and local.
+    """Return the VRF whose table has the routes of a device's addresses; None for main and local.
 
-    >>> devices = {"blue": Device("blue", 3, up=True, kind="vrf"), "ib0": Device("ib0", 4, up=True, master="blue")}
+    >>> blue, ib0 = Device("blue", 3, up=True, kind="vrf"), Device("ib0", 4, up=True, master="blue")
+    >>> devices = {"blue": blue, "ib0": ib0}
     >>> vrf_of("ib0", devices), vrf_of("blue", devices), vrf_of("eth0", devices)
     ('blue', 'blue', None)
     """
     device = devices.get(name)
     master = devices.get(device.master) if device and device.master else None
-    # A port of a bridge in a VRF is in none.
+    # A port of a bridge in a VRF is not in that VRF.
     return next((link.name for link in (device, master) if link and link.kind == "vrf"), None)
 
 
@@ -100,27 +98,27 @@ class Neighbour(NamedTuple):
     address: str
     dev: str
     mac: str
-    #: Another program added it, for good; the kernel learned the rest, and forgets them.
+    #: Added by a program; without it the kernel learned the entry, and forgets it.
     permanent: bool
     #: NTF_*: router, extern_learn, ...; above the first eight bits NTF_EXT_*.
     flags: int = 0
-    #: RTPROT_* of the program that added it; 0 if it did not set one.
+    #: RTPROT_* of the program that added it, or 0.
     protocol: int = 0
 
     def __str__(self) -> str:
-        return f"{self.address} dev {self.dev} lladdr {self.mac}{' PERMANENT' if self.permanent else ''}"
+        state = " PERMANENT" if self.permanent else ""
+        return f"{self.address} dev {self.dev} lladdr {self.mac}{state}"
 
 
 class Station(NamedTuple):
-    """An entry of a bridge's forwarding database: which port leads to a hardware address."""
+    """An entry of a bridge's forwarding database: the port that leads to a hardware address."""
 
     mac: str
     #: The port, or the bridge itself.
     dev: str
-    #: It is the address of the port or bridge itself, or another program added it.
+    #: The address of the port or bridge itself, or an entry that a program added.
     permanent: bool = False
-    #: 0 is none. A kernel that can filter VLANs repeats permanent entries for each VLAN of the
-    #: port.
+    #: 0 without one. A kernel that filters VLANs repeats permanent entries for each of the port.
     vlan: int = 0
 
 
@@ -130,17 +128,14 @@ def neighbour_order(neighbour: Neighbour) -> tuple[object, ...]:
 
 
 def is_as_shown(neighbour: Neighbour) -> bool:
-    """Return True if the kernel shows a neighbour as it was added: a changed one could not be found again.
+    """Return True if the kernel shows a neighbour exactly so, and it can be found again.
 
     >>> is_as_shown(Neighbour("FD00::9", "azure0", "12:34:56:78:9a:bc", permanent=True))
     False
     """
     try:
         mac = bytes.fromhex(neighbour.mac.replace(":", "")).hex(":")
-        return (
-            bool(mac)
-            and mac == neighbour.mac
-            and str(Address.parse(neighbour.address)) == neighbour.address
-        )
+        shown = mac, str(Address.parse(neighbour.address))
     except ValueError:
         return False
+    return bool(mac) and shown == (neighbour.mac, neighbour.address)

@@ -1,7 +1,7 @@
 """The JSON form of values, for records on disk and for machine-readable output.
 
-Addresses are text and payloads are hexadecimal. The readers are made of the types that a class
-names for its parts. They refuse what no kernel can have shown, with the path of the part.
+Addresses are text and payloads are hexadecimal. The readers are made from the annotations of a
+class. They refuse values that a kernel cannot show, with the path of the part.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _KINDS: Final[dict[type, str]] = {
     int: "a whole number",
     bool: "true or false",
 }
-#: Characters of a text; no name that the kernel gives is as long.
+#: Characters of a text; names from the kernel are shorter.
 _LONGEST: Final = 4096
 _BYTE: Final = range(1 << 8)
 _WORD: Final = range(1 << 32)
-#: The numbers that may not be any of 32 bits. A route whose time is below zero has ended.
+#: The numbers with another range than 32 bits. A route whose time is below zero has ended.
 _NUMBERS: Final[dict[str, Container[int]]] = {
     **dict.fromkeys(("protocol", "scope", "tos", "ip_protocol"), _BYTE),
     "weight": range(1, 257),
@@ -41,7 +41,7 @@ _NUMBERS: Final[dict[str, Container[int]]] = {
     "tun_id": range(1 << 64),
     "family": FAMILY_NAMES,
 }
-#: Of these the numbers are addresses of the family of the whole, and the pairs are networks of it.
+#: Parts that are addresses (numbers) or networks (pairs) of the family of the whole.
 _OWN: Final = frozenset(
     {"network", "local", "peer", "broadcast", "source", "destination", "address"}
 )
@@ -49,13 +49,13 @@ _OWN_TYPES: Final = {"int": "Address", "tuple[int, int]": "Prefix"}
 
 
 def typed(value: object, kind: type[T], name: str = "it") -> T:
-    """Return a value of a JSON document if it is of this type; raise ValueError, which names it, for any other.
+    """Return a value of a JSON document that is of this type; raise ValueError for any other.
 
     >>> typed([], dict, "routes[0]")
     Traceback (most recent call last):
     ValueError: routes[0] should be an object, not list
     """
-    # Not isinstance: True is not a number.
+    # Not isinstance, which takes True for a number.
     if type(value) is not kind:
         raise ValueError(f"{name} should be {_KINDS[kind]}, not {type(value).__name__}")
     return value
@@ -67,8 +67,8 @@ def typed_or_null(value: object, kind: type[T], name: str) -> T:
 
 
 def _text(value: Any) -> str:
-    """Read a text; a name of the kernel is bytes, which may be no characters."""
-    # The usual one first, for speed.
+    """Read a text; a name from the kernel may have bytes that are not UTF-8."""
+    # The usual case first, for speed.
     if type(value) is not str or not value.isascii():
         typed(value, str).encode(errors="surrogateescape")
     if len(value) > _LONGEST:
@@ -106,11 +106,11 @@ def _several(read: Reader) -> Reader:
 
 def _attribute(value: Any) -> tuple[int, bytes]:
     key, payload = typed(value, list)
-    # The upper two bits of its number are flags.
+    # The upper two bits of the number are flags.
     return _number(range(1 << 14))(key), bytes.fromhex(_text(payload))
 
 
-# Most addresses of a fleet come again and again.
+# Most addresses of a fleet are repeated.
 _address: Final = lru_cache(1 << 14)(Address.parse)
 #: By the names of types; forms are added when they are made.
 _READERS: Final[dict[str, Reader]] = {
@@ -132,9 +132,9 @@ def _reader(name: str, hint: str) -> Reader:
 
 
 class Form(Generic[T]):
-    """The JSON objects of a class of values: a NamedTuple, or an attrs class whose parts all have defaults.
+    """The JSON form of a NamedTuple, or of an attrs class whose parts all have defaults.
 
-    An object has a field for each part that is not as usual.
+    An object has a field for each part that is not the default.
 
     >>> form = FORMS[Range]
     >>> form.brief(Range(1, 2)), form.read({"first": 1, "last": 2})
@@ -147,7 +147,7 @@ class Form(Generic[T]):
     def __init__(
         self, kind: type[T], check: Callable[[T], object] = bool, /, **readers: Reader
     ) -> None:
-        """`check` raises ValueError for parts that do not go together; `readers` are those of some parts, by name."""
+        """`check` raises ValueError for contradicting parts; `readers` are by names of parts."""
         self._kind = kind
         self._check = check
         self._usual: dict[str, Any] = getattr(kind, "_field_defaults", {})
@@ -157,18 +157,13 @@ class Form(Generic[T]):
             name: str(getattr(hint, "__forward_arg__", hint))
             for name, hint in kind.__annotations__.items()
         }
-        self._optional = dict.fromkeys(
-            name for name, hint in hints.items() if hint.endswith(" | None")
-        )
+        self._optional = {name: None for name, hint in hints.items() if hint.endswith(" | None")}
         hints = {name: hint.removesuffix(" | None") for name, hint in hints.items()}
-        self._own = {
-            name: _OWN_TYPES[hint]
-            for name, hint in hints.items()
-            if name in _OWN and hint in _OWN_TYPES
-        }
+        own = {name: _OWN_TYPES.get(hint) for name, hint in hints.items() if name in _OWN}
+        self._own = {name: hint for name, hint in own.items() if hint}
+        hints |= self._own
         self._readers = {
-            name: readers.get(name) or _reader(name, hint)
-            for name, hint in (hints | self._own).items()
+            name: readers.get(name) or _reader(name, hint) for name, hint in hints.items()
         }
         _READERS[kind.__name__] = self.read
         FORMS[kind] = self
@@ -184,7 +179,7 @@ class Form(Generic[T]):
         }
 
     def read(self, value: Any) -> T:
-        """Read an object; raise ValueError for a part that is wrong, unknown or not there, after its path."""
+        """Read an object; raise ValueError, with the path, for an invalid or unknown part."""
         values: dict[str, Any] = self._optional.copy()
         name, readers = "", self._readers
         try:

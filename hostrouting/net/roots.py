@@ -10,12 +10,12 @@ from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: For each root ip reads a whole table, and each row outside of the networks costs a script time.
+#: ip reads a whole table for each root, and each row outside of the networks costs a script time.
 _MOST: Final = {IPV4: 8, IPV6: 2}
 
 
 def roots_of(networks: Iterable[Prefix], family: int) -> list[str]:
-    """Return a few networks that contain all of these of one family and little else, sorted; none overlaps another.
+    """Return a few sorted, disjoint networks that contain all of these of one family.
 
     >>> texts = ["10.0.0.0/24", "10.0.1.0/24", "10.0.0.4/30", "172.16.0.0/12", "fd00::/8"]
     >>> roots_of(map(Prefix.parse, texts), IPV4)
@@ -31,7 +31,7 @@ def roots_of(networks: Iterable[Prefix], family: int) -> list[str]:
     roots = [_root(first, last) for first, last in ranges]
     while len(roots) > _MOST[family] or any(left[1] >= right[0] for left, right in pairwise(roots)):
         joined = [_root(left[0], max(left[1], right[1])) for left, right in pairwise(roots)]
-        # Join adjacent ones first, else those that are the smallest together.
+        # Join overlapping ones first, then the pair with the smallest result.
         best = min(
             range(len(joined)),
             key=lambda i: (roots[i][1] < roots[i + 1][0], joined[i][1] - joined[i][0]),

@@ -1,10 +1,9 @@
-"""Routes of both address families: the routes that we want, and the routes that the kernel holds.
+"""Routes of both address families: desired routes, and those observed in the kernel.
 
-Desired and observed routes are different types on purpose. A `Route` is made by hostrouting, checks
-itself and cannot be wrong. An `ObservedRoute` comes from the kernel, by the hundred thousand, and
-is believed. Networks and source addresses are integers in the family of their route (see
-`hostrouting.net.addresses`). A gateway is an `Address`, because its family may differ. `str()`
-gives the text.
+These are different types on purpose. A `Route` is made by hostrouting and checks itself. An
+`ObservedRoute` comes from the kernel, by the hundred thousand, and is trusted. Networks and source
+addresses are integers in the family of their route (see `hostrouting.net.addresses`). A gateway is
+an `Address`, because its family may differ. `str()` gives the text.
 """
 
 from __future__ import annotations
@@ -29,10 +28,9 @@ from hostrouting.net.addresses import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: The mark of ownership: every route that we install carries this protocol number, and no foreign
-#: route does.
+#: The mark of ownership: the protocol number of all routes of hostrouting, and of no foreign one.
 OUR_PROTOCOL: Final = 142
-#: Those of the kernel itself, and of routes that a router advertised.
+#: The protocols of the kernel itself, and of routes that a router advertised.
 KERNEL_PROTOCOL: Final = 2
 RA_PROTOCOL: Final = 9
 
@@ -59,8 +57,7 @@ KINDS: Final = (
     "xresolve",
 )
 KIND_NUMBERS: Final = {kind: number for number, kind in enumerate(KINDS)}
-#: Route types that decide an address without sending packets anywhere; they have neither gateway
-#: nor device.
+#: Route types that block packets; they have neither gateway nor device.
 DEVICELESS_KINDS: Final = frozenset({"blackhole", "unreachable", "prohibit", "throw"})
 
 FLAG_DEAD: Final = 1
@@ -93,20 +90,20 @@ FLAG_NAMES: Final = ((FLAG_DEAD, "dead"), (FLAG_ONLINK, "onlink"), (FLAG_LINKDOW
 TABLE_NAMES: Final = {253: "default", 254: "main", 255: "local"}
 SCOPE_NAMES: Final = {0: "global", 200: "site", 253: "link", 254: "host", 255: "nowhere"}
 
-#: Attributes that we carry without understanding them (metrics, realms, ...), as (number, payload)
-#: pairs, so that a route that a rollback returns comes back whole.
+#: Uninterpreted attributes (metrics, realms, ...), as (number, payload) pairs, so that a rollback
+#: restores a route completely.
 Extra: TypeAlias = tuple[tuple[int, bytes], ...]
 
 
 class Encapsulation(NamedTuple):
-    """A tunnel header that a next hop adds to packets: LWTUNNEL_ENCAP_*, and its packed parameters."""
+    """A tunnel header that a next hop adds: LWTUNNEL_ENCAP_*, and its packed parameters."""
 
     kind: int
     payload: bytes
 
 
 class NextHop(NamedTuple):
-    """A gateway and device by which a route sends packets; `gateway` is None for addresses on the link."""
+    """A gateway (None for addresses on the link) and a device by which a route sends packets."""
 
     gateway: Address | None
     dev: str
@@ -114,8 +111,8 @@ class NextHop(NamedTuple):
     onlink: bool = False
     extra: Extra = ()
     encapsulation: Encapsulation | None = None
-    #: The kernel passes over this next hop as long as its device is down, or without carrier where
-    #: that counts. This is a state, not a part of the identity of a next hop.
+    #: The kernel skips this next hop while its device is down, or without carrier where that
+    #: counts. This is a state, not a part of the identity of a next hop.
     dead: bool = False
 
     def __eq__(self, other: object) -> bool:
@@ -173,17 +170,14 @@ class Route:
         if self.kind == "local":
             return SCOPE_HOST
         leads_on = self.gateway is not None or self.nexthops or self.nexthop_id
-        return (
-            SCOPE_LINK
-            if self.kind == "broadcast" or (self.kind == "unicast" and not leads_on)
-            else SCOPE_UNIVERSE
-        )
+        is_of_link = self.kind == "broadcast" or (self.kind == "unicast" and not leads_on)
+        return SCOPE_LINK if is_of_link else SCOPE_UNIVERSE
 
     def __attrs_post_init__(self) -> None:
         bits = address_bits(self.family)
         for name, value, lowest, highest in (
             ("prefix_length", self.prefix_length, 0, bits),
-            # Of IPv6 routes the kernel would turn metric 0 into 1024.
+            # For IPv6 the kernel would turn metric 0 into 1024.
             ("metric", self.metric, int(self.family == IPV6), 0xFFFFFFFF),
             ("table", self.table, 1, 0xFFFFFFFF),
             ("protocol", self.protocol, 0, 0xFF),
@@ -191,28 +185,19 @@ class Route:
             if not lowest <= value <= highest:
                 raise ValueError(f"{name} {value} is not from {lowest} to {highest}")
         if not 0 <= self.network < 1 << bits:
-            raise ValueError(
-                f"network {self.network} is not an {FAMILY_NAMES[self.family]} address"
-            )
+            name = FAMILY_NAMES[self.family]
+            raise ValueError(f"network {self.network} is not an {name} address")
         if self.network & ~mask_of(self.family, self.prefix_length):
             prefix = Prefix(self.family, self.network, self.prefix_length)
             raise ValueError(f"{prefix} has host bits, the network is {prefix.masked}")
         if self.kind not in KIND_NUMBERS:
             raise ValueError(f"kind {self.kind!r} is not one of {', '.join(KINDS[1:])}")
         if self.nexthops and (self.dev is not None or self.gateway is not None):
-            raise ValueError(
-                f"{self.destination} has next hops, so it can have no 'dev' or 'gateway'; leave them out"
-            )
-        if (
-            self.dev is None
-            and self.kind not in DEVICELESS_KINDS
-            and not self.nexthops
-            and not self.nexthop_id
-        ):
+            raise ValueError(f"{self.destination} has next hops; leave out its 'dev' and 'gateway'")
+        needs_dev = not (self.kind in DEVICELESS_KINDS or self.nexthops or self.nexthop_id)
+        if needs_dev and self.dev is None:
             # The kernel would choose a device by the gateway, and might choose the fabric.
-            raise ValueError(
-                f"{self.destination} has no dev; name the device of the {self.kind} route"
-            )
+            raise ValueError(f"{self.destination} lacks the dev of the {self.kind} route; name it")
 
     @classmethod
     def parse(
@@ -236,19 +221,19 @@ class Route:
 
 
 class ObservedRoute(NamedTuple):
-    """A route that the kernel holds, with every detail that restoring it needs.
+    """A route in the kernel, with every detail that restoring it needs.
 
-    >>> str(ObservedRoute(0xAC100000, 16, dev="ib0", protocol=2, scope=SCOPE_LINK, source=0xAC100104))
-    '172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4'
+    >>> str(ObservedRoute.parse("172.16.0.0/16", "ib0", protocol=2, source="172.16.1.4"))
+    '172.16.0.0/16 dev ib0 proto kernel src 172.16.1.4'
     >>> str(ObservedRoute.parse("fd00:1::9/128", "azv1234", metric=1024, protocol=3))
     'fd00:1::9 dev azv1234 metric 1024'
     """
 
     network: int
     prefix_length: int
-    #: None for a route to addresses on the link, and for a route with several next hops.
+    #: None for addresses on the link, and for several next hops.
     gateway: Address | None = None
-    #: None for a route that blocks, and for a route with several next hops.
+    #: None for a route that blocks, and for several next hops.
     dev: str | None = None
     metric: int = 0
     table: int = MAIN_TABLE
@@ -261,16 +246,15 @@ class ObservedRoute(NamedTuple):
     flags: int = 0
     nexthops: tuple[NextHop, ...] = ()
     extra: Extra = ()
-    #: The nexthop object by which the route sends; 0 for none. The kernel shows the object's
-    #: gateways and devices, too.
+    #: The nexthop object of the route, or 0. The kernel shows the object's gateways and devices,
+    #: too.
     nexthop_id: int = 0
     encapsulation: Encapsulation | None = None
     family: int = IPV4
     #: Only packets from this prefix take the route (IPv6 only).
     from_prefix: Prefix | None = None
-    #: The seconds until the route ends (IPv6 only); 0 for never. It counts down, so the identity of
-    #: a route does not include it. Below 0 the route has ended: the kernel passes over it, and
-    #: removes it later.
+    #: The seconds until the route ends (IPv6 only); 0 for never. They count down and are not a part
+    #: of the identity. Below 0 the route has ended: the kernel skips it, and removes it later.
     expires: int = 0
 
     @classmethod
@@ -299,12 +283,12 @@ class ObservedRoute(NamedTuple):
 
     @property
     def onlink(self) -> bool:
-        """True if the kernel takes the gateway to be on the link without asking the table."""
+        """True if the kernel expects the gateway on the link without a lookup."""
         return bool(self.flags & FLAG_ONLINK)
 
     @property
     def hops(self) -> tuple[NextHop, ...]:
-        """All next hops, also of a route that has just one; empty for a route that blocks."""
+        """All next hops, also a single one; empty for a route that blocks."""
         if self.nexthops or self.dev is None:
             return self.nexthops
         dead = bool(self.flags & FLAG_DEAD)
@@ -323,7 +307,7 @@ class ObservedRoute(NamedTuple):
         return Route(**{name: getattr(self, name) for name in _DESIRED})
 
     def fulfils(self, route: Route | ObservedRoute) -> bool:
-        """Return True if this is the route `route`, whatever the state of its devices."""
+        """Return True if this is `route`, in any state of its devices."""
         return self.network == route.network and signature(self) == signature(route)
 
     def __str__(self) -> str:
@@ -331,13 +315,12 @@ class ObservedRoute(NamedTuple):
 
 
 _DESIRED: Final = tuple(field.name for field in attrs.fields(Route))
-#: Every field of a route but its network, on `Route` and on `ObservedRoute` alike; not the state of
-#: its devices.
+#: Every field of a route but its network and the state of its devices, on both classes.
 signature: Final[Callable[[Route | ObservedRoute], tuple[object, ...]]] = attrgetter(*_DESIRED[1:])
 
 #: The fields by which the kernel distinguishes the places of routes; see `place`.
 Place: TypeAlias = tuple[int, int, int, int, "Prefix | None", int, int]
-#: The place of a route: table, family, network, prefix length, `from` prefix, tos, metric. Of
+#: The place of a route: table, family, network, prefix length, `from` prefix, tos, metric. Among
 #: several routes in one place the first that is alive decides.
 place: Final[Callable[[Route | ObservedRoute], Place]] = attrgetter(
     "table", "family", "network", "prefix_length", "from_prefix", "tos", "metric"
@@ -355,11 +338,11 @@ _PREFERENCES: Final = {b"\1": 1, b"\3": -1}
 
 
 def preference(route: ObservedRoute) -> int:
-    """Return the preference that a router gave to its own IPv6 route: 1 is high, 0 medium, -1 low."""
+    """Return the preference that a router advertised for its route: 1 high, 0 medium, -1 low."""
     return _PREFERENCES.get(dict(route.extra).get(_PREF, b""), 0)
 
 
-#: The fields that a route keeps from its planning to a dump.
+#: The fields that a route has alike in a plan and in a dump.
 _KEPT: Final = tuple(
     name for name in ObservedRoute._fields if name not in {"flags", "nexthops", "expires"}
 )
@@ -370,20 +353,20 @@ _RESTING: Final = frozenset({0, FLAG_ONLINK})
 
 def resting(route: Route | ObservedRoute) -> ObservedRoute:
     """Return a route as a dump shows it while its devices are healthy."""
+    # As nearly each route of an event.
     if (
         isinstance(route, ObservedRoute)
         and route.flags in _RESTING
         and not (route.nexthops or route.expires)
     ):
-        # As nearly each route of an event.
         return route
-    hops = tuple(hop._replace(dead=False) for hop in route.nexthops) if route.nexthops else ()
+    hops = tuple(hop._replace(dead=False) for hop in route.nexthops)
     fields = dict(zip(_KEPT, _kept(route), strict=True))
     return ObservedRoute(**fields, nexthops=hops, flags=FLAG_ONLINK if route.onlink else 0)
 
 
 class Lookup(NamedTuple):
-    """The kernel's answer for one address: the route that decides it, or the errno with which it refuses.
+    """The kernel's answer for one address: the route that decides it, or an errno.
 
     ENETUNREACH means that every table lacks a route, EINVAL a blackhole, EHOSTUNREACH unreachable,
     EACCES prohibited.
@@ -412,14 +395,10 @@ def _destination(route: Route | ObservedRoute) -> str:
 
 def _format(route: Route | ObservedRoute, flags: int) -> str:
     """Return the route as `ip route show` prints it; the table is named unless it is main."""
-    bits = address_bits(route.family)
-    destination = (
-        _destination(route)
-        if route.prefix_length < bits
-        else format_address(route.family, route.network)
-    )
+    destination = _destination(route).removesuffix(f"/{address_bits(route.family)}")
     kind = "" if route.kind == "unicast" else f"{route.kind} "
-    return f"{kind}{destination if route.prefix_length else 'default'}{_after_destination(_shown(route), flags)}"
+    rest = _after_destination(_shown(route), flags)
+    return f"{kind}{destination if route.prefix_length else 'default'}{rest}"
 
 
 _shown: Final[Callable[[Route | ObservedRoute], tuple[Any, ...]]] = attrgetter(
@@ -437,17 +416,18 @@ _shown: Final[Callable[[Route | ObservedRoute], tuple[Any, ...]]] = attrgetter(
 )
 
 
-# Thousands of routes differ in nothing but their destination.
+# Thousands of routes differ in their destination alone.
 @lru_cache(256)
 def _after_destination(shown: tuple[Any, ...], flags: int) -> str:
     family, from_prefix, tos, gateway, dev, table, number, scope, source, metric, nexthops = shown
     protocol = PROTOCOL_NAMES.get(number, str(number))
+    via = ""
+    if gateway is not None:
+        via = f" via {'inet6 ' if gateway.family != family else ''}{gateway}"
     words = [
         f" from {from_prefix}" if from_prefix is not None else "",
         f" tos {tos:#04x}" if tos else "",
-        f" via {'inet6 ' if gateway.family != family else ''}{gateway}"
-        if gateway is not None
-        else "",
+        via,
         f" dev {dev}" if dev is not None else "",
         f" table {TABLE_NAMES.get(table, str(table))}" if table != MAIN_TABLE else "",
         f" proto {protocol}" if protocol != "boot" else "",  # ip leaves it out, too

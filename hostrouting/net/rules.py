@@ -7,8 +7,7 @@ from typing import Final, NamedTuple
 from hostrouting.net.addresses import IPV4, Prefix, address_bits
 from hostrouting.net.routes import TABLE_NAMES, Extra
 
-#: The names of selectors that we carry without understanding them, by the number of their
-#: attribute.
+#: The names of uninterpreted selectors by the number of their attribute.
 _UNKNOWN_NAMES: Final = {
     11: "realms",
     25: "dscp",
@@ -42,7 +41,7 @@ class Range(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """A policy rule. `source` and `destination` are (network, prefix length); (0, 0) selects everything.
+    """A policy rule; `source` and `destination` are (network, prefix length), (0, 0) for any.
 
     >>> Rule(70, table=88, mark=1, mark_mask=0xFF, oif="eth0").selectors
     {'fwmark': '0x1/0xff', 'oif': 'eth0'}
@@ -51,23 +50,21 @@ class Rule(NamedTuple):
     """
 
     priority: int
-    #: `lookup`, `goto`, `nop`, `blackhole`, `unreachable`, `prohibit`; else `action` and its
-    #: number.
+    #: `lookup`, `goto`, `nop`, `blackhole`, `unreachable`, `prohibit`; or `action` and its number.
     action: str = "lookup"
     table: int = 0
-    #: Routes with a prefix of at most this length do not count.
+    #: Routes with a prefix of at most this length are ignored.
     suppress_prefix_length: int | None = None
-    #: Routes by devices of this group do not count.
+    #: Routes by devices of this group are ignored.
     suppress_group: int | None = None
     source: tuple[int, int] = (0, 0)
     destination: tuple[int, int] = (0, 0)
     #: The rule applies to packets that its selectors do not select.
     inverted: bool = False
-    #: The priority of the rule with which to go on.
+    #: The priority of the next rule.
     goto: int | None = None
     tos: int = 0
-    #: A packet is selected if its mark, masked, is this; without a mask the rule does not look at
-    #: marks.
+    #: A packet is selected if its mark, masked, is this; without a mask any mark is.
     mark: int = 0
     mark_mask: int = 0
     iif: str = ""
@@ -78,10 +75,10 @@ class Rule(NamedTuple):
     uids: Range | None = None
     tun_id: int = 0
     l3mdev: bool = False
-    #: RTPROT_* of the program that added it: 2 is the kernel, 3 `ip rule add`.
+    #: RTPROT_* of the program that added it: 2 for the kernel, 3 for `ip rule add`.
     protocol: int = 3
     family: int = IPV4
-    #: Attributes that we carry without understanding them, some of which may select.
+    #: Uninterpreted attributes, some of which may select.
     unknown: Extra = ()
 
     @property
@@ -113,7 +110,7 @@ class Rule(NamedTuple):
 
     @property
     def packets(self) -> str:
-        """The packets that it selects, but for their destination, in words; empty for a rule by addresses alone.
+        """The selected packets in words, without their destination; empty for addresses alone.
 
         >>> Rule(70, table=88, iif="eth1", ip_protocol=6, destination_ports=Range(443, 443)).packets
         'packets that come in by eth1, of protocol tcp, to port 443'
@@ -131,21 +128,16 @@ class Rule(NamedTuple):
 
     def __str__(self) -> str:
         """Return the rule as `ip rule show` prints it."""
-        words = [
-            f"{self.priority}:",
-            *(["not"] if self.inverted else []),
-            "from",
-            self._selector(self.source),
-        ]
+        inverted = ["not"] if self.inverted else []
+        words = [f"{self.priority}:", *inverted, "from", self._selector(self.source)]
         if self.destination[1]:
             words += ["to", self._selector(self.destination)]
         for name, value in self.selectors.items():
             words += [name, value] if name != "l3mdev" else []
         words.append(self.action)
         if self.action == "lookup":
-            words.append(
-                "[l3mdev-table]" if self.l3mdev else TABLE_NAMES.get(self.table, str(self.table))
-            )
+            table = TABLE_NAMES.get(self.table, str(self.table))
+            words.append("[l3mdev-table]" if self.l3mdev else table)
         if self.goto is not None:
             words.append(str(self.goto))
         return " ".join(words)

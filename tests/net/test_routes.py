@@ -22,10 +22,10 @@ NINE: dict[str, Any] = {"network": 9 << 24, "prefix_length": 8, "dev": "eth0"}
         ({"metric": -1}, "metric -1 is not from 0 to 4294967295"),
         ({"table": 0}, "table 0 is not from 1 to 4294967295"),
         ({"protocol": 256}, "protocol 256 is not from 0 to 255"),
-        ({"dev": None}, "9.0.0.0/8 has no dev; name the device of the unicast route"),
+        ({"dev": None}, "9.0.0.0/8 lacks the dev of the unicast route; name it"),
         (
             {"nexthops": (NextHop(None, "eth0"), NextHop(None, "eth1"))},
-            "9.0.0.0/8 has next hops, so it can have no 'dev' or 'gateway'; leave them out",
+            "9.0.0.0/8 has next hops; leave out its 'dev' and 'gateway'",
         ),
     ],
 )
