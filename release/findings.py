@@ -1,4 +1,4 @@
-"""All that `hostrouting check` can find, for the manual: kind, severity, meaning and remedy of each finding.
+"""The findings of `hostrouting check` for the manual: kind, severity, meaning and remedy.
 
 A test compares the kinds with those that the code constructs.
 """
@@ -50,20 +50,20 @@ OF_THE_PROOF: Final = (
     Kind(
         "dead-end",
         "by mode",
-        "the expected device has no carrier",
+        "the expected device lacks a carrier",
         "see `ip link show` and its cable or driver",
     ),
     Kind(
         "unknown-exit",
         "by mode",
-        "neither a default route nor the config says by which device they should leave",
+        "neither a default route nor the config names the device by which they should leave",
         "name it in `expectedDevs`",
     ),
 )
 
 #: All others, in `findings` of the JSON.
 OF_THE_NODE: Final = (
-    # The config, and what is installed.
+    # The config, and its files.
     Kind(
         "not-applied",
         "warning; error of an image or a record",
@@ -76,8 +76,8 @@ OF_THE_NODE: Final = (
     Kind(
         "exposed",
         "error",
-        "others than root may change what root will run",
-        "give the file or folder that it names to root, and take the others' right to write",
+        "users other than root may change a file that root will run",
+        "`chown` the file or folder that it names to root, and `chmod go-w` it",
     ),
     Kind(
         "nothing-proven",
@@ -112,7 +112,7 @@ OF_THE_NODE: Final = (
     Kind(
         "watch",
         "warning; note",
-        "routing may not stay right, or a setting of `watch` has no effect",
+        "routing may not stay right, or a setting of `watch` is ignored",
         _APPLY,
     ),
     # Routes.
@@ -125,13 +125,13 @@ OF_THE_NODE: Final = (
     Kind(
         "hides-connected",
         "warning",
-        "a route of ours comes before the kernel's own of a device",
+        "a route of hostrouting comes before the kernel's own of a device",
         "configure narrower destinations",
     ),
     Kind(
         "networkd",
         "warning; note with `watch`",
-        "systemd-networkd will remove our routes when it starts or reconfigures the device",
+        "systemd-networkd will remove these routes when it starts or reconfigures the device",
         "set `watch.keepForeignRoutes`",
     ),
     Kind(
@@ -140,7 +140,7 @@ OF_THE_NODE: Final = (
         "of a planned config: an address that leaves right would leave wrong",
         "change the config; `apply --force` goes on",
     ),
-    # What is right only as long as something else stays as it is.
+    # Routing that is right only under conditions.
     Kind(
         "several-exits",
         "warning",
@@ -181,7 +181,7 @@ OF_THE_NODE: Final = (
         "policy-rule",
         "note",
         "packets that a rule selects by more than addresses would leave by a wrong device",
-        "mend the rule, if that is not meant",
+        "correct the rule, if that is not meant",
     ),
     Kind(
         "fabric",
@@ -194,7 +194,7 @@ OF_THE_NODE: Final = (
         "held",
         "error; note while it starts",
         "a unit waits until routing is right",
-        "mend the routing: it starts by itself",
+        "repair the routing: it starts by itself",
     ),
     Kind(
         "gate-down",
@@ -220,7 +220,12 @@ OF_THE_NODE: Final = (
         "a gated unit is masked, so it never starts",
         "`systemctl unmask` it, or take it out",
     ),
-    Kind("gate-new", "note", "a gated unit runs, and was never asked", "none: its next start asks"),
+    Kind(
+        "gate-new",
+        "note",
+        "a gated unit runs that started before its gate",
+        "none: its next start runs the gate",
+    ),
     Kind(
         "gate-root",
         "error",

@@ -1,4 +1,4 @@
-"""The manual page hostrouting(1), and the completions of shells, made from the parser of the command."""
+"""The manual page hostrouting(1), and the completions of shells, made from the parser."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ FILES: Final = {
     "/etc/aks-flex-node/hostrouting.disabled": "break-glass: while it exists, gates are open",
     "/run/hostrouting.disabled": "the same, until the next boot",
     "/etc/systemd/system": "the units that run them, and a drop-in for each gate",
-    "/run/aks-flex-node": "markers and records of this boot: route-overlap.ok or route-overlap.detected, never both",
+    "/run/aks-flex-node": (
+        "markers and records of this boot: route-overlap.ok or route-overlap.detected, never both"
+    ),
     "/var/lib/hostrouting": "records of swept objects, which a reset restores",
 }
 _COMPLETIONS: Final = {
@@ -44,7 +46,7 @@ def completions() -> Iterator[tuple[str, str]]:
 def page() -> str:
     """Return hostrouting(1) as troff."""
     command = parser()
-    usages = [_usage(each) for each in commands(command).values()]
+    usages = [_usage(subcommand) for subcommand in commands(command).values()]
     lines = [
         f'.TH HOSTROUTING 1 "" "hostrouting {__version__}" "User commands"',
         ".SH NAME",
@@ -53,7 +55,7 @@ def page() -> str:
         *(line for usage in usages for line in (usage, ".br")),
         r"\fBhostrouting \-\-version\fR",
         ".SH COMMANDS",
-        *(line for name, each in commands(command).items() for line in _section(name, each)),
+        *(line for item in commands(command).items() for line in _section(*item)),
         ".SH EXIT STATUS",
         troff((command.epilog or "").removeprefix("Exit status: ")),
         ".SH FILES",
@@ -66,7 +68,7 @@ def page() -> str:
 
 def _section(name: str, command: argparse.ArgumentParser) -> Iterator[str]:
     yield from (f".SS {name}", troff(command.description or ""))
-    for action in command._actions:  # noqa: SLF001 - argparse has no other list of them
+    for action in command._actions:  # noqa: SLF001 - argparse lacks a public list
         if action.dest != "help":
             yield from (".TP", _option(action), troff(action.help or ""))
 
@@ -91,13 +93,13 @@ def _option(action: argparse.Action) -> str:
 
 def commands(command: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     """Return the parser of each command by its name."""
-    [found] = [action.choices for action in command._actions if isinstance(action.choices, dict)]  # noqa: SLF001
-    return found
+    choices = (action.choices for action in command._actions)  # noqa: SLF001
+    return next(parsers for parsers in choices if isinstance(parsers, dict))
 
 
 def _actions(command: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    for each in (command, *commands(command).values()):
-        yield from each._actions  # noqa: SLF001
+    for each_command in (command, *commands(command).values()):
+        yield from each_command._actions  # noqa: SLF001
 
 
 def troff(text: str) -> str:

@@ -1,11 +1,11 @@
-"""Build dist/hostrouting_VERSION-1_all.deb and dist/hostrouting-VERSION-1.noarch.rpm, with dpkg-deb and rpmbuild.
+"""Build the packages for Debian and for distributions with rpm, with dpkg-deb and rpmbuild.
 
     SOURCE_DATE_EPOCH=SECONDS python release/packages.py [--all] FOLDER [VERSION PYTHON]...
 
 A package whose program is not installed is left out, and named; with --all this is an error. Both
-hold the same files, and the same scripts: an installation restarts a watch that runs, since its
-process has the modules of an earlier one; and a removal leaves a configured node as it is, and says
-how to reset it.
+contain the same files and scripts. An installation restarts a running watch, since its process has
+the modules of an earlier one. A removal does not change a configured node, and prints how to reset
+it.
 """
 
 from __future__ import annotations
@@ -32,22 +32,23 @@ hostrouting corrects the static routes of a node before the node joins its
 cluster, for every boot, and proves that the addresses of pods and of the
 cloud leave by the right device. If they do not, it can keep the node's
 services from starting. It can keep all of that right while the node runs."""
-#: Whether the watch of this node, if it has one, runs the command of the package.
+#: True if this node has a watch that runs the command of the package.
 _WATCHED = (
     "grep -qs '^ExecStart=/usr/bin/hostrouting ' /etc/systemd/system/hostrouting-watch.service"
 )
 _INSTALLED = f"""\
-    # A watch that runs has the modules of the file that was replaced, or removed before. The restart is not waited for:
-    # its first look waits for another run, which may be the one that installs the package.
+    # A running watch has the modules of the replaced or removed file. Do not wait for the restart:
+    # its first reading waits for another run, which may be the one that installs the package.
     if [ -d /run/systemd/system ] && {_WATCHED}; then
         systemctl --no-block try-restart hostrouting-watch.service || true
     fi"""
 _REMOVED = f"""\
     if [ -e /etc/aks-flex-node/hostrouting.json ]; then
-        echo "hostrouting: this node keeps the routes, scripts, units and gates that hostrouting installed. To remove"
-        echo "hostrouting: them, install the package again, and run 'hostrouting reset' before you remove it."
+        echo "hostrouting: this node keeps the routes, scripts, units and gates of hostrouting."
+        echo "hostrouting: To remove them, install the package again, and run 'hostrouting reset'"
+        echo "hostrouting: before you remove it."
         if {_WATCHED}; then
-            echo "hostrouting: hostrouting-watch.service runs on, and cannot start again without the package."
+            echo "hostrouting: hostrouting-watch.service runs on, and cannot start again."
         fi
     fi"""
 _CONTROL = """\
@@ -112,10 +113,8 @@ def deb(files: Path, output: Path, *, time: int) -> None:
     control = files / "DEBIAN"
     control.mkdir(mode=0o755)
     paths = [path for path in sorted(files.rglob("*")) if path.is_file()]
-    sums = [
-        f"{hashlib.md5(path.read_bytes()).hexdigest()}  {path.relative_to(files)}\n"
-        for path in paths
-    ]  # noqa: S324
+    digests = [hashlib.md5(path.read_bytes()).hexdigest() for path in paths]  # noqa: S324
+    sums = [f"{md5}  {path.relative_to(files)}\n" for md5, path in zip(digests, paths, strict=True)]
     values = {
         "version": __version__,
         "kilobytes": sum(-(-path.stat().st_size // 1024) for path in paths),
@@ -176,8 +175,7 @@ def rpm(files: Path, output: Path, *, time: int) -> None:
         )
 
 
-#: Each kind of package: how it is built, its name, the program that this needs, and Debian's
-#: package of that.
+#: Each kind of package: its function, its name, and the needed program with Debian's package of it.
 _KINDS = (
     (deb, f"hostrouting_{__version__}-1_all.deb", "dpkg-deb", "dpkg"),
     (rpm, f"hostrouting-{__version__}-1.noarch.rpm", "rpmbuild", "rpm"),
@@ -196,16 +194,13 @@ def main() -> None:
     here = [kind for kind in _KINDS if shutil.which(kind[2])]
     for _, name, program, package in _KINDS:
         if shutil.which(program) is None:
-            sys.stderr.write(
-                f"{name} is left out: there is no program {program} (Debian: apt-get install {package})\n"
-            )
-    if not here or (options.all and len(here) < len(_KINDS)):
-        sys.exit(
-            "no package was built"
-            if not here
-            else "no package was built, since --all demands each of them"
-        )
-    # The modes of the control files and of the uppermost folder come from it.
+            step = f"Debian: apt-get install {package}"
+            sys.stderr.write(f"{name} is left out: the program {program} is missing ({step})\n")
+    if not here:
+        sys.exit("no package was built")
+    if options.all and len(here) < len(_KINDS):
+        sys.exit("no package was built, since --all demands each of them")
+    # It gives the modes of the control files and of the top folder.
     os.umask(0o022)
     words, time = options.pythons, int(os.environ["SOURCE_DATE_EPOCH"])
     pythons = dict(zip(words[::2], words[1::2], strict=True))

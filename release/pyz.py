@@ -1,10 +1,10 @@
-"""Build dist/hostrouting.pyz: the command as one file, which runs on any supported Python with nothing installed.
+"""Build dist/hostrouting.pyz: the command as one file for any supported Python.
 
     python release/pyz.py OUTPUT [VERSION PYTHON]...
 
 It has the sources of hostrouting (without its `testing`), phases and attrs, with their metadata,
 and compiled modules for each VERSION in a folder of this name: Python stores none for a zip file,
-and to compile at each start takes three times as long as the start. A Python without a folder reads
+and compiling at each start takes three times as long as the start. A Python without a folder reads
 the sources. Nothing is compressed, since that starts faster. Each entry has the same time, so two
 builds of the same sources with the same Pythons are the same bytes.
 """
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
-#: The files of hostrouting and phases: modules and assets. An editor's copies, and whatever else
-#: lies there, are none.
+#: The files of hostrouting and phases: modules and assets, without an editor's copies and the like.
 _SUFFIXES = {".py", ".typed", ".sh", ".service", ".timer", ".conf", ".nft"}
 #: The first time that a zip file can express.
 _TIME = (1980, 1, 1, 0, 0, 0)
-#: Runs before anything of ours can be imported, on any Python, so it has the syntax of old ones.
+#: Runs on any Python before hostrouting can be imported, so it has the syntax of old ones.
 _MAIN = b"""\
 import sys
 
 if sys.version_info < (3, 10):
-    sys.stderr.write("hostrouting needs Python 3.10 or newer, and this is %d.%d\\n" % sys.version_info[:2])
-    # It could not be done; 1 would be a bad answer about the node.
+    version = "%d.%d" % sys.version_info[:2]
+    sys.stderr.write("hostrouting needs Python 3.10 or newer, and this is %s\\n" % version)
+    # The run could not be done; 1 would be a bad verdict on the node.
     sys.exit(3)
 # The compiled modules for this Python come before the sources, which serve every other one.
 sys.path.insert(0, "%s/%d.%d" % ((sys.path[0],) + sys.version_info[:2]))
@@ -48,18 +48,18 @@ main()
 #: and is never compared with a source: the zip file holds both, and changes as a whole.
 _COMPILE = """\
 import pathlib, py_compile, sys
-mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+options = {"doraise": True, "invalidation_mode": py_compile.PycInvalidationMode.UNCHECKED_HASH}
 for line in sys.stdin.read().splitlines():
     target = pathlib.Path(sys.argv[2], line + "c")
     target.parent.mkdir(parents=True, exist_ok=True)
-    py_compile.compile(pathlib.Path(sys.argv[1], line), target, dfile=line, doraise=True, invalidation_mode=mode)
+    py_compile.compile(pathlib.Path(sys.argv[1], line), target, dfile=line, **options)
 """
 
 
 def build(
     output: Path, pythons: dict[str, str], *, interpreter: str = "/usr/bin/env python3"
 ) -> None:
-    """Write the file, to be run by `interpreter`; `pythons` maps versions such as "3.11" to Pythons of the build."""
+    """Write the file, to be run by `interpreter`; `pythons` maps versions ("3.11") to paths."""
     files = dict(sources())
     entries = {"__main__.py": _MAIN, **files}
     for version, python in pythons.items():
@@ -100,8 +100,7 @@ def sources() -> Iterator[tuple[str, bytes]]:
                 yield str(name), path.read_bytes()
     attrs = distribution("attrs")
     for file in attrs.files or ():
-        # What `importlib.metadata` reads; RECORD and the like tell of the installation that the
-        # build found.
+        # METADATA is for `importlib.metadata`; RECORD and the like describe the build's machine.
         if file.suffix in {".py", ".typed"} or file.name in {"LICENSE", "METADATA"}:
             yield str(file), Path(str(attrs.locate_file(file))).read_bytes()
     version = re.findall(
@@ -120,8 +119,7 @@ def _compiled(files: dict[str, bytes], python: str) -> dict[str, bytes]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(files[name])
         words = [python, "-sB", "-c", _COMPILE, str(source), str(target)]
-        # The order of a set of words in compiled code follows their hashes, whose seed -I would
-        # ignore.
+        # The hashes order a set of words in compiled code, and -I would ignore their seed.
         subprocess.run(
             words, input="\n".join(names), text=True, check=True, env={"PYTHONHASHSEED": "0"}
         )

@@ -1,4 +1,4 @@
-"""docs/reference.md and hostrouting.json(5), made from the parser, the fields of the config and the table of findings.
+"""docs/reference.md and hostrouting.json(5), from the parser, the config and the findings.
 
 python release/reference.py        writes docs/reference.md
 """
@@ -35,15 +35,16 @@ _EXAMPLE: Final = {
     }
 }
 _REQUIRED: Final = "required"
-#: The options of every command, which the template tells.
+#: The options of every command, which are in the template.
 _OF_ALL: Final = {"help", "json", "verbose", "timeout"}
 #: In the page and in the manual.
 _ABOUT_THE_CONFIG: Final = """\
-The file is JSON: the hostRouting object, or a whole agent config that has it under that key. Its other keys are
-ignored, but for staticRoutes, routeOverlap, probeSnat and staleCni, which are an error there. An unknown key is an
-error; null means absent. A config that asks for nothing is refused over an installed one; exactly {"hostRouting": {}}
-removes everything. The config in force is /etc/aks-flex-node/hostrouting.json, in its canonical form. Where an address
-stands it may be IPv6, but in fabric. A zone is no part of an address: dev names the device of a link-local one."""
+The file is JSON: the hostRouting object, or a whole agent config that has it under that key. Its
+other keys are ignored, but staticRoutes, routeOverlap, probeSnat and staleCni are an error there.
+An unknown key is an error; null means absent. A config that installs nothing is refused over an
+installed one; exactly {"hostRouting": {}} removes everything. The config in force is
+/etc/aks-flex-node/hostrouting.json, in its canonical form. Every address but those of fabric may be
+IPv6. An address never has a zone: dev names the device of a link-local one."""
 _TEMPLATE: Final = Path(__file__).with_name("reference.template.md")
 
 
@@ -98,13 +99,15 @@ def config_page() -> str:
 
 
 def _command(name: str, command: Any) -> Iterator[str]:
-    told = command.description[0].upper() + command.description[1:]
-    yield from (f"### {name}", "", f"{told}.", "", "```", manual.plain_usage(command), "```", "")
-    actions = [each for each in command._actions if each.dest not in _OF_ALL]  # noqa: SLF001 - as manual
-    if actions:
-        yield from _table(
-            ("Option", "Meaning"), ((f"`{_words(each)}`", each.help or "") for each in actions)
-        )
+    text = command.description[0].upper() + command.description[1:]
+    yield from (f"### {name}", "", f"{text}.", "", "```", manual.plain_usage(command), "```", "")
+    rows = [
+        (f"`{_words(action)}`", action.help or "")
+        for action in command._actions  # noqa: SLF001 - as manual
+        if action.dest not in _OF_ALL
+    ]
+    if rows:
+        yield from _table(("Option", "Meaning"), rows)
 
 
 def _words(action: Any) -> str:
@@ -124,8 +127,8 @@ def _sections() -> Iterator[tuple[str, type[WireValue]]]:
 
 
 def _class_in(schema: Any) -> type[Any] | None:
-    found = schema.get("$ref") or schema.get("items", {}).get("$ref")
-    return found if isinstance(found, type) else None
+    cls = schema.get("$ref") or schema.get("items", {}).get("$ref")
+    return cls if isinstance(cls, type) else None
 
 
 def _section(path: str, cls: type[WireValue]) -> Iterator[str]:
@@ -146,7 +149,7 @@ def _kind(schema: Any) -> str:
     if "enum" in schema:
         return " or ".join(schema["enum"])
     if "anyOf" in schema:
-        # The words for an editor come first, and after them the pattern that they match.
+        # The words come first, and then the pattern that they match.
         parts = dict.fromkeys(map(_kind, schema["anyOf"]))
         return " or ".join(part for part in parts if part != "text" or len(parts) == 1)
     if schema.get("type") == "array":
@@ -165,15 +168,14 @@ def _default(field: attrs.Attribute[Any]) -> str:
 
 
 def _findings(kinds: Iterable[Kind]) -> list[str]:
-    return _table(
-        ("Kind", "Severity", "Meaning", "Remedy"), ((f"`{each.name}`", *each[1:]) for each in kinds)
-    )
+    rows = ((f"`{name}`", *rest) for name, *rest in kinds)
+    return _table(("Kind", "Severity", "Meaning", "Remedy"), rows)
 
 
 def _table(head: Sequence[str], rows: Iterable[Iterable[str]]) -> list[str]:
     cells = [head, *([cell.replace("|", r"\|") for cell in row] for row in rows)]
-    first, *others = (f"| {' | '.join(line)} |" for line in cells)
-    return [first, "|---" * len(head) + "|", *others, ""]
+    first, *rest = (f"| {' | '.join(line)} |" for line in cells)
+    return [first, "|---" * len(head) + "|", *rest, ""]
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""Write release/hostrouting.cdx.json, the bill of materials (CycloneDX) that the wheel and the packages have.
+"""Write release/hostrouting.cdx.json, the bill of materials (CycloneDX) of wheel and packages.
 
     python release/sbom.py
 
-It names the dependencies with the versions with which CI proves a commit: those of
-requirements.lock.
+It names the dependencies with their versions in CI: those of requirements.lock.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from hostrouting import __version__
 
 ROOT: Final = Path(__file__).parents[1]
 OUTPUT: Final = ROOT / "release/hostrouting.cdx.json"
-#: The dependencies of users, and whether the one file has them in it.
+#: The dependencies of users, with the builds that they belong to.
 _DEPENDENCIES: Final = {
     "attrs": "a part of hostrouting.pyz and of the packages",
     "pyroute2": "for the wheel alone",
@@ -26,7 +25,7 @@ _DEPENDENCIES: Final = {
 
 
 def document() -> str:
-    """Return the bill as JSON. It has no time, so the same sources are the same bytes."""
+    """Return the bill as JSON, without a time: the same sources are the same bytes."""
     lock = (ROOT / "requirements.lock").read_text()
     components = [
         _component(name, _locked(lock, name), remark) for name, remark in _DEPENDENCIES.items()
@@ -51,7 +50,7 @@ def document() -> str:
         },
         "components": components,
         "dependencies": [
-            {"ref": subject["bom-ref"], "dependsOn": [each["bom-ref"] for each in components]}
+            {"ref": subject["bom-ref"], "dependsOn": [part["bom-ref"] for part in components]}
         ],
     }
     return json.dumps(bill, indent=2) + "\n"
@@ -70,10 +69,10 @@ def _component(name: str, version: str, remark: str) -> dict[str, Any]:
 
 
 def _locked(lock: str, name: str) -> str:
-    found = re.search(rf"^{name}==(\S+)", lock, flags=re.MULTILINE)
-    if found is None:
-        raise LookupError(f"requirements.lock has no {name}")
-    return found[1]
+    match = re.search(rf"^{name}==(\S+)", lock, flags=re.MULTILINE)
+    if match is None:
+        raise LookupError(f"requirements.lock lacks {name}")
+    return match[1]
 
 
 def _purl(name: str, version: str) -> str:

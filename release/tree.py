@@ -22,11 +22,11 @@ import sbom
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: The distribution's Python, without settings and packages of the user who calls it.
+#: The distribution's Python, without settings and packages of the calling user.
 _INTERPRETER = "/usr/bin/python3 -I"
-#: The documents in the folder of the project; the others are below docs/.
+#: The documents in the folder of the project; all further ones are below docs/.
 _PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
-#: The kinds of files below docs/ and examples/, beside Dockerfile.
+#: The suffixes of files below docs/ and examples/; Dockerfile lacks one.
 _SUFFIXES = {".json", ".md", ".py", ".sh", ".yaml", ".yml"}
 
 
@@ -41,7 +41,7 @@ def build(folder: Path, pythons: dict[str, str], *, time: int) -> None:
     )
     (documents / "copyright").write_text(_copyright())
     (documents / sbom.OUTPUT.name).write_text(sbom.document())
-    settle(folder.rglob("*"), time)
+    normalise(folder.rglob("*"), time)
 
 
 def manuals(folder: Path) -> None:
@@ -52,7 +52,7 @@ def manuals(folder: Path) -> None:
     }.items():
         path = folder / f"usr/share/man/{name}.gz"
         path.parent.mkdir(parents=True, exist_ok=True)
-        # No time in them: the same sources are the same bytes.
+        # Without a time: the same sources are the same bytes.
         path.write_bytes(gzip.compress(text.encode(), mtime=0))
     for name, text in manual.completions():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -60,17 +60,14 @@ def manuals(folder: Path) -> None:
 
 
 def pages(folder: Path) -> None:
-    """Copy the documents and the examples as they lie in the project, so that their links lead to each other."""
+    """Copy the documents and the examples; their relative links stay valid."""
     trees = (path for name in ("docs", "examples") for path in (pyz.ROOT / name).rglob("*"))
     for path in (*(pyz.ROOT / name for name in _PAGES), *trees):
         name = path.relative_to(pyz.ROOT)
         hidden = any(part.startswith(".") for part in name.parts)
-        # An editor's copies, and whatever else lies there, are not published.
-        if (
-            path.is_file()
-            and not hidden
-            and (path.suffix in _SUFFIXES or path.name == "Dockerfile")
-        ):
+        # An editor's copies and the like are not published.
+        is_document = path.suffix in _SUFFIXES or path.name == "Dockerfile"
+        if is_document and not hidden and path.is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, folder / name)
 
@@ -85,8 +82,8 @@ def _copyright() -> str:
     return "\n\n".join(f"{name}\n\n{Path(str(path)).read_text()}" for name, path in parts.items())
 
 
-def settle(paths: Iterable[Path], time: int) -> None:
-    """Give files and folders the modes and the time that do not depend on the build; a program stays one."""
+def normalise(paths: Iterable[Path], time: int) -> None:
+    """Give files and folders modes and a time that do not depend on the build."""
     for path in sorted(paths, reverse=True):
         path.chmod(0o755 if path.stat().st_mode & stat.S_IXUSR else 0o644)
         os.utime(path, (time, time))

@@ -61,7 +61,7 @@ def test_the_demo_tells_its_story_in_memory() -> None:
     told = run(
         "-c", "import sys, os; os.environ['PATH'] = ''; sys.path.insert(0, 'examples'); import demo; demo.main()"
     )
-    assert "(a network namespace cannot be created here: this runs on a model of the kernel, in memory)" in told
+    assert "(a network namespace cannot be created here: this runs on a model of the kernel)" in told
     assert [line for line in STORY if line not in told] == []
 
 

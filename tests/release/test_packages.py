@@ -34,8 +34,8 @@ exec chroot "$1/root" sh -ec "$4"
 
 
 RPM: Final = f"hostrouting-{__version__}-1.noarch.rpm"
-NO_DEB: Final = f"{DEB} is left out: there is no program dpkg-deb (Debian: apt-get install dpkg)"
-NO_RPM: Final = f"{RPM} is left out: there is no program rpmbuild (Debian: apt-get install rpm)"
+NO_DEB: Final = f"{DEB} is left out: the program dpkg-deb is missing (Debian: apt-get install dpkg)"
+NO_RPM: Final = f"{RPM} is left out: the program rpmbuild is missing (Debian: apt-get install rpm)"
 
 
 @pytest.fixture(scope="module")
