@@ -33,7 +33,7 @@ def pipeline(host: Host) -> Task:
 
 
 async def follow(work: Task) -> Report:
-    """Run the pipeline in a thread, print its events, and cancel it once its last task has begun."""
+    """Run the pipeline in a thread, print its events, and cancel it in its last task."""
     loop = asyncio.get_running_loop()
     events: asyncio.Queue[Event | None] = asyncio.Queue()
     ctx = Context(timeout=300)
@@ -65,8 +65,8 @@ def main() -> None:
     routes.add_address("eth0", "10.224.0.4/16")
     routes.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)
     report = asyncio.run(follow(pipeline(FakeHost(routes))))
-    for each in report.walk():
-        print(f"{each.status:9} {each.name}")
+    for part in report.walk():
+        print(f"{part.status:9} {part.name}")
     print(report.error)
 
 

@@ -32,7 +32,7 @@ EXAMPLE = {
         "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"},
         "gates": ["systemd-nspawn@.service"],
     },
-    "kubelet": {"of no concern": "to us"},
+    "kubelet": {"key": "of the agent"},
 }
 
 
@@ -83,22 +83,21 @@ def main(argv: list[str]) -> int:
     """Run the pipeline and return the exit status."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
-        config = (
-            HostRoutingConfig.from_file(argv[0])
-            if argv
-            else HostRoutingConfig.from_mapping(EXAMPLE)
-        )
+        if argv:
+            config = HostRoutingConfig.from_file(argv[0])
+        else:
+            config = HostRoutingConfig.from_mapping(EXAMPLE)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
     host = Host.live() if argv else a_node_in_memory()
     report = run(pipeline(config, host), timeout=300, handle_signals=True)
-    for each in report.walk():
-        print(f"{each.status:9} {each.name}")
+    for part in report.walk():
+        print(f"{part.status:9} {part.name}")
     if isinstance(report.error, TaskFailedError):
         for failure in report.error.walk():
             print(f"{failure.path}: {failure.cause}")
-        print("a retry may help" if report.error.retryable else "somebody has to act")
+        print("a retry may help" if report.error.retryable else "an operator has to act")
     return 0 if report.ok else 1
 
 

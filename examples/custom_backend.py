@@ -1,8 +1,8 @@
 """A custom backend: it counts the calls and passes them to another backend.
 
-A `RouteBackend` has six methods over the values of hostrouting, so backends can wrap each other,
-and says which address families it knows: a backend of `(IPV4,)` skips the tests of IPv6, and
-refuses a config with IPv6. The contract suite tests if a class is one:
+A `RouteBackend` has six methods over the values of hostrouting, so backends can wrap each other.
+Its `families` names the address families: a backend of `(IPV4,)` skips the tests of IPv6, and
+refuses a config with IPv6. The contract suite tests a class:
 
     pytest examples/custom_backend.py
 """
@@ -30,26 +30,26 @@ class CountingBackend:
     def __init__(self, inner: RouteBackend) -> None:
         self.inner = inner
         self.families = inner.families
-        self.asked: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
 
     def links(self) -> list[Device]:
         """See `RouteBackend.links`."""
-        self.asked["links"] += 1
+        self.calls["links"] += 1
         return self.inner.links()
 
     def routes(self, family: int = IPV4) -> list[ObservedRoute]:
         """See `RouteBackend.routes`."""
-        self.asked["routes"] += 1
+        self.calls["routes"] += 1
         return self.inner.routes(family)
 
     def routes_of(self, protocol: int, family: int = IPV4) -> list[ObservedRoute]:
         """See `RouteBackend.routes_of`."""
-        self.asked["routes_of"] += 1
+        self.calls["routes_of"] += 1
         return self.inner.routes_of(protocol, family)
 
     def rules(self, family: int = IPV4) -> list[Rule]:
         """See `RouteBackend.rules`."""
-        self.asked["rules"] += 1
+        self.calls["rules"] += 1
         return self.inner.rules(family)
 
     def lookup(
@@ -61,12 +61,12 @@ class CountingBackend:
         family: int = IPV4,
     ) -> list[Lookup]:
         """See `RouteBackend.lookup`."""
-        self.asked["lookup"] += len(destinations)
+        self.calls["lookup"] += len(destinations)
         return self.inner.lookup(destinations, sources=sources, resolve=resolve, family=family)
 
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """See `RouteBackend.apply`."""
-        self.asked["apply"] += 1
+        self.calls["apply"] += 1
         self.inner.apply(changes, verify=verify)
 
 
@@ -87,4 +87,4 @@ class TestCountingBackend(RouteBackendContract):
 if __name__ == "__main__":
     counting = CountingBackend(MemoryBackend())
     counting.lookup([0x0A000001, 0x0A000002])
-    print(dict(counting.asked))
+    print(dict(counting.calls))

@@ -2,9 +2,9 @@
 
 Run it with `make demo`. It creates a namespace (as an ordinary user if the system allows user
 namespaces), adds eth0 and eight devices of a fabric, and runs the real tasks. At first the devices
-have no addresses: the files of the cloud's agent announce them, and the demo adds them at the end,
-as the agent does after the boot. Without a namespace it uses the model in memory, and says so.
-Files and units are in memory; the machine is not changed.
+lack addresses: the files of the cloud's agent announce them, and the demo adds them at the end, as
+the agent does after the boot. Without a namespace it uses the model in memory, with a notice. Files
+and units are in memory; the machine is not changed.
 """
 
 from __future__ import annotations
@@ -43,14 +43,12 @@ OVERLAP = {"expectedCidrs": [CLUSTER], "mode": "STRICT"}
 def main() -> None:
     """Run the demo in a namespace, or else in memory."""
     if os.environ.get(INSIDE):
-        tell(a_node_in_the_kernel(), connect_in_the_kernel)
+        show(a_node_in_the_kernel(), connect_in_the_kernel)
         return
     if not enter_a_namespace():
-        print(
-            "(a network namespace cannot be created here: this runs on a model of the kernel, in memory)"
-        )
+        print("(a network namespace cannot be created here: this runs on a model of the kernel)")
         host = a_node_in_memory()
-        tell(host, lambda: connect_in_memory(host.routes))
+        show(host, lambda: connect_in_memory(host.routes))
 
 
 def enter_a_namespace() -> bool:
@@ -64,11 +62,10 @@ def enter_a_namespace() -> bool:
     trial = [*entering, "ip", "link", "add", "eth0", "type", "ifb"]
     if subprocess.run(trial, check=False, capture_output=True).returncode != 0:
         return False
-    told = subprocess.run(
-        [*entering, sys.executable, __file__], check=False, env={**os.environ, INSIDE: "1"}
-    )
-    if told.returncode != 0:
-        sys.exit(told.returncode)
+    demo = [*entering, sys.executable, __file__]
+    status = subprocess.run(demo, check=False, env={**os.environ, INSIDE: "1"}).returncode
+    if status != 0:
+        sys.exit(status)
     return True
 
 
@@ -84,12 +81,8 @@ def a_node_in_the_kernel() -> Host:
 
 def connect_in_the_kernel() -> None:
     """Set up each device of the fabric and add its address, as the agent does."""
-    batch(
-        [
-            f"link set {name} up\naddress add {address}/16 dev {name}"
-            for name, address in FABRIC.items()
-        ]
-    )
+    add = "link set {0} up\naddress add {1}/16 dev {0}"
+    batch([add.format(name, address) for name, address in FABRIC.items()])
 
 
 def batch(lines: Sequence[str]) -> None:
@@ -121,11 +114,10 @@ def announce(files: MemoryFiles, routes: RouteBackend) -> None:
     """Write the files from which the agent takes the addresses; they are in memory."""
     macs = {device.name: agent_mac(device.name, device.mac) for device in routes.links()}
     pairs = [f"{macs[name]}:{address}" for name, address in FABRIC.items()]
-    record = b"IPoIB_Data".ljust(512, b"\0") + "|".join(["NUMPAIRS:8", *pairs]).encode().ljust(
-        2048, b"\0"
-    )
+    record = "|".join(["NUMPAIRS:8", *pairs]).encode()
     files.write(CONFIGURATION, b"OS.EnableRDMA=y\n", mode=0o644)
-    files.write(POOL, record, mode=0o644)
+    content = b"IPoIB_Data".ljust(512, b"\0") + record.ljust(2048, b"\0")
+    files.write(POOL, content, mode=0o644)
     files.tree.change(POOL, modified=time.time())
 
 
@@ -134,23 +126,19 @@ def as_config(**sections: object) -> HostRoutingConfig:
     return HostRoutingConfig.from_mapping({"routeOverlap": OVERLAP, "gates": [], **sections})
 
 
-def tell(host: Host, connect: Callable[[], None]) -> None:
+def show(host: Host, connect: Callable[[], None]) -> None:
     """Run and print each act; `connect` adds the addresses of the fabric."""
     logging.getLogger().addHandler(logging.NullHandler())
     logging.getLogger("phases").disabled = True
 
     act("A node with eight InfiniBand devices boots. The cluster's services live in 172.16.8.0/22.")
     look(host.routes, "172.16.0.0/16")
-    print(
-        "   All is well, now. The devices have no addresses yet: the cloud's agent adds them a minute later."
-    )
+    print("   All is well, now. The devices lack addresses: the cloud's agent adds them later.")
 
-    act("hostrouting check, which reads what the agent will do")
+    act("hostrouting check, which reads the plans of the agent")
     check(host, as_config())
 
-    act(
-        "hostrouting apply, with mode STRICT and no route yet: the gate stays closed, with the reason."
-    )
+    act("hostrouting apply, with mode STRICT and no route yet: the gate stays closed.")
     try:
         execute(Configure(as_config(), host=host))
     except TaskFailedError as error:
@@ -164,9 +152,7 @@ def tell(host: Host, connect: Callable[[], None]) -> None:
     execute(Configure(config, host=host))
     check(host, config)
 
-    act(
-        "The agent adds the addresses. Each brings a /16 route, and the cluster still leaves by eth0."
-    )
+    act("The agent adds the addresses and so /16 routes; the cluster still leaves by eth0.")
     connect()
     look(host.routes, "172.16.0.0/16")
     check(host, config)
@@ -192,9 +178,9 @@ def indented(text: str) -> str:
     return "\n".join(f"   {line}" for line in text.splitlines())
 
 
-def look(routes: RouteBackend, asked: str) -> None:
+def look(routes: RouteBackend, network: str) -> None:
     """Print the explanation, as `hostrouting explain` does."""
-    (explanation,) = explain(routes, [asked])
+    (explanation,) = explain(routes, [network])
     for line in explanation.lines(picture=sys.stdout.isatty() and not os.environ.get("NO_COLOR")):
         print(f"   {line}")
 

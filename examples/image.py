@@ -1,4 +1,4 @@
-"""Prepare an image: files and units below a folder, so that every machine from it is gated at its first boot.
+"""Prepare an image: files and units below a folder, for gates at the first boot of its machines.
 
     python examples/image.py DIRECTORY
 

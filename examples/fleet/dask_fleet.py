@@ -1,11 +1,13 @@
-"""`check --from --json` and `plan --from --json` on many machines with Dask, for more nodes than one proves in time.
+"""`check --from --json` and `plan --from --json` on many machines with Dask, for many nodes.
 
-    make pyz; dask scheduler; dask worker tcp://HOST:8786 --nworkers auto --nthreads 1     (on each machine)
-    python examples/fleet/dask_fleet.py tcp://HOST:8786 dist/hostrouting.pyz 'records/*' [--config FILE] [--plan]
+    make pyz; dask scheduler
+    dask worker tcp://HOST:8786 --nworkers auto --nthreads 1     (on each machine)
+    python examples/fleet/dask_fleet.py tcp://HOST:8786 dist/hostrouting.pyz 'records/*' \
+[--config FILE] [--plan]
 
-Scheduler and workers need nothing but Dask: the workers get the single file, and this program
-imports it, too. Lines go to them as text, and verdicts come back in the order of the lines. Dask
-trusts whoever reaches its ports: use its TLS.
+Scheduler and workers need Dask only: the workers get the single file, and this program imports it,
+too. Lines go to them as text, and verdicts come back in the order of the lines. Dask trusts every
+client that reaches its ports: use its TLS.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ _BYTES, _LINES = 1 << 20, 256
 def prove(
     lines: list[tuple[str, bytes]], config: str | None, *, planned: bool, file: str, version: str
 ) -> list[NodeVerdict]:
-    """Return the verdicts on lines: a worker does that, by its own copy of the file."""
+    """Return the verdicts on lines, in a worker, by its own copy of the file."""
     path = f"{get_worker().local_directory}/{file}"
     if path not in sys.path:
         sys.path.insert(0, path)
@@ -39,17 +41,16 @@ def prove(
     from hostrouting.fleet.stream import verdict_on
 
     if hostrouting.__version__ != version:
-        raise RuntimeError(
-            f"a worker has loaded hostrouting {hostrouting.__version__}, not {version}: restart the workers"
-        )
-    asked = hostrouting.HostRoutingConfig.from_json(config) if config is not None else None
-    return [verdict_on(line, asked, planned=planned) for line in lines]
+        loaded = f"a worker has loaded hostrouting {hostrouting.__version__}, not {version}"
+        raise RuntimeError(f"{loaded}: restart the workers")
+    parsed = hostrouting.HostRoutingConfig.from_json(config) if config is not None else None
+    return [verdict_on(line, parsed, planned=planned) for line in lines]
 
 
 def verdicts(
     client: Client, lines: Iterator[tuple[str, bytes]], **options: Any
 ) -> Iterator[NodeVerdict]:
-    """Yield the verdicts in the order of the lines; no more are on their way than keep each thread busy."""
+    """Yield the verdicts in the order of the lines; submit only enough to keep each thread busy."""
     client.wait_for_workers(1)
     most = 2 * sum(client.nthreads().values())
     window: deque[Any] = deque()
@@ -62,7 +63,7 @@ def verdicts(
 
 
 def chunks(lines: Iterator[tuple[str, bytes]]) -> Iterator[list[tuple[str, bytes]]]:
-    """Yield the lines in lists that are no large messages, unless one line is."""
+    """Yield the lines in lists that make small messages, unless one line is large."""
     chunk: list[tuple[str, bytes]] = []
     for line in lines:
         chunk.append(line)
@@ -86,14 +87,14 @@ def main() -> int:
     if arguments.plan and not arguments.config:
         parser.error("--plan needs --config")
     try:
-        return ask(arguments)
-    except Exception as error:  # noqa: BLE001 - the work of others, of whom any may fail; 1 would be a verdict
+        return run(arguments)
+    except Exception as error:  # noqa: BLE001 - of Dask or a worker; 1 would be a verdict
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         return 3
 
 
-def ask(arguments: argparse.Namespace) -> int:
-    """Print the verdict on each line, and what they have in common; return the exit status."""
+def run(arguments: argparse.Namespace) -> int:
+    """Print the verdict on each line, and the summary; return the exit status."""
     sys.path.insert(0, str(arguments.pyz))
     from hostrouting import HostRoutingConfig, __version__
     from hostrouting.fleet.stream import Summary, read_lines
@@ -113,9 +114,9 @@ def ask(arguments: argparse.Namespace) -> int:
     with Client(arguments.scheduler) as client:
         # Not loaded by Dask: that would run the command in the scheduler.
         client.upload_file(str(arguments.pyz), load=False)
-        for found in verdicts(client, read_lines(names), **options):
-            summary.add(found)
-            print(json_line(found.to_mapping()))
+        for verdict in verdicts(client, read_lines(names), **options):
+            summary.add(verdict)
+            print(json_line(verdict.to_mapping()))
     print(json_line({"summary": summary.to_mapping()}), flush=True)
     return summary.status
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""An Ansible module that makes a node, or an image, as a config of hostrouting wants it: it runs the command there."""
+"""An Ansible module that applies a config of hostrouting to a node or an image."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ module: hostrouting
 short_description: Make the host routing of a node right
 description:
   - Runs C(hostrouting apply) with a config, or C(hostrouting plan) in check mode.
-  - Fails if the command does, with its sentence. In check mode it fails if an apply would be refused.
+  - Fails if the command does, with its sentence; in check mode if an apply would be refused.
 options:
   config:
-    description: The C(hostRouting) object. An empty one removes everything that hostrouting installed.
+    description: The C(hostRouting) object. An empty one removes everything of hostrouting.
     type: dict
     required: true
   root:
@@ -43,11 +43,10 @@ EXAMPLES = r"""
 """
 RETURN = r"""
 verdict: {description: The sentence on the node at the end, type: str, returned: not in check mode}
-changes: {description: What was changed or would be, type: list, elements: str, returned: always}
+changes: {description: The changes made or planned, type: list, elements: str, returned: always}
 """
 
-#: The exit statuses of the command that are no failure: fine, and with --exit-code something to
-#: change.
+#: The exit statuses of a success: fine, and with --exit-code something to change.
 _FINE = (0, 4)
 
 
@@ -65,34 +64,33 @@ def main() -> None:
     text = json.dumps({"hostRouting": module.params["config"]})
 
     def run(*words: str) -> tuple[int, str, str]:
-        told: tuple[int, str, str] = module.run_command(
-            [*module.params["command"], *words, *root, "-"], data=text
-        )
-        return told
+        command = [*module.params["command"], *words, *root, "-"]
+        result: tuple[int, str, str] = module.run_command(command, data=text)
+        return result
 
     answer: dict[str, object] = {}
-    if module._diff:  # noqa: SLF001 - Ansible has no other name for it
+    if module._diff:  # noqa: SLF001 - Ansible lacks a public name for it
         answer["diff"] = {"prepared": run("plan", "--diff")[1]}
     status, out, log = run(*(["plan", "--exit-code"] if module.check_mode else ["apply"]), "--json")
     try:
-        told = json.loads(out)
+        report = json.loads(out)
     except ValueError:
         # It is another program, or an error of Python itself.
-        told, status = {"error": log.strip() or f"no answer in JSON, but: {out}"}, status or 3
-    changes = list(_changes(told))
+        report, status = {"error": log.strip() or f"no answer in JSON, but: {out}"}, status or 3
+    changes = list(_changes(report))
     answer.update(changed=bool(changes), changes=changes)
-    answer.update({key: told[key] for key in ("verdict", "notices") if told.get(key)})
+    answer.update({key: report[key] for key in ("verdict", "notices") if report.get(key)})
     if status not in _FINE:
         # A plan that would be refused has its reasons in the text.
-        module.fail_json(msg=told.get("error") or run("plan")[1], rc=status, **answer)
+        module.fail_json(msg=report.get("error") or run("plan")[1], rc=status, **answer)
     module.exit_json(**answer)
 
 
-def _changes(told: dict[str, Any]) -> Iterator[str]:
+def _changes(report: dict[str, Any]) -> Iterator[str]:
     """Yield each change of a plan, or of the tree of tasks of an apply, as one line."""
-    for change in told.get("changes", ()):
+    for change in report.get("changes", ()):
         yield f"{change['action']} {change['subject']}"
-    for child in told.get("children", ()):
+    for child in report.get("children", ()):
         yield from _changes(child)
 
 
