@@ -40,12 +40,8 @@ def best_default_devs(observed: Iterable[ObservedRoute]) -> tuple[str, ...]:
 
     There are several if such a route has several next hops, or several routes are equal.
     """
-    alive = [
-        (_rank(route), hop.dev)
-        for route in default_routes(observed)
-        for hop in route.hops
-        if not hop.dead
-    ]
+    hops = ((_rank(route), hop) for route in default_routes(observed) for hop in route.hops)
+    alive = [(rank, hop.dev) for rank, hop in hops if not hop.dead]
     return tuple(dict.fromkeys(dev for rank, dev in alive if rank == alive[0][0]))
 
 
