@@ -23,11 +23,14 @@ if TYPE_CHECKING:
 _SECONDS_BETWEEN_LOOKS: Final = 1.0
 
 
-def wait_for_installed(ctx: Context, host: Host, logger: logging.Logger) -> HostRoutingConfig | None:
+def wait_for_installed(
+    ctx: Context, host: Host, logger: logging.Logger
+) -> HostRoutingConfig | None:
     """Return the installed config, as soon as it can be read; None if there is none, or if the context ends before.
 
-    For a service: one that ended because of a damaged file would be started again every few seconds. Its manager hears
-    that it is ready, as after a first look that failed, with the trouble as its state.
+    For a service: one that ended because of a damaged file would be started again every few
+    seconds. Its manager hears that it is ready, as after a first look that failed, with the trouble
+    as its state.
     """
     trouble = Trouble(logger, "the installed config cannot be read, so nothing is kept")
     while not ctx.over:
@@ -43,7 +46,10 @@ def wait_for_installed(ctx: Context, host: Host, logger: logging.Logger) -> Host
             host.supervisor.ready(str(trouble))
         # No event tells of a file.
         next_look = ctx.clock.monotonic() + _SECONDS_BETWEEN_LOOKS
-        ctx.wait(lambda: ctx.cancelled, until=min(next_look, inf if ctx.deadline is None else ctx.deadline))
+        ctx.wait(
+            lambda: ctx.cancelled,
+            until=min(next_look, inf if ctx.deadline is None else ctx.deadline),
+        )
     host.supervisor.stopping()
     return None
 

@@ -1,7 +1,7 @@
 """systemd-networkd, which removes foreign routes of the devices that it manages; the drop-in that tells it not to.
 
-Foreign to networkd are the routes of hostrouting, too. docs/kernel-facts.md says when it removes them, with and without
-the drop-in.
+Foreign to networkd are the routes of hostrouting, too. docs/kernel-facts.md says when it removes
+them, with and without the drop-in.
 """
 
 from __future__ import annotations
@@ -25,7 +25,13 @@ if TYPE_CHECKING:
 DROP_IN_PATH: Final = f"{NETWORKD_FOLDER}/{DROP_IN_NAME}"
 _UNIT: Final = "systemd-networkd.service"
 #: The folders of its configuration; a file of an earlier one replaces those of the same name.
-_FOLDERS: Final = ("/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd", "/lib/systemd")
+_FOLDERS: Final = (
+    "/etc/systemd",
+    "/run/systemd",
+    "/usr/local/lib/systemd",
+    "/usr/lib/systemd",
+    "/lib/systemd",
+)
 _SECTION: Final = "Network"
 _KEY: Final = "ManageForeignRoutes"
 #: Known since systemd 249; an older one ignores it with a warning.
@@ -59,7 +65,9 @@ def networkd_texts(files: FileStore, *coming: BootFile) -> dict[str, str]:
     Drop-ins that are `coming` count as installed in /etc.
     """
     main = (f"{folder}/networkd.conf" for folder in _FOLDERS)
-    candidates = [next(((path, text) for path in main if (text := _text(files, path)) is not None), None)]
+    candidates = [
+        next(((path, text) for path in main if (text := _text(files, path)) is not None), None)
+    ]
     drop_ins = {file.path.rpartition("/")[2]: (file.path, file.content.decode()) for file in coming}
     for folder in _FOLDERS:
         for name in files.names(f"{folder}/networkd.conf.d"):
@@ -95,8 +103,8 @@ def foreign_routes(texts: Mapping[str, str], *, wanted: str = _KEY) -> ForeignRo
 def networkd_findings(ctx: Context, config: HostRoutingConfig, host: Host) -> list[NodeFinding]:
     """Return a finding for each device of a static route that networkd manages, if it would remove the route.
 
-    So it does for policy rules of other programs, if there are any. The drop-in counts as installed if the config asks
-    for it. Changes nothing, needs no root.
+    So it does for policy rules of other programs, if there are any. The drop-in counts as installed
+    if the config asks for it. Changes nothing, needs no root.
     """
     # The devices first: on most nodes networkd manages none, and systemd need not be asked.
     managed = _managed(host, _devices(config, host)) if config.static_routes.routes else []
@@ -105,7 +113,11 @@ def networkd_findings(ctx: Context, config: HostRoutingConfig, host: Host) -> li
     texts = networkd_texts(host.files, *[drop_in()] * config.watch.keep_foreign_routes)
     removed = {_KEY: "its static routes"}
     # It leaves those of the kernel alone, and its own.
-    if any(rule.protocol not in {2, 4} for family in config.families for rule in host.routes.rules(family)):
+    if any(
+        rule.protocol not in {2, 4}
+        for family in config.families
+        for rule in host.routes.rules(family)
+    ):
         removed[_KEY_OF_RULES] = "the policy rules of other programs"
     severity: Severity = "note" if config.watch.enabled else "warning"
     reasons = [
@@ -134,7 +146,11 @@ def _devices(config: HostRoutingConfig, host: Host) -> set[str]:
 def _managed(host: Host, devs: Iterable[str]) -> list[str]:
     """Return those of the devices that networkd manages, by its own account."""
     indexes = {device.name: device.ifindex for device in host.routes.links()}
-    return [dev for dev in sorted(devs) if dev in indexes and _state(host.files, indexes[dev]) in _MANAGED]
+    return [
+        dev
+        for dev in sorted(devs)
+        if dev in indexes and _state(host.files, indexes[dev]) in _MANAGED
+    ]
 
 
 def _state(files: FileStore, ifindex: int) -> str:

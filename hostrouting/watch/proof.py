@@ -46,10 +46,12 @@ _SECONDS_TOGETHER: Final = 0.05
 _WINDOW: Final = 1.0
 #: Before a marker that cannot be written is tried again.
 _SECONDS_AFTER_A_FAILURE: Final = 5.0
-#: Other findings wait for a second for each of those that were told, at most for so long: the routes of a daemon may
-#: change all the time. The end of an alarm does not wait, and neither does an alarm for another CIDR.
+#: Other findings wait for a second for each of those that were told, at most for so long: the
+#: routes of a daemon may change all the time. The end of an alarm does not wait, and neither does
+#: an alarm for another CIDR.
 _LONGEST_SILENCE: Final = 600.0
-#: The share of a core that proofs without an event may take: one among 500,000 routes takes half a second.
+#: The share of a core that proofs without an event may take: one among 500,000 routes takes half a
+#: second.
 _SHARE: Final = 0.005
 #: The state names so many CIDRs.
 _MOST_NAMED: Final = 3
@@ -59,8 +61,8 @@ _MOST_NAMED: Final = 3
 class ProofKeeper(Keeper):
     """The expected CIDRs of the config in force: the kernel proves them after events, and now and then.
 
-    It proves under the run lock, so it tells nothing of an apply that is under way. The last state is always proven,
-    since events that come during a proof are followed by another one.
+    It proves under the run lock, so it tells nothing of an apply that is under way. The last state
+    is always proven, since events that come during a proof are followed by another one.
     """
 
     failure: ClassVar[str] = "the expected CIDRs cannot be proven now"
@@ -77,7 +79,8 @@ class ProofKeeper(Keeper):
     _stamps: tuple[float | None, ...] = ()
     #: True if an event since the last proof may have changed the findings.
     _is_stale: bool = True
-    #: When the first route of an advertisement ends that decided at the last good proof; the devices of all of these.
+    #: When the first route of an advertisement ends that decided at the last good proof; the
+    #: devices of all of these.
     _end: float = inf
     _led: Collection[str] = ()
     #: When to prove again without an event.
@@ -99,7 +102,9 @@ class ProofKeeper(Keeper):
     def _begin(self, section: RouteOverlapConfig) -> None:
         """Begin to prove a section about which nothing is known yet."""
         self._section = section
-        self._ranges = [(one.family, one.network, one.last) for one in map(Prefix.parse, section.cidrs)]
+        self._ranges = [
+            (one.family, one.network, one.last) for one in map(Prefix.parse, section.cidrs)
+        ]
         self._fabric, self._gone_since, self._is_stale = Fabric(), None, True
         self._told, self._bad_readings, self._next_count, self._silent_until = None, 0, -inf, -inf
 
@@ -109,7 +114,11 @@ class ProofKeeper(Keeper):
         return "; ".join(filter(None, [self._alarm(), str(self._trouble)]))
 
     def _alarm(self) -> str:
-        bad = [cidr for cidr, findings in zip(self._section.cidrs, self._told or (), strict=False) if findings]
+        bad = [
+            cidr
+            for cidr, findings in zip(self._section.cidrs, self._told or (), strict=False)
+            if findings
+        ]
         if not bad:
             return ""
         more = f" and {len(bad) - _MOST_NAMED} more" if len(bad) > _MOST_NAMED else ""
@@ -174,12 +183,20 @@ class ProofKeeper(Keeper):
             self._fabric = self._announced_fabric(ctx)
             report = prove_now(config, self._fabric, self._host)
         is_doubtful = self._gone_since is not None
-        pause = _WINDOW if is_doubtful else max(config.watch.interval, (time.thread_time() - started) / _SHARE)
-        # No event tells that an advertisement has renewed a route, or that a lookup skips one that has ended.
+        pause = (
+            _WINDOW
+            if is_doubtful
+            else max(config.watch.interval, (time.thread_time() - started) / _SHARE)
+        )
+        # No event tells that an advertisement has renewed a route, or that a lookup skips one that
+        # has ended.
         ending = [route for route in report.deciding if route.expires > 0]
         soonest = min((route.expires for route in ending), default=inf)
         if report.ok:
-            self._end, self._led = ctx.clock.monotonic() + soonest, {dev for route in ending for dev in route.devs}
+            self._end, self._led = (
+                ctx.clock.monotonic() + soonest,
+                {dev for route in ending for dev in route.devs},
+            )
         return report, min(pause, soonest)
 
     def _announced_fabric(self, ctx: Context) -> Fabric:
@@ -197,7 +214,11 @@ class ProofKeeper(Keeper):
         return fabric
 
     def _stamps_now(self) -> tuple[float | None, ...]:
-        return tuple(map(self._modified, (CONFIGURATION, POOL))) if self._section.fabric == "auto" else ()
+        return (
+            tuple(map(self._modified, (CONFIGURATION, POOL)))
+            if self._section.fabric == "auto"
+            else ()
+        )
 
     def _modified(self, path: str) -> float | None:
         try:
@@ -217,7 +238,9 @@ class ProofKeeper(Keeper):
                 return inf
         elif not report.ok:
             # A CIDR has findings that had none when the findings were logged last.
-            spreads = any(new and not old for new, old in zip(found, self._told or (), strict=False))
+            spreads = any(
+                new and not old for new, old in zip(found, self._told or (), strict=False)
+            )
             until = self._next_count if spreads else max(self._next_count, self._silent_until)
             if self._may_return(report):
                 self._end = min(self._end, now + self._installed.config.watch.interval)
@@ -237,7 +260,9 @@ class ProofKeeper(Keeper):
     def _may_return(self, report: OverlapReport) -> bool:
         """Return True if IPv6 lost its ways, and the next advertisement of a router may bring them back."""
         is_lost = all(one.kind == "no-route" and ":" in one.first for _, one in report.findings)
-        return is_lost and any(link.carrier and link.name in self._led for link in self._host.routes.links())
+        return is_lost and any(
+            link.carrier and link.name in self._led for link in self._host.routes.links()
+        )
 
     def _has_marker(self, *, ok: bool) -> bool:
         exists = self._host.files.exists

@@ -11,7 +11,14 @@ import attrs
 
 from hostrouting.base.collector import collector_paused
 from hostrouting.boot import Keeper
-from hostrouting.host import OUR_PROTOCOL, AddressEvent, DeviceEvent, NexthopEvent, RouteEvent, RuleEvent
+from hostrouting.host import (
+    OUR_PROTOCOL,
+    AddressEvent,
+    DeviceEvent,
+    NexthopEvent,
+    RouteEvent,
+    RuleEvent,
+)
 from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.routes import MAIN_TABLE, SCOPE_LINK, place, resting
 from hostrouting.static_routes.account import read
@@ -32,7 +39,8 @@ if TYPE_CHECKING:
     from hostrouting.watch.installed import InstalledConfig
     from phases import Change, Context
 
-#: After so many replacements or deletions of a route of ours within the time, each retake waits, longer and longer.
+#: After so many replacements or deletions of a route of ours within the time, each retake waits,
+#: longer and longer.
 _MOST_RETAKES: Final = 3
 _SECONDS_OF_A_CONTEST: Final = 3600.0
 _LONGEST_PAUSE: Final = 600.0
@@ -49,8 +57,8 @@ _MOST_LINES: Final = 8
 class RouteKeeper(Keeper):
     """The static routes of a config.
 
-    The kernel alone says which routes there are: all of them are read, and ours are repaired, after each event that may
-    concern ours, and every `interval`.
+    The kernel alone says which routes there are: all of them are read, and ours are repaired, after
+    each event that may concern ours, and every `interval`.
     """
 
     failure: ClassVar[str] = "the routes cannot be repaired now"
@@ -126,10 +134,12 @@ class RouteKeeper(Keeper):
             if event.verb in {"remove", "replace"} and route.dev not in self._down:
                 self._taken.add(spot)
             return True
-        if self._last.waiting and (route.scope >= SCOPE_LINK or (route.family == IPV6 and route.gateway is None)):
-            # The kernel accepts a gateway by a lookup, in any table, that passes over routes of a wider scope. A route
-            # to nowhere of that scope hides a shorter one, as a rule may.
-            # IPv6 routes have no scope, and it passes over none.
+        if self._last.waiting and (
+            route.scope >= SCOPE_LINK or (route.family == IPV6 and route.gateway is None)
+        ):
+            # The kernel accepts a gateway by a lookup, in any table, that passes over routes of a
+            # wider scope. A route to nowhere of that scope hides a shorter one, as a rule may. IPv6
+            # routes have no scope, and it passes over none.
             return True
         # It may complete a route of the config in another way.
         return not route.prefix_length and route.table == MAIN_TABLE
@@ -163,14 +173,17 @@ class RouteKeeper(Keeper):
         self._note_contests(observed, now)
         # A watch in a run without end reports no changes: their list would grow for ever.
         changes, before = Transaction(ctx.within(None)), self._last
-        self._last = repair(changes.ctx, routes, observed, self._host, self._logger, leave=self._paused)
+        self._last = repair(
+            changes.ctx, routes, observed, self._host, self._logger, leave=self._paused
+        )
         self._tell_changes(changes.changes)
         self._tell_waiting(before.waiting)
 
     def _note_contests(self, observed: Routes, now: float) -> None:
         """Let a route that others take again and again pause, longer each time: retaking it harms no foreign route.
 
-        What goes with a device or an address, and a foreign route that comes before ours, is no contest.
+        What goes with a device or an address, and a foreign route that comes before ours, is no
+        contest.
         """
         wanted, waiting = self._last.wanted, self._last.waiting
         lost = {spot: wanted[spot] for spot in self._taken - self._paused.keys() if spot in wanted}
@@ -189,7 +202,11 @@ class RouteKeeper(Keeper):
             if len(times) == _MOST_RETAKES:
                 self._lines.write(ERROR, _CONTESTED, taken, route=str(taken))
         self._paused = {spot: until for spot, until in self._paused.items() if until > now}
-        for spot in [spot for spot, times in self._contests.items() if now - times[-1] >= _SECONDS_OF_A_CONTEST]:
+        for spot in [
+            spot
+            for spot, times in self._contests.items()
+            if now - times[-1] >= _SECONDS_OF_A_CONTEST
+        ]:
             if len(self._contests.pop(spot)) > _MOST_RETAKES:
                 message = "route '%s' was not replaced or deleted for an hour"
                 name = str(wanted.get(spot))
@@ -198,7 +215,9 @@ class RouteKeeper(Keeper):
     def _tell_changes(self, changes: Sequence[Change]) -> None:
         if len(changes) > _MOST_LINES:
             message = "%d routes were repaired, the first is: %s"
-            self._lines.write(WARNING, message, len(changes), changes[0], event="repair", changed=len(changes))
+            self._lines.write(
+                WARNING, message, len(changes), changes[0], event="repair", changed=len(changes)
+            )
             return
         for change in changes:
             fields = {"event": "repair", "subject": change.subject, "change": str(change)}
@@ -207,6 +226,8 @@ class RouteKeeper(Keeper):
     def _tell_waiting(self, before: Mapping[str, str]) -> None:
         for route, reason in self._last.waiting.items():
             if before.get(route) != reason:
-                self._lines.write(WARNING, "route '%s' waits: %s", route, reason, route=route, reason=reason)
+                self._lines.write(
+                    WARNING, "route '%s' waits: %s", route, reason, route=route, reason=reason
+                )
         if before and not self._last.waiting:
             self._lines.write(INFO, "no route waits any more", event="over")

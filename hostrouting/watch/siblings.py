@@ -1,7 +1,8 @@
 """The siblings kept right beside the routes, in a separate thread.
 
-They run programs (nft, ebtables, ip) and ask pods, all of which may hang or fail. The routes wait for none of it: they
-have their own thread, both threads share one hold of the run lock, and no failure of a sibling leaves this module.
+They run programs (nft, ebtables, ip) and ask pods, all of which may hang or fail. The routes wait
+for none of it: they have their own thread, both threads share one hold of the run lock, and no
+failure of a sibling leaves this module.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
 
 #: The longest wait for the thread when the watch ends. Programs that obey SIGTERM take less.
 _SECONDS_TO_END: Final = 0.5
-#: Between two looks, also those that agree on an object before it is reported: a pod that goes leaves its objects to
-#: azure-vnet for a moment. A sweep holds the run lock for seconds, and another run, which tries it every tenth of a
-#: second, gets it in between.
+#: Between two looks, also those that agree on an object before it is reported: a pod that goes
+#: leaves its objects to azure-vnet for a moment. A sweep holds the run lock for seconds, and
+#: another run, which tries it every tenth of a second, gets it in between.
 _SECONDS_BETWEEN_LOOKS: Final = 1.0
 
 
@@ -42,11 +43,12 @@ def siblings(
 ) -> Iterator[tuple[Callable[[], None], Sequence[Trouble]]]:
     """Keep the siblings of the installed config while the block runs; `surrounding` is notified of their troubles.
 
-    Each keeper has the longest time of one `act`, in seconds. The block gets a function that lets them look soon, and
-    their troubles.
+    Each keeper has the longest time of one `act`, in seconds. The block gets a function that lets
+    them look soon, and their troubles.
 
-    The end of the block does not wait long for a program that hangs, or for a sweep that restores objects: the thread
-    goes on without an owner, and ends with the process at the latest. A sweep that is cut off is in its record.
+    The end of the block does not wait long for a program that hangs, or for a sweep that restores
+    objects: the thread goes on without an owner, and ends with the process at the latest. A sweep
+    that is cut off is in its record.
     """
     # No child of the caller's context: each event of a route would wake this thread, too.
     ctx = Context(clock=surrounding.clock)
@@ -61,7 +63,9 @@ def siblings(
             duty.lose(now=ctx.clock.monotonic())
         ctx.notify()
 
-    thread = threading.Thread(target=_keep, args=(ctx, duties), name="hostrouting-siblings", daemon=True)
+    thread = threading.Thread(
+        target=_keep, args=(ctx, duties), name="hostrouting-siblings", daemon=True
+    )
     thread.start()
     try:
         yield look_soon, [sibling.trouble for sibling in kept]

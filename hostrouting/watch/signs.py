@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 class LivingClock(SystemClock):
     """The clock of this machine; whenever the main thread waits for it, the manager gets a sign of life in time.
 
-    A loop waits after each round, also for the run lock and for programs. One that hangs elsewhere gives no sign.
+    A loop waits after each round, also for the run lock and for programs. One that hangs elsewhere
+    gives no sign.
     """
 
     def __init__(self, supervisor: Supervisor) -> None:
@@ -38,13 +39,16 @@ class LivingClock(SystemClock):
     def woken_by_signals(self) -> Iterator[None]:
         """Let a handled signal end the wait of the main thread at once, so that it need not look for signals meanwhile.
 
-        The system alone does not: it may hand a signal to another thread, or just before the wait begins. Call this in
-        the main thread. A program that has a wakeup descriptor, such as the loop of asyncio, hears of the signals, too.
+        The system alone does not: it may hand a signal to another thread, or just before the wait
+        begins. Call this in the main thread. A program that has a wakeup descriptor, such as the
+        loop of asyncio, hears of the signals, too.
         """
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
         before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        thread = threading.Thread(target=self._ring, args=(reader, before), name="hostrouting-signals", daemon=True)
+        thread = threading.Thread(
+            target=self._ring, args=(reader, before), name="hostrouting-signals", daemon=True
+        )
         thread.start()
         self.longest = threading.TIMEOUT_MAX
         try:
@@ -70,7 +74,8 @@ class LivingClock(SystemClock):
         if threading.current_thread() is threading.main_thread():
             until = self._sign_before(until)
             self._doorbell = doorbell
-            # From here on a signal rings. This handles one from before, as each change of the mask does.
+            # From here on a signal rings. This handles one from before, as each change of the mask
+            # does.
             signal.pthread_sigmask(signal.SIG_BLOCK, ())
         super().wait(doorbell, until)
 
@@ -92,7 +97,8 @@ class WatchRounds:
 
     _supervisor: Supervisor
     _installed: InstalledConfig
-    #: The reloads that were asked for and not begun: functions that read a config. Any thread may add one.
+    #: The reloads that were asked for and not begun: functions that read a config. Any thread may
+    #: add one.
     _calls: list[Callable[[], HostRoutingConfig]]
     #: Returns the state in a few words.
     _state: Callable[[], str]

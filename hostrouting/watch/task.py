@@ -1,9 +1,9 @@
 """Watch: keep the routing of the installed config right as events tell that it changed, until the context ends.
 
-One of its threads takes the run lock, and the others join. A sibling holds the lock while it runs programs (nft,
-ebtables), and any of them may hang. Another run must wait for that, since it would change the same objects. The repair
-of routes must not wait: the two change different objects. So the threads exclude other runs together, and never each
-other.
+One of its threads takes the run lock, and the others join. A sibling holds the lock while it runs
+programs (nft, ebtables), and any of them may hang. Another run must wait for that, since it would
+change the same objects. The repair of routes must not wait: the two change different objects. So
+the threads exclude other runs together, and never each other.
 """
 
 from __future__ import annotations
@@ -110,7 +110,11 @@ class KeepNode(NodeTask):
     _siblings: tuple[tuple[SiblingKeeper, float], ...] = ()
 
     def __init__(
-        self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
+        self,
+        config: HostRoutingConfig,
+        *,
+        host: Host | None = None,
+        logger: logging.Logger | None = None,
     ) -> None:
         super().__init__(config, host=host, logger=logger)
         self._calls: list[Callable[[], HostRoutingConfig]] = []
@@ -119,8 +123,8 @@ class KeepNode(NodeTask):
     def reload(self, read: Callable[[], HostRoutingConfig]) -> None:
         """Let the task look at everything anew, with the config that `read` returns if none is installed.
 
-        The task calls `read`; if that fails, the config before it stays in force. Safe in any thread and in a signal
-        handler.
+        The task calls `read`; if that fails, the config before it stays in force. Safe in any
+        thread and in a signal handler.
         """
         self._calls.append(read)
         self._wake()
@@ -139,7 +143,9 @@ class KeepNode(NodeTask):
     def _keep(self, ctx: Context) -> None:
         installed = InstalledConfig(self._config, self._host.files, self._logger)
         host = _with_shared_lock(self._host)
-        keepers = [(make(host, self._logger, installed), seconds) for make, seconds in self._siblings]
+        keepers = [
+            (make(host, self._logger, installed), seconds) for make, seconds in self._siblings
+        ]
         with siblings(ctx, self._logger, installed, keepers) as (look_soon, troubles):
             keeper = RouteKeeper(host, self._logger, installed, look_soon)
             routes = Duty(keeper, self._logger)

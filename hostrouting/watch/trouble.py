@@ -40,7 +40,12 @@ class Trouble:
     def tell(self, reason: str) -> None:
         """Log the failure, unless it was logged with this reason already."""
         if reason != self._reason:
-            self._logger.error("%s: %s", self._failure, reason, extra={"task": WATCH_TASK, "subject": self._failure})
+            self._logger.error(
+                "%s: %s",
+                self._failure,
+                reason,
+                extra={"task": WATCH_TASK, "subject": self._failure},
+            )
         self._reason = reason
 
     def end(self) -> None:
@@ -51,7 +56,8 @@ class Trouble:
         self._reason = ""
 
 
-#: A program that changes a route without end fills no log: ten repairs a second are made for it, for ever.
+#: A program that changes a route without end fills no log: ten repairs a second are made for it,
+#: for ever.
 _MOST_LINES_A_MINUTE: Final = 60
 
 
@@ -72,7 +78,9 @@ class Lines:
             return
         left_out = sum(max(0, count - _MOST_LINES_A_MINUTE) for count in self._asked.values())
         if left_out:
-            message = "%d lines were left out: another program changes routes of the config all the time"
+            message = (
+                "%d lines were left out: another program changes routes of the config all the time"
+            )
             self._logger.warning(message, left_out, extra={"task": WATCH_TASK})
         self._since, self._asked = now, Counter()
 

@@ -40,9 +40,7 @@ _IDLE: Final = (
     "there is nothing to keep in this mode; the timer keeps the sections staticRoutes, routeOverlap and probeSnat, and "
     "mode 'service' keeps staleCni as well"
 )
-_NO_SWEEP: Final = (
-    "nothing is swept after an apply, because the timer does not sweep; set hostRouting.watch.mode to 'service'"
-)
+_NO_SWEEP: Final = "nothing is swept after an apply, because the timer does not sweep; set hostRouting.watch.mode to 'service'"
 _NO_COUNT: Final = (
     "each run of the timer gives its verdict at once, and only mode 'service' counts bad readings; set "
     "hostRouting.watch.mode to 'service', or take this one out"
@@ -63,15 +61,20 @@ _REFUSED: Final = frozenset("\"'\\\n\t")
 
 def has_duties(config: HostRoutingConfig) -> bool:
     """Return True if the section is enabled, and its unit has something to keep right; the timer keeps no sweep."""
-    keeps_boot = config.static_routes.routes or config.route_overlap.cidrs or config.probe_snat.enabled
-    return config.watch.enabled and bool(config.asks if config.watch.mode == "service" else keeps_boot)
+    keeps_boot = (
+        config.static_routes.routes or config.route_overlap.cidrs or config.probe_snat.enabled
+    )
+    return config.watch.enabled and bool(
+        config.asks if config.watch.mode == "service" else keeps_boot
+    )
 
 
 def command_path(files: FileStore) -> str:
     """Return the path of the command `hostrouting` on a machine or image; without one, where it should be.
 
-    That of the installation that runs now comes first, which may be one file; then the one that was called, then one
-    that systemd finds by its name. One that the service could not start, or not after a boot, does not count.
+    That of the installation that runs now comes first, which may be one file; then the one that was
+    called, then one that systemd finds by its name. One that the service could not start, or not
+    after a boot, does not count.
     """
     import sysconfig  # 5 ms, for nodes with a service only
 
@@ -81,7 +84,9 @@ def command_path(files: FileStore) -> str:
     called = _absolute(sys.argv[0])
     known = [beside, called] if called.endswith(f"/{_COMMAND}") else [beside]
     known = [_absolute(archive), *known] if archive else known
-    usable = next((path for path in known if not _problem(files, path)), None) or program_path(files, _COMMAND)
+    usable = next((path for path in known if not _problem(files, path)), None) or program_path(
+        files, _COMMAND
+    )
     return usable or next((path for path in known if files.mode(path) is not None), beside)
 
 
@@ -99,7 +104,9 @@ def _problem(files: FileStore, path: str) -> str:
     passing = next((told for folder, told in _PASSING.items() if path.startswith(folder)), "")
     if passing:
         return f"{passing}; {_COPY}"
-    return f"has a character in its path that systemd refuses; {_COPY}" if set(path) & _REFUSED else ""
+    return (
+        f"has a character in its path that systemd refuses; {_COPY}" if set(path) & _REFUSED else ""
+    )
 
 
 def boot_unit(config: HostRoutingConfig, command: str) -> BootUnit:
@@ -109,7 +116,9 @@ def boot_unit(config: HostRoutingConfig, command: str) -> BootUnit:
     for place, value in _values(config, command).items():
         text = text.replace(place, value)
     file = BootFile(f"{UNIT_DIRECTORY}/{name}", text.encode())
-    return BootUnit(name=name, files=(file, drop_in()) if config.watch.keep_foreign_routes else (file,))
+    return BootUnit(
+        name=name, files=(file, drop_in()) if config.watch.keep_foreign_routes else (file,)
+    )
 
 
 def _values(config: HostRoutingConfig, command: str) -> dict[str, str]:
@@ -118,7 +127,9 @@ def _values(config: HostRoutingConfig, command: str) -> dict[str, str]:
         "@INTERVAL@": write_duration(config.watch.interval),
         "@COMMAND@": _quoted(command),
         "# @NETWORK@\n": _ASKS_PODS if section.enabled else _ASKS_NO_PODS,
-        "# @FILES@\n": _WRITES_RECORDS if section.enabled and section.sweep == "clean" else _WRITES_STATE,
+        "# @FILES@\n": _WRITES_RECORDS
+        if section.enabled and section.sweep == "clean"
+        else _WRITES_STATE,
     }
 
 
@@ -157,8 +168,8 @@ def _quoted(path: str) -> str:
 class ConfigureWatch(SectionTask):
     """Install the unit that keeps routing right, and run it; remove that of an earlier config.
 
-    A unit that runs is restarted if its file changed; the service reads a changed config by itself. An image gets the
-    unit for its first boot.
+    A unit that runs is restarted if its file changed; the service reads a changed config by itself.
+    An image gets the unit for its first boot.
     """
 
     name = "configure-watch"
@@ -194,7 +205,11 @@ class ConfigureWatch(SectionTask):
         # A unit is restarted because of its files, which have a finding.
         planned = [change for change in self.plan(ctx) if change.kind != _RESTARTED]
         own = (*UNIT_OF.values(), DROP_IN_PATH)
-        found = [self._finding(ctx, change) for change in planned if any(name in change.subject for name in own)]
+        found = [
+            self._finding(ctx, change)
+            for change in planned
+            if any(name in change.subject for name in own)
+        ]
         section, sweep = self._config.watch, self._config.stale_cni
         has_timer = section.enabled and section.mode == "timer"
         if section.enabled and not has_duties(self._config):
@@ -207,12 +222,18 @@ class ConfigureWatch(SectionTask):
 
     def _finding(self, ctx: Context, change: Change) -> NodeFinding:
         # If it has a detail it cannot be made, and no apply helps.
-        reason, apply = self._obstacle() or change.detail or STATES[change.action], not change.detail
+        reason, apply = (
+            self._obstacle() or change.detail or STATES[change.action],
+            not change.detail,
+        )
         if change.kind == _STARTED:
             result = self._host.services.state(ctx, change.subject).result
             # Another start alone would end like the last one.
             failure = f"its last run failed ({result}); read journalctl -u {change.subject}"
-            reason, apply = "does not run" if result == "success" else f"does not run, and {failure}", True
+            reason, apply = (
+                "does not run" if result == "success" else f"does not run, and {failure}",
+                True,
+            )
         return NodeFinding("watch", change.subject, reason, "warning", apply="now" if apply else "")
 
     def _parts(self) -> tuple[list[Part], BootUnit | None]:
@@ -232,7 +253,9 @@ class ConfigureWatch(SectionTask):
     def _plan_start(self, ctx: Context, unit: str, *, is_outdated: bool) -> list[Change]:
         state = self._host.services.state(ctx, unit)
         # At its start it waits for the run lock; one whose process ended waits for the next.
-        runs = state.is_running or (state.active_state == "activating" and state.sub_state != "auto-restart")
+        runs = state.is_running or (
+            state.active_state == "activating" and state.sub_state != "auto-restart"
+        )
         if not self._host.is_live or (runs and not is_outdated):
             return []
         kind = _RESTARTED if runs else _STARTED
@@ -252,4 +275,7 @@ def _departures(unit: BootUnit | None) -> list[Departure]:
     """Return the units to remove, which are all but this one, with the drop-in for networkd unless it has that."""
     names = [name for name in UNIT_OF.values() if unit is None or name != unit.name]
     keeps = unit is not None and DROP_IN_PATH in unit.paths
-    return [Departure(names[0], () if keeps else (DROP_IN_PATH,)), *(Departure(name, ()) for name in names[1:])]
+    return [
+        Departure(names[0], () if keeps else (DROP_IN_PATH,)),
+        *(Departure(name, ()) for name in names[1:]),
+    ]
