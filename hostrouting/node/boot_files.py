@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.findings import NodeFinding
 from hostrouting.boot.intent import Intent
-from hostrouting.boot.layout import gate_drop_in, gating_list, links_of, program_path, ready_unit, unit_path, units_in
+from hostrouting.boot.layout import (
+    gate_drop_in,
+    links_of,
+    gating_list,
+    program_path,
+    ready_unit,
+    unit_path,
+    units_in,
+)
 from hostrouting.exceptions import HostRoutingError
 from hostrouting.node.capabilities import probe_task, probe_units, watch_units
 from hostrouting.route_overlap import script as overlap
@@ -69,7 +77,10 @@ def missing_tools(config: HostRoutingConfig, files: FileStore) -> list[NodeFindi
         needed["nft"] = "nftables", consequence, "error" if is_required else "warning"
     return [
         NodeFinding(
-            "missing-tool", name, f"the image lacks it: {consequence}; install the package {package} in it", severity
+            "missing-tool",
+            name,
+            f"the image lacks it: {consequence}; install the package {package} in it",
+            severity,
         )
         for name, (package, consequence, severity) in needed.items()
         if not program_path(files, name)
@@ -79,15 +90,20 @@ def missing_tools(config: HostRoutingConfig, files: FileStore) -> list[NodeFindi
 def boot_files(config: HostRoutingConfig, *, host: Host | None = None) -> list[BootFile]:
     """Return the exact files that `Configure` installs for every boot; none for an empty config.
 
-    Reads of the machine only the parts that the config leaves open: the device of the probes, and the path of the
-    command that a service runs.
+    Reads of the machine only the parts that the config leaves open: the device of the probes, and
+    the path of the command that a service runs.
     """
     units = _units(config, host)
     if not units:
         return []
     asked = gating_list([unit.name for unit in units if unit.is_gating])
     files = [file for unit in units for file in unit.files]
-    return [Intent(config=config).file, asked, *files, *(gate_drop_in(gate) for gate in config.gates)]
+    return [
+        Intent(config=config).file,
+        asked,
+        *files,
+        *(gate_drop_in(gate) for gate in config.gates),
+    ]
 
 
 def boot_links(config: HostRoutingConfig, *, host: Host | None = None) -> dict[str, str]:

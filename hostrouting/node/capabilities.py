@@ -1,9 +1,10 @@
 """The optional capabilities of a node: the sweep, the probes and the watch.
 
-This file and `node/watch.py` alone import their rooms, and late: a node without one of them loads none of its code.
-A new capability has a section in `config/` and a room with its task, boot files, findings and keeper. Add functions
-here that load these, and call them in `configure.py` (the task), `boot_files.py` (the units), `check.py` (the
-findings); a keeper and a verb need no more than their line in `node/watch.py` and `VERBS`.
+This file and `node/watch.py` alone import their rooms, and late: a node without one of them loads
+none of its code. A new capability has a section in `config/` and a room with its task, boot files,
+findings and keeper. Add functions here that load these, and call them in `configure.py` (the task),
+`boot_files.py` (the units), `check.py` (the findings); a keeper and a verb need no more than their
+line in `node/watch.py` and `VERBS`.
 """
 
 from __future__ import annotations

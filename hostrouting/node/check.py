@@ -11,7 +11,15 @@ import attrs
 
 from hostrouting.base.commands import command_line
 from hostrouting.base.findings import STATES, NodeFinding
-from hostrouting.boot import INTENT_PATH, RESTARTS, WATCH_UNITS, Boot, Intent, held_gates, is_refused_now
+from hostrouting.boot import (
+    INTENT_PATH,
+    RESTARTS,
+    WATCH_UNITS,
+    Boot,
+    Intent,
+    held_gates,
+    is_refused_now,
+)
 from hostrouting.config import OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
 from hostrouting.host.units import template_of
@@ -67,7 +75,9 @@ class NodeReport:
     def severity(self) -> Severity:
         """The severity of the findings of the proof."""
         # A node without a default route reaches nothing, in either mode.
-        return "error" if self.mode is OverlapMode.STRICT or self.overlap.without_exit else "warning"
+        return (
+            "error" if self.mode is OverlapMode.STRICT or self.overlap.without_exit else "warning"
+        )
 
     @property
     def ok(self) -> bool:
@@ -83,13 +93,16 @@ class NodeReport:
         """Return the number of routes of the config that are not in force."""
         kinds = [found.kind for found in self.findings]
         return (
-            len(config.static_routes.routes) if "not-applied" in kinds else kinds.count("lost-route") - self.left_routes
+            len(config.static_routes.routes)
+            if "not-applied" in kinds
+            else kinds.count("lost-route") - self.left_routes
         )
 
     def gates(self, config: HostRoutingConfig) -> dict[str, tuple[str, str]]:
         """Return the state of each unit with a gate, and the words of the finding about it, if there is one.
 
-        The state is the kind of that finding (`held`, `down`, ...), or `open`, or `shut` if a start would be held now.
+        The state is the kind of that finding (`held`, `down`, ...), or `open`, or `shut` if a start
+        would be held now.
         """
         gates = {
             found.subject: (found.kind.removeprefix("gate-"), found.reason)
@@ -98,7 +111,11 @@ class NodeReport:
         }
         named = {*gates, *map(template_of, gates)}
         is_broken = any(found.kind == "disabled" for found in self.findings)
-        rest = "shut" if self.mode is OverlapMode.STRICT and not self.overlap.ok and not is_broken else "open"
+        rest = (
+            "shut"
+            if self.mode is OverlapMode.STRICT and not self.overlap.ok and not is_broken
+            else "open"
+        )
         return gates | {gate: (rest, "") for gate in config.gates if gate not in named}
 
     def to_mapping(self) -> dict[str, Any]:
@@ -131,28 +148,45 @@ def check_node(
 ) -> NodeReport:
     """Make all checks, which change nothing and need no root.
 
-    `seconds` bounds the wait, and with 0 no router is asked, nor the cloud about optional rules that are installed.
+    `seconds` bounds the wait, and with 0 no router is asked, nor the cloud about optional rules
+    that are installed.
 
-    `path` and `root` are those of the command to run: `apply`, or `plan` for a config that an apply would refuse. If
-    the config `is_applied`, by a run that has just read its routes back, they are not compared again.
+    `path` and `root` are those of the command to run: `apply`, or `plan` for a config that an apply
+    would refuse. If the config `is_applied`, by a run that has just read its routes back, they are
+    not compared again.
 
     An image has no routes: the checks are of files, links, gates and programs, which a boot needs.
     """
     nothing = OverlapReport(expected_devs=(), cidrs=())
-    # After an apply of a config that expects no addresses there is nothing to prove, and many routes to read.
+    # After an apply of a config that expects no addresses there is nothing to prove, and many
+    # routes to read.
     is_asked = host.is_live and (config.route_overlap.cidrs or not is_applied)
     overlap = check_now(ctx.child(timeout=seconds), config, host) if is_asked else nothing
-    accepted = config.static_routes if overlap.ok else ConfigureStaticRoutes(config, host=host).accepted()
+    accepted = (
+        config.static_routes if overlap.ok else ConfigureStaticRoutes(config, host=host).accepted()
+    )
     if accepted != config.static_routes:
         # No section is suggested that an apply would refuse.
-        overlap = check_now(ctx.child(timeout=0), attrs.evolve(config, static_routes=accepted), host)
+        overlap = check_now(
+            ctx.child(timeout=0), attrs.evolve(config, static_routes=accepted), host
+        )
     boot = Boot(host, gates=config.gates)
-    look = _Look(ctx.child(timeout=_LONGEST_LOOK), config, host, boot, overlap.expected_devs, seconds != 0, is_applied)
+    look = _Look(
+        ctx.child(timeout=_LONGEST_LOOK),
+        config,
+        host,
+        boot,
+        overlap.expected_devs,
+        seconds != 0,
+        is_applied,
+    )
     findings, step = (*overlap.notes, *look.findings()), None
     if path and any(each.apply for each in findings):
         refused = any(each.kind == "lost-route" and not each.apply for each in findings)
         step = command_line("plan" if refused or look.is_worse() else "apply", path, root=root)
-        findings = tuple(attrs.evolve(each, step=f"run: {step}") if each.apply else each for each in findings)
+        findings = tuple(
+            attrs.evolve(each, step=f"run: {step}") if each.apply else each for each in findings
+        )
     return NodeReport(
         overlap=overlap,
         mode=config.route_overlap.mode,
@@ -194,7 +228,11 @@ class _Look:
         if not waiting:
             yield from self._ask(files=self._files)
         if has_traces:
-            live = {"held": self._held, "down": self.boot.down, "units": self._units} if is_live else {}
+            live = (
+                {"held": self._held, "down": self.boot.down, "units": self._units}
+                if is_live
+                else {}
+            )
             yield from self._ask(gates=self.boot.findings, **live)
         siblings = [*self._ask(watch=self._watch)]
         siblings += self._ask_sibling(self._probes, config.probe_snat, "probe-snat", "IPv6 probes")
@@ -204,7 +242,9 @@ class _Look:
             yield from missing_tools(config, self.host.files)
             if config.route_overlap.cidrs or config.static_routes.routes:
                 step = command_line("check", INTENT_PATH)
-                self.not_asked.append(f"an image has no routes to be asked; on a node made of it, run: {step}")
+                self.not_asked.append(
+                    f"an image has no routes to be asked; on a node made of it, run: {step}"
+                )
             return
         if config.static_routes.routes:
             yield from self._ask(networkd=self._networkd)
@@ -212,8 +252,16 @@ class _Look:
             yield from self._ask(routers=self._routers)
         elif config.route_overlap != RouteOverlapConfig():
             reason = "it names no addresses, so nothing is proven, now or at a boot"
-            yield NodeFinding("nothing-proven", "routeOverlap", reason, "warning", "give expectedCidrs or expected")
-        yield from self._ask_sibling(self._leftovers, config.stale_cni, "stale-cni", "leftovers of azure-vnet")
+            yield NodeFinding(
+                "nothing-proven",
+                "routeOverlap",
+                reason,
+                "warning",
+                "give expectedCidrs or expected",
+            )
+        yield from self._ask_sibling(
+            self._leftovers, config.stale_cni, "stale-cni", "leftovers of azure-vnet"
+        )
 
     def is_worse(self) -> bool:
         """Return True if an apply of this config would be refused, since it makes the node worse."""
@@ -226,7 +274,11 @@ class _Look:
 
         with suppress(HostRoutingError, DeadlineExceededError):
             planned = ConfigureStaticRoutes(self.config, host=self.host).planned()
-            return Forecaster(self.ctx, self.config, self.host).planned(*planned).is_refused(self.config)
+            return (
+                Forecaster(self.ctx, self.config, self.host)
+                .planned(*planned)
+                .is_refused(self.config)
+            )
         return False
 
     def _ask_sibling(
@@ -236,17 +288,24 @@ class _Look:
             severity: Severity = "error" if section.required else "warning"
             yield from self._ask(NodeFinding(kind, subject, "", severity), **{kind: look})
 
-    def _ask(self, trouble: NodeFinding | None = None, /, **looks: _Looker) -> Iterator[NodeFinding]:
+    def _ask(
+        self, trouble: NodeFinding | None = None, /, **looks: _Looker
+    ) -> Iterator[NodeFinding]:
         """Yield the findings of each look; for one that fails, add a note or yield `trouble`.
 
-        Errors of its kind are as severe as the trouble itself: those of an optional sibling are warnings.
+        Errors of its kind are as severe as the trouble itself: those of an optional sibling are
+        warnings.
         """
         for name, look in looks.items():
             try:
                 # One by one: findings before a failure count.
                 for found in look(self.ctx):
                     is_weighed = trouble and (found.kind, found.severity) == (trouble.kind, "error")
-                    yield attrs.evolve(found, severity=trouble.severity) if trouble and is_weighed else found
+                    yield (
+                        attrs.evolve(found, severity=trouble.severity)
+                        if trouble and is_weighed
+                        else found
+                    )
             except (HostRoutingError, DeadlineExceededError) as error:
                 if self.ctx.cancelled:
                     self.ctx.check()
@@ -267,19 +326,25 @@ class _Look:
     def _routes(self, ctx: Context) -> Iterable[NodeFinding]:
         if self.is_applied:
             prefixes = {route.prefix for route in self.config.static_routes.routes}
-            # Another program may have removed routes since; a finding also tells of those before the kernel's own.
+            # Another program may have removed routes since; a finding also tells of those before
+            # the kernel's own.
             ours, own = (
-                set(map(_prefix, self.host.routes.routes_of(number))) for number in (OUR_PROTOCOL, KERNEL_PROTOCOL)
+                set(map(_prefix, self.host.routes.routes_of(number)))
+                for number in (OUR_PROTOCOL, KERNEL_PROTOCOL)
             )
             if prefixes == ours and prefixes.isdisjoint(own):
                 return ()
         return ConfigureStaticRoutes(self.config, host=self.host).findings(ctx)
 
     def _files(self, ctx: Context) -> Iterable[NodeFinding]:
-        return map(_boot_file, self.boot.drift(ctx, *boot_parts(self.config), Intent(config=self.config)))
+        return map(
+            _boot_file, self.boot.drift(ctx, *boot_parts(self.config), Intent(config=self.config))
+        )
 
     def _exposed(self, _ctx: Context) -> Iterator[NodeFinding]:
-        if reasons := self.boot.exposed(*boot_parts(self.config), *watch_units(self.config, self.host)):
+        if reasons := self.boot.exposed(
+            *boot_parts(self.config), *watch_units(self.config, self.host)
+        ):
             yield NodeFinding("exposed", "hostRouting", reasons)
 
     # --- the gates
@@ -288,13 +353,19 @@ class _Look:
         for gate in held_gates(ctx, self.host.services):
             refused = is_refused_now(ctx, self.host.services, gate)
             if refused:
-                # Its marker is set anew at each restart by systemd, so it does not say. Since the unit ran last, or
-                # began to start; if systemd has restarted it since, only the boot is known.
+                # Its marker is set anew at each restart by systemd, so it does not say. Since the
+                # unit ran last, or began to start; if systemd has restarted it since, only the boot
+                # is known.
                 found = self.host.services.settings(ctx, gate, _RAN, _BEGAN, RESTARTS)
                 ran = int(found[_RAN] or 0) or int(found[_BEGAN] or 0) * (found[RESTARTS] == "0")
                 clock = ctx.clock
-                since = time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(clock.time() - clock.monotonic() + ran / 1e6))
-                reason = f"is held by its gate since {since}, and starts by itself once routing is right"
+                since = time.strftime(
+                    "%Y-%m-%d %H:%M %Z",
+                    time.localtime(clock.time() - clock.monotonic() + ran / 1e6),
+                )
+                reason = (
+                    f"is held by its gate since {since}, and starts by itself once routing is right"
+                )
                 yield NodeFinding("held", gate, reason, step=f"see: systemctl status {gate}")
             elif refused is None:
                 yield NodeFinding("held", gate, "is starting, and checks the routing now", "note")
@@ -306,13 +377,19 @@ class _Look:
             if state.active_state == "failed":
                 severity: Severity = "warning" if name in optional else "error"
                 step = f"see: journalctl -b -u {name}"
-                yield NodeFinding("failed-unit", name, f"its last run failed ({state.result})", severity, step)
+                yield NodeFinding(
+                    "failed-unit", name, f"its last run failed ({state.result})", severity, step
+                )
 
     # --- the siblings
 
     def _probes(self, ctx: Context) -> Iterable[NodeFinding]:
         task = capabilities.probe_task()(self.config, host=self.host)
-        return task.findings(ctx, asks=self.asks) if self.host.is_live else map(_boot_file, task.plan(ctx))
+        return (
+            task.findings(ctx, asks=self.asks)
+            if self.host.is_live
+            else map(_boot_file, task.plan(ctx))
+        )
 
     def _watch(self, ctx: Context) -> Iterable[NodeFinding]:
         if not (self.config.watch.enabled or WATCH_UNITS & set(self.boot.installed_units())):

@@ -38,11 +38,14 @@ if TYPE_CHECKING:
     _T = TypeVar("_T", bound=NodeTask)
     _Work: TypeAlias = Callable[[Context], None]
 
-#: A sibling of the routing pair may take this long, and never more than half of the time that is left.
+#: A sibling of the routing pair may take this long, and never more than half of the time that is
+#: left.
 _SIBLING_SECONDS: Final = 60.0
 #: The kind of the change of a unit that its gate held before the run.
 RELEASED: Final = "released"
-_WORSE: Final = "refused, since these addresses leave right without this config, and would not with it:"
+_WORSE: Final = (
+    "refused, since these addresses leave right without this config, and would not with it:"
+)
 _FORCE: Final = "correct the config, or use --force if this is meant"
 
 
@@ -54,7 +57,9 @@ class _Pipeline(NamedTask, ABC):
     #: The present run.
     _run: Deployment
 
-    def __init__(self, config: HostRoutingConfig, host: Host | None, logger: logging.Logger | None) -> None:
+    def __init__(
+        self, config: HostRoutingConfig, host: Host | None, logger: logging.Logger | None
+    ) -> None:
         """Make the tasks of the pair, whose boot files are installed together: both scripts change at once."""
         self._config = config
         self._host = Host.given_or_live(host)
@@ -74,10 +79,14 @@ class _Pipeline(NamedTask, ABC):
             self._run, ctx = run, run.transaction.ctx
             before = self._boot.held(ctx)
             try:
-                self._do_all(*(partial(execute, subtask, logger=self._logger) for subtask in self.subtasks))
+                self._do_all(
+                    *(partial(execute, subtask, logger=self._logger) for subtask in self.subtasks)
+                )
             except (CancelledError, DeadlineExceededError):
                 if run.is_committed:
-                    self._log.warning("the config is changed, live and for the next boot; the rest was interrupted")
+                    self._log.warning(
+                        "the config is changed, live and for the next boot; the rest was interrupted"
+                    )
                 if not run.failures:
                     raise
             still, released = self._boot.release(ctx, before, is_right=not run.failures)
@@ -85,7 +94,9 @@ class _Pipeline(NamedTask, ABC):
                 ctx.record(Change("~", unit, "was held, and starts within seconds", RELEASED))
             if still:
                 told = ", ".join(still)
-                self._log.warning("these are held until routing is right: %s", told, extra={"held": still})
+                self._log.warning(
+                    "these are held until routing is right: %s", told, extra={"held": still}
+                )
         if run.failures:
             raise TaskFailedError.combine(run.failures)
 
@@ -107,7 +118,11 @@ class _Pipeline(NamedTask, ABC):
     def _files_task(self) -> Task:
         """Return a task for the scripts, units and gates of the pair, and for the intent of the whole config."""
 
-        @task("install-boot-files", plan=lambda ctx: self._boot.plan_install(ctx, *self._parts(ctx)), records=True)
+        @task(
+            "install-boot-files",
+            plan=lambda ctx: self._boot.plan_install(ctx, *self._parts(ctx)),
+            records=True,
+        )
         def install(ctx: Context) -> None:
             self._run.install(ctx)
 
@@ -118,7 +133,10 @@ class _Pipeline(NamedTask, ABC):
         pair = zip((self._routes, self._check), boot_parts(self._config), strict=True)
         with_unit = (self._routes, self._check, probe_task(), watch_task())
         kept = frozenset(each.section for each in with_unit if ctx.skips(each))
-        return [*(part for each, part in pair if not ctx.skips(each)), Intent(config=self._config, kept=kept)]
+        return [
+            *(part for each, part in pair if not ctx.skips(each)),
+            Intent(config=self._config, kept=kept),
+        ]
 
 
 class Configure(_Pipeline):
@@ -135,18 +153,21 @@ class Configure(_Pipeline):
     configure-probe-snat
     configure-watch
 
-    It holds the run lock from the first task to the last: no other run changes routes before they are proven.
+    It holds the run lock from the first task to the last: no other run changes routes before they
+    are proven.
 
-    It never makes a node worse: under STRICT a config by which an expected address that leaves right would leave wrong
-    is refused before any change (`WorseRoutingError`), unless `force` says that this is meant; under WARN it is told.
-    Over an installed config the routes come first, and until the proof after them the run is one transaction: if it
-    fails, is interrupted or is proven worse, it is undone, and the earlier config is in force, live and for every boot.
-    A node that is wrong and stays so is installed and held. On a node without hostrouting the boot files come first,
-    and stay: a node that fails the check must not start its machine at the next boot either.
+    It never makes a node worse: under STRICT a config by which an expected address that leaves
+    right would leave wrong is refused before any change (`WorseRoutingError`), unless `force` says
+    that this is meant; under WARN it is told. Over an installed config the routes come first, and
+    until the proof after them the run is one transaction: if it fails, is interrupted or is proven
+    worse, it is undone, and the earlier config is in force, live and for every boot. A node that is
+    wrong and stays so is installed and held. On a node without hostrouting the boot files come
+    first, and stay: a node that fails the check must not start its machine at the next boot either.
 
-    A sibling (the sweep, the probes, the watch) that fails is a warning, unless its section is `required`; one error
-    with all failures is raised at the end. A config that asks for nothing changes nothing, and is refused over an
-    installed one; a whole agent config without `hostRouting` leaves that alone, and `{"hostRouting": {}}` removes it.
+    A sibling (the sweep, the probes, the watch) that fails is a warning, unless its section is
+    `required`; one error with all failures is raised at the end. A config that asks for nothing
+    changes nothing, and is refused over an installed one; a whole agent config without
+    `hostRouting` leaves that alone, and `{"hostRouting": {}}` removes it.
     """
 
     name = "configure"
@@ -214,7 +235,9 @@ class Configure(_Pipeline):
         if run.carry_out(files, routes, prove=self._prove_before(run.transaction.ctx)):
             run.attempt(*last)
             if run.failures and self._boot.is_installed:
-                self._log.warning("this config is installed all the same; gated units start once this is fixed")
+                self._log.warning(
+                    "this config is installed all the same; gated units start once this is fixed"
+                )
 
     # --- the proofs
 
@@ -224,7 +247,9 @@ class Configure(_Pipeline):
         return Forecaster(ctx, self._config, self._host) if is_asked else None
 
     def _planned(self, ctx: Context, forecaster: Forecaster) -> Forecast:
-        return forecaster.planned(*(([], []) if ctx.skips(self._routes) else self._routes.planned()))
+        return forecaster.planned(
+            *(([], []) if ctx.skips(self._routes) else self._routes.planned())
+        )
 
     def _prove_before(self, ctx: Context) -> Callable[[str], None] | None:
         """Refuse a plan that makes the node worse; return the proof that comes after the changes."""
@@ -252,7 +277,9 @@ class Configure(_Pipeline):
     def _refuse_worse(self, found: Forecast, state: str) -> None:
         """Refuse what is worse under STRICT."""
         if found.is_refused(self._config) and not self._force:
-            raise WorseRoutingError(found.report, "\n".join([_WORSE, *found.worse, f"{state}; {_FORCE}"]))
+            raise WorseRoutingError(
+                found.report, "\n".join([_WORSE, *found.worse, f"{state}; {_FORCE}"])
+            )
 
     def _sibling(self, subtask: Task, *, required: bool) -> Task:
         bounded = with_timeout(subtask, _SIBLING_SECONDS, share=0.5)
@@ -267,20 +294,26 @@ class Configure(_Pipeline):
 class Reset(_Pipeline):
     """Remove everything that hostrouting installed, by any config, and restore swept objects.
 
-    Most tasks remove their part if the config does not ask for it; only the sweep needs an explicit undo, since a
-    config without its section must not restore stale objects. If a boot file cannot be removed, nothing is changed, or
-    what was is undone; any other failure does not stop the other tasks.
+    Most tasks remove their part if the config does not ask for it; only the sweep needs an explicit
+    undo, since a config without its section must not restore stale objects. If a boot file cannot
+    be removed, nothing is changed, or what was is undone; any other failure does not stop the other
+    tasks.
     """
 
     name = "reset"
 
     def __init__(
-        self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
+        self,
+        config: HostRoutingConfig,
+        *,
+        host: Host | None = None,
+        logger: logging.Logger | None = None,
     ) -> None:
         super().__init__(HostRoutingConfig(gates=()), host, logger)
         sweep = sweep_task()(require_config(config), host=self._host, logger=self._log)
         self.subtasks = (
-            # The gate first: the units would add the routes again if a gated machine started meanwhile.
+            # The gate first: the units would add the routes again if a gated machine started
+            # meanwhile.
             self._files_task(),
             self._make(watch_task()),
             self._live_half(self._routes),
@@ -297,4 +330,6 @@ class Reset(_Pipeline):
             return
         run.attempt(*others)
         # The same failure of several tasks is reported once.
-        run.failures = [*{str(failure.cause): failure for failure in reversed(run.failures)}.values()][::-1]
+        run.failures = [
+            *{str(failure.cause): failure for failure in reversed(run.failures)}.values()
+        ][::-1]

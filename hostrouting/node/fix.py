@@ -22,13 +22,15 @@ def fixed(
 ) -> HostRoutingConfig | str:
     """Return the config with the routes that make its proof right once it is applied, or why none do.
 
-    It is the same config if that needs no more. What is late is waited for, as by any check. The proof is that of a
-    plan, so nothing is changed.
+    It is the same config if that needs no more. What is late is waited for, as by any check. The
+    proof is that of a plan, so nothing is changed.
     """
     if not host.is_live:
         return f"an image has no routes to be mended; on a node made of it, run: {FIX}"
     if not check_now(ctx.child(timeout=seconds), config, host).ok:
-        config = attrs.evolve(config, static_routes=ConfigureStaticRoutes(config, host=host).accepted())
+        config = attrs.evolve(
+            config, static_routes=ConfigureStaticRoutes(config, host=host).accepted()
+        )
     reason = ""
     # Routes that mend one finding may bring another one to light, but hardly ever twice.
     for _ in range(4):
@@ -37,7 +39,9 @@ def fixed(
             return found.undecided
         if found.report is None or found.report.ok:
             return config
-        reason = f"no routes of a config make this node right; with those that help:\n{found.report}"
+        reason = (
+            f"no routes of a config make this node right; with those that help:\n{found.report}"
+        )
         if not found.report.suggested_routes:
             break
         config = attrs.evolve(config, static_routes=found.report.mended_routes)

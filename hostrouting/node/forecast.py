@@ -1,8 +1,9 @@
 """An apply never makes a node worse: the proof before a run, of its plan, and after it, and their comparison.
 
-All proofs of a run have the CIDRs, devices and fabric of the new config. An address is worse off if it has a finding
-and had none, or a real one where a fabric was only announced. Where no default route and no `expectedDevs` says which
-way is right, only the next hop that an address has already is right.
+All proofs of a run have the CIDRs, devices and fabric of the new config. An address is worse off if
+it has a finding and had none, or a real one where a fabric was only announced. Where no default
+route and no `expectedDevs` says which way is right, only the next hop that an address has already
+is right.
 """
 
 from __future__ import annotations
@@ -61,9 +62,18 @@ class Forecast(NamedTuple):
 
         `broken` is the reason why every gate is open.
         """
-        proof = self.report.to_mapping(mode=config.route_overlap.mode) if self.report and self.report.cidrs else None
+        proof = (
+            self.report.to_mapping(mode=config.route_overlap.mode)
+            if self.report and self.report.cidrs
+            else None
+        )
         holds = list(config.gates) if self.fails(config) and not (self.worse or broken) else []
-        told = {"proof": proof, "worse": list(self.worse), "holds": holds, "undecided": self.undecided}
+        told = {
+            "proof": proof,
+            "worse": list(self.worse),
+            "holds": holds,
+            "undecided": self.undecided,
+        }
         return {name: value for name, value in told.items() if value}
 
     def lines(self, config: HostRoutingConfig, broken: str | None) -> Iterator[str]:
@@ -84,7 +94,9 @@ class Forecast(NamedTuple):
 class Forecaster:
     """Proves a node before, in and after one run."""
 
-    def __init__(self, ctx: Context, config: HostRoutingConfig, host: Host, *, fabric: Fabric | None = None) -> None:
+    def __init__(
+        self, ctx: Context, config: HostRoutingConfig, host: Host, *, fabric: Fabric | None = None
+    ) -> None:
         self._config, self._host = config, host
         fabric = fabric or announced_fabric(ctx.child(timeout=0), config.route_overlap.fabric, host)
         self._prove = partial(prove_config, config, fabric)
@@ -108,20 +120,28 @@ class Forecaster:
     def planned(self, changes: Sequence[RouteChange], stuck: Sequence[Change]) -> Forecast:
         """Return the proof of the node with these changes, unless some are `stuck`.
 
-        It is compared with that of the model without them. A node without changes is not read as a whole.
+        It is compared with that of the model without them. A node without changes is not read as a
+        whole.
         """
         if not changes and not stuck:
             return Forecast(self._before or self._prove(self._host.routes))
         # A route of IPv4 by an IPv6 gateway is taken or refused by the routes of IPv6.
-        gateways = [each.after.gateway.family for each in changes if each.after and each.after.gateway]
+        gateways = [
+            each.after.gateway.family for each in changes if each.after and each.after.gateway
+        ]
         self._families = sorted({*self._config.families, *families_of(changes), *gateways})
         self._model = was = self._read()
         model = was.changed(changes)
         known = {each.subject for each in stuck}
         new = {each: each.after for each in changes if each.after and str(each.after) not in known}
-        told = [*map(str, stuck), *(str(each) for each, route in new.items() if not model.takes(route))]
+        told = [
+            *map(str, stuck),
+            *(str(each) for each, route in new.items() if not model.takes(route)),
+        ]
         if told:
-            return Forecast(undecided=f"routes of the config cannot be added now: {'; '.join(told)}")
+            return Forecast(
+                undecided=f"routes of the config cannot be added now: {'; '.join(told)}"
+            )
         try:
             report = self._prove(model)
             return Forecast(report, tuple(_worse(self._prove(was), report, was, model, changes)))
@@ -142,12 +162,20 @@ class Forecaster:
             if not any(_worse(self._before, report, was, routing)):
                 return Forecast(report)
             back, _ = account.inverse(now)
-            # Others may have made it worse meanwhile: the cloud's agent connects a fabric at any time.
+            # Others may have made it worse meanwhile: the cloud's agent connects a fabric at any
+            # time.
             without = node.changed(back)
-            return Forecast(report, tuple(_worse(self._prove(without), report, without, routing, account.made)))
+            return Forecast(
+                report, tuple(_worse(self._prove(without), report, without, routing, account.made))
+            )
         except UnknownDecisionError as error:
-            # Then the kernel's own proof before counts, wherever the run has changed a route around the address.
-            caused = (line for line in _worse(self._before, report, routing, routing, account.made) if _BY in line)
+            # Then the kernel's own proof before counts, wherever the run has changed a route around
+            # the address.
+            caused = (
+                line
+                for line in _worse(self._before, report, routing, routing, account.made)
+                if _BY in line
+            )
             return Forecast(report, tuple(caused), undecided=str(error))
 
 
@@ -161,13 +189,21 @@ def dropped(earlier: HostRoutingConfig, config: HostRoutingConfig) -> Iterator[s
 
 def _parts(config: HostRoutingConfig) -> dict[str, dict[str, None]]:
     routes = [route.destination for route in config.static_routes.routes]
-    parts = {"the static routes to": routes, "the proof of": config.route_overlap.cidrs, "the gates": config.gates}
+    parts = {
+        "the static routes to": routes,
+        "the proof of": config.route_overlap.cidrs,
+        "the gates": config.gates,
+    }
     # A search of lists would take half a second for 10,000 routes.
     return {name: dict.fromkeys(each) for name, each in parts.items()}
 
 
 def _worse(
-    before: OverlapReport, after: OverlapReport, was: Routing, now: Routing, changes: Sequence[RouteChange] = ()
+    before: OverlapReport,
+    after: OverlapReport,
+    was: Routing,
+    now: Routing,
+    changes: Sequence[RouteChange] = (),
 ) -> Iterator[str]:
     """Yield a line for each range of addresses that are worse off."""
     for old, new in zip(before.cidrs, after.cidrs, strict=True):
@@ -189,7 +225,9 @@ def _cause(address: Address, changes: Sequence[RouteChange]) -> str:
     return f"{_BY}{max(around)[1]}'" if around else ""
 
 
-def _uncovered(new: Finding, old: Sequence[Finding], was: Routing, now: Routing) -> Iterator[tuple[int, int]]:
+def _uncovered(
+    new: Finding, old: Sequence[Finding], was: Routing, now: Routing
+) -> Iterator[tuple[int, int]]:
     """Yield the ranges of a finding in which no earlier one excuses it."""
     start, end = new.bounds
     for earlier in old:

@@ -21,11 +21,14 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def recorded(arguments: Namespace, files: FileStore, *, journal: str = "/run/systemd/journal/socket") -> Iterator[None]:
+def recorded(
+    arguments: Namespace, files: FileStore, *, journal: str = "/run/systemd/journal/socket"
+) -> Iterator[None]:
     """Record the command that the block runs: by whom, the installed config before and after, and the verdict.
 
-    That is the first line of `arguments.verdict`, and the next one after a line that announces it by a colon. An image,
-    a container or another init has no journal, and an entry that cannot be sent ends nothing.
+    That is the first line of `arguments.verdict`, and the next one after a line that announces it
+    by a colon. An image, a container or another init has no journal, and an entry that cannot be
+    sent ends nothing.
     """
     before = _checksum(files)
     try:

@@ -95,15 +95,17 @@ def log_to_stderr(*, verbose: bool, talks: bool, is_brief: bool, as_json: bool =
     """Write the log to stderr: from DEBUG on if `verbose`, from INFO on if the command `talks`, else warnings.
 
     One that `is_brief` tells its waits at once, warnings in `end_log`, and nothing else. Unless the
-    command talks, the files that it changes and the objects that it removes are left out, because the answer on stdout
-    has them. If stderr is the journal, each line has its priority. One that talks `as_json` writes it to stdout, too.
+    command talks, the files that it changes and the objects that it removes are left out, because
+    the answer on stdout has them. If stderr is the journal, each line has its priority. One that
+    talks `as_json` writes it to stdout, too.
     """
     level = logging.DEBUG if verbose else logging.INFO if talks or is_brief else logging.WARNING
     is_journal = _is_journal(sys.stderr)
     handler = (_JournalLines if is_journal else _Lines)(sys.stderr)
     handler.is_brief = is_brief
     handler.addFilter(lambda record: talks or not {"action", "removed"} & vars(record).keys())
-    # systemd writes a name before each line: ours if it started this process, otherwise that of the caller's unit.
+    # systemd writes a name before each line: ours if it started this process, otherwise that of the
+    # caller's unit.
     name = "" if is_journal and os.getppid() == 1 else "hostrouting: "
     handlers = [handler, _JsonLines(logging.INFO)] if talks and as_json else [handler]
     logging.basicConfig(handlers=handlers, level=level, format=f"{name}%(message)s", force=True)
@@ -128,7 +130,9 @@ class _Lines(logging.StreamHandler):  # type: ignore[type-arg]  # no subscript o
         if not self.is_brief or "waits" in fields:
             super().emit(record)
         # The verdict has the first step, and the error at the end the failures of tasks.
-        elif record.levelno >= logging.WARNING and not ("advice" in fields or fields.get("outcome") in _REPEATED):
+        elif record.levelno >= logging.WARNING and not (
+            "advice" in fields or fields.get("outcome") in _REPEATED
+        ):
             self._kept += tuple((-record.levelno, line) for line in self.format(record).split("\n"))
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
@@ -140,7 +144,10 @@ class _Lines(logging.StreamHandler):  # type: ignore[type-arg]  # no subscript o
         """See `end_log`."""
         kept, more = self._kept, len(self._kept) - _MOST_LINES + 1
         if failed and more > 1:
-            kept = (*sorted(kept, key=lambda line: line[0])[:-more], (0, f"and {more} more: hostrouting check"))
+            kept = (
+                *sorted(kept, key=lambda line: line[0])[:-more],
+                (0, f"and {more} more: hostrouting check"),
+            )
         # As with any log line, a reader that is gone changes no exit status.
         with suppress(OSError):
             self.stream.writelines(f"{line}\n" for _, line in kept)
@@ -171,7 +178,9 @@ class _JsonLines(logging.Handler):
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created)),
             "severity": record.levelname.lower(),
             "kind": fields.get("event") or ("trouble" if record.levelno > logging.INFO else "note"),
-            "subject": next((fields[name] for name in ("subject", "cidr", "route") if name in fields), None),
+            "subject": next(
+                (fields[name] for name in ("subject", "cidr", "route") if name in fields), None
+            ),
             "text": record.getMessage(),
         }
         if self._lost:

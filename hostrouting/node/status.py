@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from hostrouting.base.commands import CHECK, FIX, SHOW_HISTORY
-from hostrouting.boot import INTENT_PATH, NOT_INSTALLED, Boot, Intent, installed_checksum, require_intent
+from hostrouting.boot import (
+    INTENT_PATH,
+    NOT_INSTALLED,
+    Boot,
+    Intent,
+    installed_checksum,
+    require_intent,
+)
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import ConfigMistake, HostRoutingError, InvalidConfigError
 from hostrouting.net.routes import OUR_PROTOCOL
@@ -38,14 +45,19 @@ class NodeStatus:
     live: Mapping[str, str]
     #: The config, and what is true of its files and units, each by its name.
     facts: Mapping[str, str]
-    #: The state of each unit with a gate: the words of the finding about it (it is held, or down, since when); or else
-    #: `open`, or `shut` if a start would be held now, with the state of systemd in brackets.
+    #: The state of each unit with a gate: the words of the finding about it (it is held, or down,
+    #: since when); or else `open`, or `shut` if a start would be held now, with the state of
+    #: systemd in brackets.
     gates: Mapping[str, str]
 
     @property
     def sentence(self) -> str:
         """The verdict, with the first cause, the first held unit and the next step."""
-        errors = [found for found in self.report.findings if found.severity == "error" or found.kind == "not-applied"]
+        errors = [
+            found
+            for found in self.report.findings
+            if found.severity == "error" or found.kind == "not-applied"
+        ]
         causes = [f"{found.subject}: {found.reason}" for found in errors if found.kind != "held"]
         causes = self.report.overlap.lines() + causes
         # Then the other errors are held units.
@@ -61,7 +73,11 @@ class NodeStatus:
     def next(self) -> str | None:
         """The command that mends the node, or that tells more; None if there is no need, and for an image."""
         overlap = self.report.overlap
-        findings = [found for found in self.report.findings if found.severity != "note" and found.kind != "held"]
+        findings = [
+            found
+            for found in self.report.findings
+            if found.severity != "note" and found.kind != "held"
+        ]
         if not self.live or (overlap.ok and not findings and not self.report.not_asked):
             return None
         # A route that waits for a default route has another step first: `check` names it.
@@ -75,20 +91,28 @@ class NodeStatus:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the status for JSON."""
-        told = {"ok": self.report.ok and not self.report.unread, "verdict": self.sentence, "next": self.next}
+        told = {
+            "ok": self.report.ok and not self.report.unread,
+            "verdict": self.sentence,
+            "next": self.next,
+        }
         return {**told, **self.facts, **self.live, "units": self.gates}
 
     def lines(self) -> list[str]:
         """Return the status as text lines, the sentence first."""
         told = {**self.facts, **self.live, **self.gates, "next": self.next or "nothing to do"}
-        return [self.sentence, *(f"{name.replace('_', ' ')}: {text}" for name, text in told.items())]
+        return [
+            self.sentence,
+            *(f"{name.replace('_', ' ')}: {text}" for name, text in told.items()),
+        ]
 
 
 def node_status(ctx: Context, host: Host, config: HostRoutingConfig | None = None) -> NodeStatus:
     """Return the state of a node; change nothing, need no root, and wait for nothing that may heal.
 
-    `config` is the installed one, if a run has just put it in force: to read one of 10,000 routes takes 0.1 s, and so
-    does it to compare them again. Raises `InvalidConfigError` where nothing is installed.
+    `config` is the installed one, if a run has just put it in force: to read one of 10,000 routes
+    takes 0.1 s, and so does it to compare them again. Raises `InvalidConfigError` where nothing is
+    installed.
     """
     from datetime import timedelta
 
@@ -111,7 +135,10 @@ def node_status(ctx: Context, host: Host, config: HostRoutingConfig | None = Non
     broken = next((found.reason for found in report.findings if found.kind == "disabled"), "")
     wrong = sum(found.kind == "boot-file" for found in report.findings)
     routes, lost = len(config.static_routes.routes), report.lost_routes(config)
-    gates = {unit: told or f"{word} ({state(unit)})" for unit, (word, told) in report.gates(config).items()}
+    gates = {
+        unit: told or f"{word} ({state(unit)})"
+        for unit, (word, told) in report.gates(config).items()
+    }
     held = [
         f"{found.subject} {found.reason}"
         for found in report.findings
@@ -129,9 +156,11 @@ def node_status(ctx: Context, host: Host, config: HostRoutingConfig | None = Non
     }
     live = {
         "routes": known(
-            "routes", f"{routes - lost} of {routes} routes are in force" if routes else "no route is wanted"
+            "routes",
+            f"{routes - lost} of {routes} routes are in force" if routes else "no route is wanted",
         ),
-        "proof": report.overlap.verdict.partition("\n")[0].removesuffix(":") or "no CIDR is expected",
+        "proof": report.overlap.verdict.partition("\n")[0].removesuffix(":")
+        or "no CIDR is expected",
         "gates": _first(held) if held else broken or known("held", "no gate is held"),
     }
     return NodeStatus(report, live if host.is_live else {}, facts, gates)
@@ -151,7 +180,12 @@ def verdict_now(
         sentence = found.sentence if found and is_installed else _absence(ctx, host)
     except (HostRoutingError, *CONTEXT_OVER) as error:
         told = " ".join(str(error).split())
-        return f"the state of the node is unknown: {told}; run: {CHECK}" if host.is_live else f"unknown: {told}", ()
+        return (
+            f"the state of the node is unknown: {told}; run: {CHECK}"
+            if host.is_live
+            else f"unknown: {told}",
+            (),
+        )
     return sentence, found.report.spared if found else ()
 
 
@@ -161,9 +195,17 @@ def _absence(ctx: Context, host: Host) -> str:
     planned = boot.drift(ctx, *boot_parts(nothing), Intent(config=nothing))
     left = [change.subject for change in planned if change.action == "-"] or boot.installed_units()
     if host.is_live:
-        left += [str(route) for family in host.routes.families for route in host.routes.routes_of(OUR_PROTOCOL, family)]
+        left += [
+            str(route)
+            for family in host.routes.families
+            for route in host.routes.routes_of(OUR_PROTOCOL, family)
+        ]
     told = NOT_INSTALLED if host.is_live else f"{NOT_INSTALLED} in the image"
-    step = "apply a config again, or run: hostrouting reset" if host.is_live else "a reset with --root removes that"
+    step = (
+        "apply a config again, or run: hostrouting reset"
+        if host.is_live
+        else "a reset with --root removes that"
+    )
     return f"{told}, but an earlier one has left {_first(left)}; {step}" if left else told
 
 

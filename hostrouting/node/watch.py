@@ -49,23 +49,25 @@ class Watch(KeepNode):
     >>> from phases import Context
     >>> Watch(HostRoutingConfig(), host=FakeHost()).do(Context(timeout=0.01))
 
-    A route of the config that is deleted, or changed in its place, is back within milliseconds, and the first of its
-    place again; no foreign route is touched. One that others replace or delete a fourth time within an hour comes back
-    after a pause, of 1 s to 10 min, with an error. Every `interval` of the config the routes are compared even without
-    an event.
+    A route of the config that is deleted, or changed in its place, is back within milliseconds, and
+    the first of its place again; no foreign route is touched. One that others replace or delete a
+    fourth time within an hour comes back after a pause, of 1 s to 10 min, with an error. Every
+    `interval` of the config the routes are compared even without an event.
 
-    Soon after events that may change the way of an expected address the kernel proves all expected CIDRs. Bad readings
-    in a row, `readings` of the config with a second between them, are an alarm: its findings are logged, and the marker
-    file follows. The end of an alarm is told, too. Nothing that runs is ever stopped. Every `interval` the kernel
-    proves even without an event.
+    Soon after events that may change the way of an expected address the kernel proves all expected
+    CIDRs. Bad readings in a row, `readings` of the config with a second between them, are an alarm:
+    its findings are logged, and the marker file follows. The end of an alarm is told, too. Nothing
+    that runs is ever stopped. Every `interval` the kernel proves even without an event.
 
-    The siblings of the config are kept, too, in a thread of their own: the rules for IPv6 probes that an apply
-    installed are loaded again, and stale objects of azure-vnet are reported or removed, as `staleCni.sweep` says. A
-    failure of a sibling is a line in the log, and the routes never wait for it.
+    The siblings of the config are kept, too, in a thread of their own: the rules for IPv6 probes
+    that an apply installed are loaded again, and stale objects of azure-vnet are reported or
+    removed, as `staleCni.sweep` says. A failure of a sibling is a line in the log, and the routes
+    never wait for it.
 
-    Each repair takes the run lock and then reads the intent, so an apply beside it is never fought: the config that it
-    installs replaces the given one. After a reset there is nothing to keep, and the task ends. On a node without an
-    intent it cannot tell a reset from any other removal of its routes: end it before the reset.
+    Each repair takes the run lock and then reads the intent, so an apply beside it is never fought:
+    the config that it installs replaces the given one. After a reset there is nothing to keep, and
+    the task ends. On a node without an intent it cannot tell a reset from any other removal of its
+    routes: end it before the reset.
 
     `host.supervisor` learns of the first repair, of reloads, and of each change of state.
     """
