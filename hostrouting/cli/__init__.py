@@ -3,8 +3,8 @@
 parser      its words, options and help
 commands    what each command does
 
-stdout carries the answer, stderr the log. Exit status: 0 fine; 1 the answer is bad; 2 usage or an invalid config;
-3 it could not; 4 there is something to change (`plan --exit-code`).
+stdout carries the answer, stderr the log. Exit status: 0 fine; 1 the answer is bad; 2 usage or an
+invalid config; 3 it could not; 4 there is something to change (`plan --exit-code`).
 """
 
 from __future__ import annotations

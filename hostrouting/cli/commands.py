@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.commands import BAD, DIFFERS, FAILED, FINE, USAGE
 from hostrouting.exceptions import HostFileError, InvalidConfigError, RouteOverlapError
-from hostrouting.node.output import end_log, json_line, print_document, print_json, print_lines, printable
+from hostrouting.node.output import (
+    end_log,
+    json_line,
+    print_document,
+    print_json,
+    print_lines,
+    printable,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -33,7 +40,9 @@ CHANGING: Final = frozenset({"apply", "reset", "sweep"})
 _PROGRESS: Final = 100
 #: For the verdict after a run.
 _SECONDS_TO_LOOK: Final = 10.0
-_NO_SYSTEMD: Final = "systemd does not run here, so its files are read instead; an apply needs it, or --root DIR"
+_NO_SYSTEMD: Final = (
+    "systemd does not run here, so its files are read instead; an apply needs it, or --root DIR"
+)
 _logger = logging.getLogger("hostrouting")
 
 
@@ -64,7 +73,8 @@ def plan(arguments: argparse.Namespace) -> int:
     _answer(arguments, {"changes": [each.to_mapping() for each in changes], **more}, lines)
     if found.fails(config) or any(change.kind == REFUSED for change in changes):
         return BAD
-    return DIFFERS if arguments.exit_code and any(change.kind != LEFT for change in changes) else FINE
+    differs = any(change.kind != LEFT for change in changes)
+    return DIFFERS if arguments.exit_code and differs else FINE
 
 
 def _diffs(changes: Iterable[Change], config: HostRoutingConfig, host: Host) -> Iterator[str]:
@@ -89,7 +99,9 @@ def _notices(ctx: Context, config: HostRoutingConfig, host: Host, *others: str) 
     from hostrouting.node.capabilities import networkd_findings
 
     found = Boot(host, gates=config.gates).notices(ctx) if installs_units(ctx, config, host) else []
-    found += networkd_findings(ctx, config, host) if host.is_live else missing_tools(config, host.files)
+    found += (
+        networkd_findings(ctx, config, host) if host.is_live else missing_tools(config, host.files)
+    )
     notices = [*others, *(finding.text for finding in found)]
     for notice in notices:
         _logger.warning("%s", notice)
@@ -128,7 +140,11 @@ def check(arguments: argparse.Namespace) -> int:
 
     if arguments.records:
         return _fleet(arguments)
-    if (arguments.root or arguments.fix or arguments.json) if arguments.format else arguments.out is not None:
+    if (
+        (arguments.root or arguments.fix or arguments.json)
+        if arguments.format
+        else arguments.out is not None
+    ):
         problem = "--format prometheus goes with none of --root, --fix and --json, and --out goes with it alone"
         return refuse(arguments, problem, USAGE)
     config, host = _config(arguments), _host(arguments)
@@ -144,7 +160,9 @@ def check(arguments: argparse.Namespace) -> int:
             print_document({"hostRouting": found.to_mapping()})
             return FINE
         path = arguments.config or INTENT_PATH
-        report = check_node(ctx, config, host, seconds=arguments.timeout, path=path, root=arguments.root)
+        report = check_node(
+            ctx, config, host, seconds=arguments.timeout, path=path, root=arguments.root
+        )
         lines = report.lines(verbose=arguments.verbose)
         if arguments.format:
             from hostrouting.fleet.metrics import exposition
@@ -155,7 +173,8 @@ def check(arguments: argparse.Namespace) -> int:
                 lines = text.splitlines()
             else:
                 path = os.path.abspath(arguments.out)  # noqa: PTH100 (slow)
-                # The node of a device, such as /dev/null, would be gone for the whole machine; a link, for its owner.
+                # The node of a device, such as /dev/null, would be gone for the whole machine; a
+                # link, for its owner.
                 if os.path.islink(path) or os.path.exists(path) > os.path.isfile(path):  # noqa: PTH110, PTH113, PTH114
                     raise HostFileError(f"{path} is no file to be replaced; give the path of one")
                 host.files.write(path, text.encode(), mode=0o644)
@@ -184,11 +203,17 @@ def _fleet(arguments: argparse.Namespace) -> int:
         for name in ("root", "fix", "diff", "exit-code", "timeout", "format", "out")
         if vars(arguments).get(name.replace("-", "_"))
     ]
-    if useless or (planned and not arguments.config) or [arguments.config, *arguments.records].count("-") > 1:
+    if (
+        useless
+        or (planned and not arguments.config)
+        or [arguments.config, *arguments.records].count("-") > 1
+    ):
         rule = "a plan needs a CONFIG, and stdin is read once"
         problem = f"--{useless[0]} means nothing with --from" if useless else f"with --from {rule}"
         return refuse(arguments, problem, USAGE)
-    judge = partial(verdict_on, config=_config(arguments) if arguments.config else None, planned=planned)
+    judge = partial(
+        verdict_on, config=_config(arguments) if arguments.config else None, planned=planned
+    )
 
     def told() -> Iterator[str]:
         with _context(None) as ctx, ctx.interruptible():
@@ -196,7 +221,9 @@ def _fleet(arguments: argparse.Namespace) -> int:
                 if summary.add(found) or arguments.verbose or arguments.json:
                     yield json_line(found.to_mapping()) if arguments.json else printable(str(found))
                 if sys.stderr.isatty() and not summary.counts["nodes"] % _PROGRESS:
-                    sys.stderr.write(f"\r{summary.counts['nodes']:,} nodes, {summary.counts['bad']:,} bad\r")
+                    sys.stderr.write(
+                        f"\r{summary.counts['nodes']:,} nodes, {summary.counts['bad']:,} bad\r"
+                    )
         if arguments.json:
             yield json_line({"summary": summary.to_mapping()})
         else:
@@ -242,8 +269,16 @@ def explain(arguments: argparse.Namespace) -> int:
         # In less nothing can be read.
         width = max(20, get_terminal_size().columns)
         picture = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    lines = (line for explanation in explanations for line in explanation.lines(width=width, picture=picture))
-    _answer(arguments, {"explanations": [explanation.to_mapping() for explanation in explanations]}, lines)
+    lines = (
+        line
+        for explanation in explanations
+        for line in explanation.lines(width=width, picture=picture)
+    )
+    _answer(
+        arguments,
+        {"explanations": [explanation.to_mapping() for explanation in explanations]},
+        lines,
+    )
     return FINE
 
 
@@ -255,18 +290,26 @@ def render(arguments: argparse.Namespace) -> int:
     files, links = boot_files(config, host=host), boot_links(config, host=host)
     if arguments.name is not None:
         known = ", ".join(file.path for file in files) or "nothing"
-        files = [file for file in files if arguments.name in {file.path, file.path.rpartition("/")[2]}]
+        files = [
+            file for file in files if arguments.name in {file.path, file.path.rpartition("/")[2]}
+        ]
         links = {}
         if not files:
-            problem = f"{arguments.name!r} is no file of this config's; apply would install: {known}"
+            problem = (
+                f"{arguments.name!r} is no file of this config's; apply would install: {known}"
+            )
             return refuse(arguments, problem, USAGE)
     if arguments.out is not None:
         written = _write_files(files, links, arguments.out)
         _answer(arguments, {"written": written}, written)
     else:
-        shown = [{"path": f.path, "mode": f"{f.mode:04o}", "content": f.content.decode()} for f in files]
+        shown = [
+            {"path": f.path, "mode": f"{f.mode:04o}", "content": f.content.decode()} for f in files
+        ]
         if arguments.name is None:
-            texts = [f"==> {each['path']} ({each['mode']}) <==\n{each['content']}" for each in shown]
+            texts = [
+                f"==> {each['path']} ({each['mode']}) <==\n{each['content']}" for each in shown
+            ]
         else:
             texts = [each["content"].removesuffix("\n") for each in shown]
         _answer(arguments, {"files": shown}, texts)
@@ -351,7 +394,9 @@ def _context(timeout: float | None) -> AbstractContextManager[Context]:
     return cancel_on_signals(Context(timeout=timeout))
 
 
-def _answer(arguments: argparse.Namespace, mapping: Mapping[str, object], lines: Iterable[str]) -> None:
+def _answer(
+    arguments: argparse.Namespace, mapping: Mapping[str, object], lines: Iterable[str]
+) -> None:
     if arguments.json:
         # Those of a watch are the last of many lines.
         print_lines([json_line(mapping)]) if arguments.command == "watch" else print_json(mapping)
@@ -360,7 +405,10 @@ def _answer(arguments: argparse.Namespace, mapping: Mapping[str, object], lines:
 
 
 def _run(
-    arguments: argparse.Namespace, task: Configure | Reset, host: Host, installs: HostRoutingConfig | None = None
+    arguments: argparse.Namespace,
+    task: Configure | Reset,
+    host: Host,
+    installs: HostRoutingConfig | None = None,
 ) -> int:
     """Run the task, print its recorded changes, and return the exit status."""
     import signal
@@ -370,11 +418,17 @@ def _run(
     from hostrouting.node.status import verdict_now
     from phases import run
 
-    # Like Ctrl-C: a second SIGTERM ends an undo, with a line on what is left. A run outlives its terminal.
-    usual = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGQUIT)}
+    # Like Ctrl-C: a second SIGTERM ends an undo, with a line on what is left. A run outlives its
+    # terminal.
+    usual = {
+        number: signal.signal(number, signal.default_int_handler)
+        for number in (signal.SIGTERM, signal.SIGQUIT)
+    }
     usual[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        report = run(task, timeout=arguments.timeout or _DEFAULT_TIMEOUT, handle_signals=True, logger=_logger)
+        report = run(
+            task, timeout=arguments.timeout or _DEFAULT_TIMEOUT, handle_signals=True, logger=_logger
+        )
     except KeyboardInterrupt:
         arguments.verdict = "a second signal ended the run, or its undo"
         raise
@@ -382,13 +436,22 @@ def _run(
         for number, handler in usual.items():
             signal.signal(number, handler)
     failures = getattr(report.error, "failures", ())
-    overlaps = (failure.report.to_mapping() for failure in failures if isinstance(failure, RouteOverlapError))
+    overlaps = (
+        failure.report.to_mapping()
+        for failure in failures
+        if isinstance(failure, RouteOverlapError)
+    )
     changes = report.changes
     with _context(_SECONDS_TO_LOOK) as ctx:
         verdict, spared = verdict_now(ctx, host, installs if report.ok else None)
         held = [] if report.ok else Boot(host, gates=()).held(ctx)
     released = [change.subject for change in changes if change.kind == RELEASED]
-    account = {"overlap": next(overlaps, None), "held": held, "released": released, "spared": spared}
+    account = {
+        "overlap": next(overlaps, None),
+        "held": held,
+        "released": released,
+        "spared": spared,
+    }
     more = {name: value for name, value in account.items() if value}
     # Its 10,000 changes take a while.
     tree = report.to_mapping() if arguments.json else {}

@@ -45,7 +45,9 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     common = Parser(add_help=False, argument_default=argparse.SUPPRESS)
     common.switch("--json", "the answer as JSON")
     common.add_argument("-v", "--verbose", action="store_true", help="say more on stderr")
-    common.add_argument("--timeout", type=_seconds, metavar="S", help="the limit for the run, in seconds")
+    common.add_argument(
+        "--timeout", type=_seconds, metavar="S", help="the limit for the run, in seconds"
+    )
     root = Parser(
         prog="hostrouting",
         formatter_class=formatter,
@@ -65,20 +67,31 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
         config: str | None = None,
         has_root: bool = False,
     ) -> Parser:
-        added = commands.add_parser(name, help=text, description=text, formatter_class=formatter, parents=[common])
+        added = commands.add_parser(
+            name, help=text, description=text, formatter_class=formatter, parents=[common]
+        )
         added.set_defaults(run=run, root=None, dry_run=False, verdict="")
         if config is not None:
-            text = "a JSON file, or - for stdin: the hostRouting object, or a whole config that has it"
+            text = (
+                "a JSON file, or - for stdin: the hostRouting object, or a whole config that has it"
+            )
             text += config and f"; without it: {config}"
             added.add_argument("config", nargs="?" if config else None, metavar="CONFIG", help=text)
-            added.switch("--allow-empty", "accept a CONFIG that installs nothing, which means: remove everything")
+            added.switch(
+                "--allow-empty",
+                "accept a CONFIG that installs nothing, which means: remove everything",
+            )
         if has_root:
             text = "an image: files and units below DIR, nothing live"
             added.add_argument("--root", type=_folder, metavar="DIR", help=text)
         return added
 
     installed = "the installed config"
-    command("status", run.status, "tell in one sentence if this node is right, and what to do; needs no root")
+    command(
+        "status",
+        run.status,
+        "tell in one sentence if this node is right, and what to do; needs no root",
+    )
     added = command(
         "plan",
         run.plan,
@@ -89,7 +102,9 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     added.switch("--exit-code", f"exit with {DIFFERS} if there is something to change")
     added.switch("--diff", "show the changed files as a unified diff")
     _from_records(added)
-    added = command("apply", run.apply, "correct this node now and for every boot", config="", has_root=True)
+    added = command(
+        "apply", run.apply, "correct this node now and for every boot", config="", has_root=True
+    )
     added.switch("--force", "go on even if addresses that leave right would leave wrong")
     added = command(
         "check",
@@ -111,13 +126,21 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
         choices=["prometheus"],
         help="the answer as metrics of this node, for the textfile collector of node_exporter",
     )
-    added.add_argument("--out", metavar="FILE", help="write the metrics to FILE, which is replaced as a whole")
+    added.add_argument(
+        "--out", metavar="FILE", help="write the metrics to FILE, which is replaced as a whole"
+    )
     command("record", run.record, "print this node as a line of JSON, for --from; needs no root")
     added = command("explain", run.explain, "show which route and device decide each part, and why")
-    added.add_argument("asked", nargs="+", metavar="ADDRESS|CIDR", help="one or more, of either family")
+    added.add_argument(
+        "asked", nargs="+", metavar="ADDRESS|CIDR", help="one or more, of either family"
+    )
     added = command("render", run.render, "show the files that apply would install", config="")
-    added.add_argument("name", nargs="?", metavar="NAME", help="only this file, by its path or last part")
-    added.add_argument("--out", type=_folder, metavar="DIR", help="write them and the links of the units below DIR")
+    added.add_argument(
+        "name", nargs="?", metavar="NAME", help="only this file, by its path or last part"
+    )
+    added.add_argument(
+        "--out", type=_folder, metavar="DIR", help="write them and the links of the units below DIR"
+    )
     text = "remove everything that hostrouting installed, and restore swept objects"
     of_any = "any config; only the records of a sweep with a backupDir need one"
     command("reset", run.reset, text, config=of_any, has_root=True)
@@ -127,7 +150,11 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
         added.description = verb.description or verb.text
         for switch in verb.switches:
             added.switch(*switch)
-    command("schema", run.schema, "print the JSON Schema of CONFIG, for editors and for programs that write one")
+    command(
+        "schema",
+        run.schema,
+        "print the JSON Schema of CONFIG, for editors and for programs that write one",
+    )
     return root
 
 
