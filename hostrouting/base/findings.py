@@ -10,41 +10,53 @@ from phases import Change
 
 Severity = Literal["error", "warning", "note"]
 
-#: The kinds of planned changes: an apply fails; it leaves an optional part that cannot be done; it waits for a lease.
+#: The kinds of planned changes: an apply fails; it leaves an optional part that cannot be done; it
+#: waits for a lease.
 REFUSED, LEFT, AWAITED = "refused", "left", "awaited"
 #: What is wrong where an apply would make a change, by its action.
-STATES: Final = {"+": "is missing", "-": "is not of this config", "~": "is not as this config wants it"}
+STATES: Final = {
+    "+": "is missing",
+    "-": "is not of this config",
+    "~": "is not as this config wants it",
+}
 
 
 @attrs.frozen
 class NodeFinding:
     """One difference between node and config: its kind, its subject and the reason.
 
-    An `error` keeps the node from doing its work, now or after the next boot; a `warning` should be looked at; a
-    `note` is information.
+    An `error` keeps the node from doing its work, now or after the next boot; a `warning` should be
+    looked at; a `note` is information.
 
     >>> print(NodeFinding("probe-snat", "nft table ip6 azureSLBProbe", "is missing", apply="now"))
     error: probe-snat: nft table ip6 azureSLBProbe: is missing; apply the config
     """
 
-    #: `not-applied`, `lost-route`, `hides-connected`, `boot-file`, `gate-open`, `gate-missing` and other gate troubles,
-    #: `held`, `gate-down`, `failed-unit`, `disabled`, `exposed`, `fabric`, `nothing-proven`, `idle-device`,
-    #: `silent-gateway`, `several-exits`, `fallback-by-fabric`, `foreign-source`, `will-vanish`, `networkd`,
-    #: `policy-rule`, of an image `missing-tool`; or a sibling's: `probe-snat`, `stale-cni`, `watch`.
+    #: `not-applied`, `lost-route`, `hides-connected`, `boot-file`, `gate-open`, `gate-missing` and
+    #: other gate troubles, `held`, `gate-down`, `failed-unit`, `disabled`, `exposed`, `fabric`,
+    #: `nothing-proven`, `idle-device`, `silent-gateway`, `several-exits`, `fallback-by-fabric`,
+    #: `foreign-source`, `will-vanish`, `networkd`, `policy-rule`, of an image `missing-tool`; or a
+    #: sibling's: `probe-snat`, `stale-cni`, `watch`.
     kind: str
     subject: str
     reason: str
     severity: Severity = "error"
     #: What to do about it, if that is not clear.
     step: str = ""
-    #: Not empty if an apply of the config mends it: `now`, or `later`, when what it waits for is there.
+    #: Not empty if an apply of the config mends it: `now`, or `later`, when what it waits for is
+    #: there.
     apply: Literal["", "now", "later"] = ""
     #: That of the planned change that would mend it.
     action: str = ""
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the finding for JSON."""
-        return {"kind": self.kind, "subject": self.subject, "reason": self.sentence, "severity": self.severity}
+        return {
+            "kind": self.kind,
+            "subject": self.subject,
+            "reason": self.sentence,
+            "severity": self.severity,
+        }
 
     @property
     def sentence(self) -> str:
@@ -62,7 +74,9 @@ class NodeFinding:
         return f"{self.severity}: {self.kind}: {self.text}"
 
 
-def hindered(action: Literal["+", "-", "~"], subject: str, reason: str, *, optional: bool = False) -> Change:
+def hindered(
+    action: Literal["+", "-", "~"], subject: str, reason: str, *, optional: bool = False
+) -> Change:
     """Return a planned change that cannot be made; of an optional task it refuses no plan as a whole.
 
     >>> print(hindered("+", "172.16.0.0/16 dev eth0", "the kernel's own route is never overwritten"))
