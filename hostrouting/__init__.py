@@ -16,8 +16,8 @@
     testing/        fakes, contract suites and strategies (extra `testing`)
     exceptions.py   the error tree
 
-A name below is imported on first use. `import hostrouting` loads no other module, and a program that only reads a
-config does not load the code that talks to the machine.
+A name below is imported on first use. `import hostrouting` loads no other module, and a program
+that only reads a config does not load the code that talks to the machine.
 """
 
 from __future__ import annotations
@@ -107,7 +107,8 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-#: The module of each name; every other error is in hostrouting.exceptions, and the rest in hostrouting.config.
+#: The module of each name; every other error is in hostrouting.exceptions, and the rest in
+#: hostrouting.config.
 _HOMES = {
     "CheckRouteOverlap": "route_overlap",
     "CleanStaleCNI": "azure.stale_cni",

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def main() -> NoReturn:
     """Run the command of this process's arguments, and end the process.
 
-    Its garbage ends with it, so the cycle collector never runs, not even over all modules at the end: that saves 18 %
-    of `hostrouting check`.
+    Its garbage ends with it, so the cycle collector never runs, not even over all modules at the
+    end: that saves 18 % of `hostrouting check`.
     """
     import signal
 

@@ -18,8 +18,8 @@
     ├── HostFileError                             a file could not be read, written or removed
     └── LockHeldError                             another run of hostrouting holds the machine
 
-An error of another library or of the operating system is never raised as it is: it is the `__cause__` of one of these,
-whose message names the next step.
+An error of another library or of the operating system is never raised as it is: it is the
+`__cause__` of one of these, whose message names the next step.
 """
 
 from __future__ import annotations
@@ -104,8 +104,9 @@ class InvalidConfigError(ConfigError, ValueError):
 class BackendError(HostRoutingError):
     """The kernel (or a fake) refused a request or could not answer; `errno` is its error number, or None.
 
-    EBADMSG does not come from the kernel: its answer could not be read; the message names the question. `retryable` is
-    True if the next lease, address, carrier or device may remove the cause.
+    EBADMSG does not come from the kernel: its answer could not be read; the message names the
+    question. `retryable` is True if the next lease, address, carrier or device may remove the
+    cause.
     """
 
     def __init__(self, message: str, *, errno: int | None = None, retryable: bool = False) -> None:
@@ -126,7 +127,9 @@ class EventsLostError(BackendError):
 class LinkNotFoundError(BackendError):
     """A route names a device that does not exist, or no longer; `dev` is its name."""
 
-    def __init__(self, message: str, *, dev: str, errno: int | None = None, retryable: bool = False) -> None:
+    def __init__(
+        self, message: str, *, dev: str, errno: int | None = None, retryable: bool = False
+    ) -> None:
         self.dev = dev
         super().__init__(message, errno=errno, retryable=retryable)
 
@@ -134,8 +137,8 @@ class LinkNotFoundError(BackendError):
 class PermissionDeniedError(BackendError):
     """The process lacks a capability.
 
-    Changing routes and reading nftables or ebtables need CAP_NET_ADMIN; reading routes needs none. Probes on the
-    link need CAP_NET_RAW.
+    Changing routes and reading nftables or ebtables need CAP_NET_ADMIN; reading routes needs none.
+    Probes on the link need CAP_NET_RAW.
     """
 
 
@@ -150,7 +153,9 @@ class ToolNotFoundError(BackendError):
     def __init__(self, tool: str, *, package: str, purpose: str) -> None:
         self.tool = tool
         self.package = package
-        super().__init__(f"{tool} is needed {purpose}, but not installed; install the package {package}")
+        super().__init__(
+            f"{tool} is needed {purpose}, but not installed; install the package {package}"
+        )
 
 
 class Refusal(NamedTuple):
@@ -167,9 +172,9 @@ class Refusal(NamedTuple):
 class RouteRejectedError(BackendError):
     """At least one change of a batch was refused, so none of the batch is in force.
 
-    `refusals` holds every refused change. `rolled_back` is True if reading back proved that the routes are as they were
-    before; otherwise `left_behind` describes each difference. The text follows these attributes, as a caller that knows
-    more may complete them.
+    `refusals` holds every refused change. `rolled_back` is True if reading back proved that the
+    routes are as they were before; otherwise `left_behind` describes each difference. The text
+    follows these attributes, as a caller that knows more may complete them.
     """
 
     def __init__(
@@ -182,7 +187,9 @@ class RouteRejectedError(BackendError):
         self.refusals = refusals
         self.rolled_back = rolled_back
         self.left_behind: list[str] = list(left_behind)
-        heading = f"{len(refusals)} route change{'s were' if len(refusals) != 1 else ' was'} refused:"
+        heading = (
+            f"{len(refusals)} route change{'s were' if len(refusals) != 1 else ' was'} refused:"
+        )
         super().__init__(heading, errno=refusals[0].errno if refusals else None)
 
     def __str__(self) -> str:
@@ -202,15 +209,19 @@ class NeighbourRejectedError(BackendError):
         self.refusals = refusals
         self.made = made
         lines = ["changes of neighbours were refused:", *(f"  {refusal}" for refusal in refusals)]
-        lines += ["these were made:", *(f"  {neighbour}" for neighbour in made)] if made else ["nothing was changed"]
+        lines += (
+            ["these were made:", *(f"  {neighbour}" for neighbour in made)]
+            if made
+            else ["nothing was changed"]
+        )
         super().__init__("\n".join(lines), errno=refusals[0].errno)
 
 
 class RouteOverlapError(HostRoutingError):
     """Expected addresses would not leave by the node's own device; `report` is the whole `OverlapReport`.
 
-    Its text is the report's: each finding, the route that decides it, and the route to add to the config. `retryable`
-    is True if only routes or carriers are missing, which may come.
+    Its text is the report's: each finding, the route that decides it, and the route to add to the
+    config. `retryable` is True if only routes or carriers are missing, which may come.
     """
 
     def __init__(self, report: Any, *, retryable: bool = False) -> None:
