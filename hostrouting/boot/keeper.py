@@ -36,7 +36,7 @@ class Keeper(ABC):
     #: The beginning of the message about a failed `act`.
     failure: ClassVar[str]
 
-    def hear(self, events: Sequence[NetworkEvent]) -> float:  # noqa: ARG002
+    def receive(self, events: Sequence[NetworkEvent]) -> float:  # noqa: ARG002
         """Return in how many seconds to act because of these events: 0 for at once, `inf` if they do not concern it."""
         return inf
 

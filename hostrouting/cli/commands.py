@@ -203,11 +203,8 @@ def _fleet(arguments: argparse.Namespace) -> int:
         for name in ("root", "fix", "diff", "exit-code", "timeout", "format", "out")
         if vars(arguments).get(name.replace("-", "_"))
     ]
-    if (
-        useless
-        or (planned and not arguments.config)
-        or [arguments.config, *arguments.records].count("-") > 1
-    ):
+    sources = [arguments.config, *arguments.records]
+    if useless or (planned and not arguments.config) or sources.count("-") > 1:
         rule = "a plan needs a CONFIG, and stdin is read once"
         problem = f"--{useless[0]} means nothing with --from" if useless else f"with --from {rule}"
         return refuse(arguments, problem, USAGE)

@@ -195,11 +195,8 @@ def _absence(ctx: Context, host: Host) -> str:
     planned = boot.drift(ctx, *boot_parts(nothing), Intent(config=nothing))
     left = [change.subject for change in planned if change.action == "-"] or boot.installed_units()
     if host.is_live:
-        left += [
-            str(route)
-            for family in host.routes.families
-            for route in host.routes.routes_of(OUR_PROTOCOL, family)
-        ]
+        for family in host.routes.families:
+            left += map(str, host.routes.routes_of(OUR_PROTOCOL, family))
     told = NOT_INSTALLED if host.is_live else f"{NOT_INSTALLED} in the image"
     step = (
         "apply a config again, or run: hostrouting reset"

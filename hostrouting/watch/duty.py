@@ -1,4 +1,4 @@
-"""One thread and its duties: parts of the node that are kept right after events, after a time, and after a failure."""
+"""The duties of a thread: keepers that act after events, after a time, and after a failure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LONGEST: Final = 5.0
 
 @attrs.frozen
 class Pace:
-    """The seconds on the processor that a keeper has left: each look spends them, and they come back with time.
+    """The processor time that a keeper has left: each look spends some, and it grows with time.
 
     >>> pace = Pace().after(0.1, now=100.0)
     >>> pace.free
@@ -81,19 +81,19 @@ class Duty:
         """The failure of the last `act`; empty if there was none."""
         return str(self._trouble)
 
-    def hear(self, events: Sequence[NetworkEvent], *, now: float) -> None:
-        """Tell the keeper of events."""
-        seconds = self._keeper.hear(events)
+    def deliver(self, events: Sequence[NetworkEvent], *, now: float) -> None:
+        """Deliver events to the keeper."""
+        seconds = self._keeper.receive(events)
         if seconds < inf:
             self.due = min(self.due, max(now + seconds, self._pace.free))
 
     def lose(self, *, now: float) -> None:
-        """Tell the keeper that events were lost."""
+        """Let the keeper read everything anew, since events were lost."""
         self._keeper.lose()
         self.due = min(self.due, max(now, self._pace.free))
 
-    def ask(self) -> None:
-        """Let it act at once, on everything that there is."""
+    def act_soon(self) -> None:
+        """Let the keeper read everything anew, at once."""
         self._keeper.lose()
         self.due = -inf
 
@@ -101,7 +101,7 @@ class Duty:
         """Let the keeper act; a failure is logged, and it acts again after some seconds."""
         # Time on the processor: waiting for the run lock slows nothing down.
         started = time.thread_time()
-        # Another thread may ask for the next one meanwhile.
+        # Another thread may set an earlier time meanwhile.
         self.due = inf
         seconds = _SECONDS_AFTER_A_FAILURE
         try:
@@ -114,10 +114,10 @@ class Duty:
             lacks_root = isinstance(error.__cause__, PermissionError) and os.geteuid() != 0
             if lacks_root or isinstance(error, PermissionDeniedError):
                 raise
-            self._trouble.tell(str(error))
+            self._trouble.log(str(error))
         else:
             if seconds:
-                # One that goes on at once may fail next, and would then be told again and again.
+                # A keeper that goes on at once may fail next: each failure would be logged again.
                 self._trouble.end()
         now = ctx.clock.monotonic()
         self._pace = self._pace.after(time.thread_time() - started, now=now)

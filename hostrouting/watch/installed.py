@@ -1,4 +1,4 @@
-"""The config that `Watch` keeps in force: the installed one, and until there is one that of its caller."""
+"""The config that `Watch` keeps in force: the installed one, or else that of its caller."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _SECONDS_BETWEEN_LOOKS: Final = 1.0
 def wait_for_installed(
     ctx: Context, host: Host, logger: logging.Logger
 ) -> HostRoutingConfig | None:
-    """Return the installed config, as soon as it can be read; None if there is none, or if the context ends before.
+    """Return the installed config as soon as it can be read; None if there is none.
 
-    For a service: one that ended because of a damaged file would be started again every few
-    seconds. Its manager hears that it is ready, as after a first look that failed, with the trouble
-    as its state.
+    None, too, if the context ends before. For a service: one that ended because of a damaged file
+    would be started again every few seconds. It is reported as ready, as after a first look that
+    failed, with the trouble as its state.
     """
     trouble = Trouble(logger, "the installed config cannot be read, so nothing is kept")
     while not ctx.over:
@@ -38,24 +38,22 @@ def wait_for_installed(
         try:
             config = read_intent(host.files)
         except (HostFileError, InvalidConfigError) as error:
-            trouble.tell(_with_step(error))
+            trouble.log(_with_step(error))
         else:
             trouble.end()
             return config
         if str(trouble) != before:
             host.supervisor.ready(str(trouble))
-        # No event tells of a file.
+        # A file sends no event.
         next_look = ctx.clock.monotonic() + _SECONDS_BETWEEN_LOOKS
-        ctx.wait(
-            lambda: ctx.cancelled,
-            until=min(next_look, inf if ctx.deadline is None else ctx.deadline),
-        )
+        deadline = inf if ctx.deadline is None else ctx.deadline
+        ctx.wait(lambda: ctx.cancelled, until=min(next_look, deadline))
     host.supervisor.stopping()
     return None
 
 
 def _with_step(error: Exception) -> str:
-    """Return the reason in one line, with the next step: hostrouting owns the file, and an apply writes it again."""
+    """Return the reason in one line, with the next step: an apply writes the file again."""
     first, *more = (line.strip() for line in str(error).splitlines())
     reason = " ".join(filter(None, [first, "; ".join(more)]))
     return f"{reason}; apply the config, which writes {INTENT_PATH} anew"
@@ -97,13 +95,13 @@ class InstalledConfig:
         self._trouble = Trouble(self._logger, failure)
 
     def read(self) -> HostRoutingConfig:
-        """Return the config in force, under the run lock; the one before it if the file is damaged or unreadable."""
+        """Return the config in force, under the run lock; if it cannot be read, the last one."""
         try:
             intent = read_intent(self._files)
         except (HostFileError, InvalidConfigError) as error:
             # A file is there: it may have been damaged before this began, and a reset removes it.
             self._is_there = True
-            self._trouble.tell(_with_step(error))
+            self._trouble.log(_with_step(error))
             return self.config
         self._trouble.end()
         self.is_reset = intent is None and self._is_there
@@ -113,7 +111,7 @@ class InstalledConfig:
         return self.config
 
     def replace(self, read: Callable[[], HostRoutingConfig]) -> None:
-        """Keep the config that `read` returns, unless there is an installed one; if it fails, the one before it."""
+        """Keep the config that `read` returns if none is installed; if it fails, the last one."""
         try:
             self.config = read()
         except Exception as error:  # noqa: BLE001 - a function of the caller, which may open a file by itself

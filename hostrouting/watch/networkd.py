@@ -1,11 +1,12 @@
-"""systemd-networkd, which removes foreign routes of the devices that it manages; the drop-in that tells it not to.
+"""systemd-networkd removes foreign routes of the devices that it manages, without a drop-in.
 
-Foreign to networkd are the routes of hostrouting, too. docs/kernel-facts.md says when it removes
+Foreign to networkd are the routes of hostrouting, too. docs/kernel-facts.md shows when it removes
 them, with and without the drop-in.
 """
 
 from __future__ import annotations
 
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.base.findings import NodeFinding
@@ -15,7 +16,7 @@ from hostrouting.static_routes import resolve
 from hostrouting.static_routes.account import read
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from hostrouting.base.findings import Severity
     from hostrouting.config import HostRoutingConfig
@@ -47,7 +48,7 @@ _LATER: Final = "at its next start, or when it reconfigures the device"
 
 
 class ForeignRoutes(NamedTuple):
-    """True if networkd manages foreign routes, which means that it removes them; and the file that says so."""
+    """True if networkd manages foreign routes, so it removes them; the file with the setting."""
 
     are_managed: bool = True
     #: None for the default.
@@ -55,19 +56,18 @@ class ForeignRoutes(NamedTuple):
 
 
 def drop_in() -> BootFile:
-    """Return the drop-in that makes networkd leave foreign routes in place, the same on every machine."""
+    """Return the drop-in that makes networkd leave foreign routes in place."""
     return BootFile(DROP_IN_PATH, read_asset(__file__, DROP_IN_NAME))
 
 
 def networkd_texts(files: FileStore, *coming: BootFile) -> dict[str, str]:
-    """Return the texts of the configuration of networkd by path, in the order in which it reads them.
+    """Return the texts of the configuration of networkd by path, in the order of its reading.
 
     Drop-ins that are `coming` count as installed in /etc.
     """
     main = (f"{folder}/networkd.conf" for folder in _FOLDERS)
-    candidates = [
-        next(((path, text) for path in main if (text := _text(files, path)) is not None), None)
-    ]
+    existing = ((path, text) for path in main if (text := _text(files, path)) is not None)
+    texts = dict(islice(existing, 1))
     drop_ins = {file.path.rpartition("/")[2]: (file.path, file.content.decode()) for file in coming}
     for folder in _FOLDERS:
         for name in files.names(f"{folder}/networkd.conf.d"):
@@ -75,8 +75,7 @@ def networkd_texts(files: FileStore, *coming: BootFile) -> dict[str, str]:
             if name.endswith(".conf") and name[0] != "." and name not in drop_ins:
                 text = _text(files, path)
                 drop_ins |= {} if text is None else {name: (path, text)}
-    candidates += [found for _, found in sorted(drop_ins.items())]
-    return dict(found for found in candidates if found is not None)
+    return texts | dict(drop_ins[name] for name in sorted(drop_ins))
 
 
 def _text(files: FileStore, path: str) -> str | None:
@@ -88,36 +87,33 @@ def _text(files: FileStore, path: str) -> str | None:
 
 
 def foreign_routes(texts: Mapping[str, str], *, wanted: str = _KEY) -> ForeignRoutes:
-    r"""Return the setting by the texts of the configuration; the last one that systemd can read counts.
+    r"""Return the setting in the texts of the configuration: the last valid one.
 
     >>> foreign_routes({"/etc/systemd/networkd.conf": "[Network]\nManageForeignRoutes=no\n"})
     ForeignRoutes(are_managed=False, path='/etc/systemd/networkd.conf')
     """
-    found = ForeignRoutes()
+    setting = ForeignRoutes()
     for path, section, key, value in assignments(texts):
         if (section, key) == (_SECTION, wanted) and value.lower() in _SWITCHES:
-            found = ForeignRoutes(_SWITCHES[value.lower()], path)
-    return found
+            setting = ForeignRoutes(_SWITCHES[value.lower()], path)
+    return setting
 
 
 def networkd_findings(ctx: Context, config: HostRoutingConfig, host: Host) -> list[NodeFinding]:
-    """Return a finding for each device of a static route that networkd manages, if it would remove the route.
+    """Return findings for managed devices whose static routes networkd would remove.
 
-    So it does for policy rules of other programs, if there are any. The drop-in counts as installed
-    if the config asks for it. Changes nothing, needs no root.
+    It removes policy rules of other programs, too. The drop-in counts as installed if the config
+    wants it. Changes nothing, needs no root.
     """
-    # The devices first: on most nodes networkd manages none, and systemd need not be asked.
+    # The devices first: on most nodes networkd manages none, which saves a call of systemctl.
     managed = _managed(host, _devices(config, host)) if config.static_routes.routes else []
     if not managed or not host.services.state(ctx, _UNIT).is_running:
         return []
     texts = networkd_texts(host.files, *[drop_in()] * config.watch.keep_foreign_routes)
     removed = {_KEY: "its static routes"}
     # It leaves those of the kernel alone, and its own.
-    if any(
-        rule.protocol not in {2, 4}
-        for family in config.families
-        for rule in host.routes.rules(family)
-    ):
+    rules = chain.from_iterable(map(host.routes.rules, config.families))
+    if any(rule.protocol not in {2, 4} for rule in rules):
         removed[_KEY_OF_RULES] = "the policy rules of other programs"
     severity: Severity = "note" if config.watch.enabled else "warning"
     reasons = [
@@ -131,30 +127,26 @@ def networkd_findings(ctx: Context, config: HostRoutingConfig, host: Host) -> li
 def _remedy(config: HostRoutingConfig, setting: ForeignRoutes, key: str) -> str:
     if config.watch.keep_foreign_routes:
         return f"remove {key}= from {setting.path}, which counts more than {DROP_IN_PATH}"
-    by = f"{key}= is on, as {setting.path} says" if setting.path else f"{key}= is on by default"
+    by = f"{key}= is on in {setting.path}" if setting.path else f"{key}= is on by default"
     return f"{by}; set hostRouting.watch.enabled and hostRouting.watch.keepForeignRoutes to true"
 
 
 def _devices(config: HostRoutingConfig, host: Host) -> set[str]:
     """Return the devices by which the static routes leave."""
     routes = config.static_routes.routes
-    without = [each for each in routes if each.dev is None]
-    found = resolve(without, read(host.routes, without)).routes if without else ()
-    return {each.dev for each in routes if each.dev} | {each.dev for each in found if each.dev}
+    without = [route for route in routes if route.dev is None]
+    resolved = resolve(without, read(host.routes, without)).routes if without else ()
+    devs = {route.dev for route in routes} | {route.dev for route in resolved}
+    return set(filter(None, devs))
 
 
-def _managed(host: Host, devs: Iterable[str]) -> list[str]:
-    """Return those of the devices that networkd manages, by its own account."""
+def _managed(host: Host, devs: set[str]) -> list[str]:
+    """Return the devices that networkd manages, by the files that sd-network reads, too."""
     indexes = {device.name: device.ifindex for device in host.routes.links()}
-    return [
-        dev
-        for dev in sorted(devs)
-        if dev in indexes and _state(host.files, indexes[dev]) in _MANAGED
-    ]
-
-
-def _state(files: FileStore, ifindex: int) -> str:
-    """Return the state of a device in the file from which sd-network, the library for others, takes it, too."""
-    text = (files.read(f"/run/systemd/netif/links/{ifindex}") or b"").decode(errors="replace")
-    values = dict(line.partition("=")[::2] for line in text.splitlines())
-    return values.get("ADMIN_STATE", "")
+    managed = []
+    for dev in sorted(indexes.keys() & devs):
+        content = host.files.read(f"/run/systemd/netif/links/{indexes[dev]}") or b""
+        lines = content.decode(errors="replace").splitlines()
+        if dict(line.partition("=")[::2] for line in lines).get("ADMIN_STATE") in _MANAGED:
+            managed.append(dev)
+    return managed

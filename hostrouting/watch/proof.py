@@ -1,8 +1,9 @@
-"""The keeper of the proof: the kernel proves after events, and it tells of an alarm that lasts and of its end."""
+"""The keeper of the proof: it proves after events, and logs each lasting alarm and its end."""
 
 from __future__ import annotations
 
 import time
+from itertools import compress
 from logging import ERROR, WARNING
 from math import inf
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
@@ -38,15 +39,15 @@ if TYPE_CHECKING:
     from phases import Context
 
 #: The findings of each expected CIDR, in the order of the config.
-Found: TypeAlias = "tuple[tuple[Finding, ...], ...]"
+Findings: TypeAlias = "tuple[tuple[Finding, ...], ...]"
 
 #: Events that come within this time have one proof: a daemon that starts changes many routes.
 _SECONDS_TOGETHER: Final = 0.05
-#: The time between two readings that count: a change that ends within it makes no alarm.
+#: The time between two readings that count: a change that ends within it raises no alarm.
 _WINDOW: Final = 1.0
 #: Before a marker that cannot be written is tried again.
 _SECONDS_AFTER_A_FAILURE: Final = 5.0
-#: Other findings wait for a second for each of those that were told, at most for so long: the
+#: Other findings wait for a second for each finding that was logged, at most for so long: the
 #: routes of a daemon may change all the time. The end of an alarm does not wait, and neither does
 #: an alarm for another CIDR.
 _LONGEST_SILENCE: Final = 600.0
@@ -59,9 +60,9 @@ _MOST_NAMED: Final = 3
 
 @attrs.define(eq=False)
 class ProofKeeper(Keeper):
-    """The expected CIDRs of the config in force: the kernel proves them after events, and now and then.
+    """The expected CIDRs of the config in force, proven after events and now and then.
 
-    It proves under the run lock, so it tells nothing of an apply that is under way. The last state
+    It proves under the run lock, so it logs nothing of an apply that is under way. The last state
     is always proven, since events that come during a proof are followed by another one.
     """
 
@@ -85,12 +86,12 @@ class ProofKeeper(Keeper):
     _led: Collection[str] = ()
     #: When to prove again without an event.
     _next_proof: float = -inf
-    #: The findings that were told last; None before the first.
-    _told: Found | None = None
+    #: The findings that were logged last; None before the first.
+    _logged: Findings | None = None
     #: How many readings in a row showed other findings, and when the next one may.
     _bad_readings: int = 0
     _next_count: float = -inf
-    #: Until then, other findings of the CIDRs that have an alarm are not told.
+    #: Until then, other findings of the CIDRs that have an alarm are not logged.
     _silent_until: float = -inf
     #: The marker cannot be written.
     _trouble: Trouble = attrs.field(init=False)
@@ -100,13 +101,12 @@ class ProofKeeper(Keeper):
         return Trouble(self._logger, "the marker of the expected CIDRs is not right now")
 
     def _begin(self, section: RouteOverlapConfig) -> None:
-        """Begin to prove a section about which nothing is known yet."""
+        """Begin to prove a new section."""
         self._section = section
-        self._ranges = [
-            (one.family, one.network, one.last) for one in map(Prefix.parse, section.cidrs)
-        ]
+        prefixes = map(Prefix.parse, section.cidrs)
+        self._ranges = [(prefix.family, prefix.network, prefix.last) for prefix in prefixes]
         self._fabric, self._gone_since, self._is_stale = Fabric(), None, True
-        self._told, self._bad_readings, self._next_count, self._silent_until = None, 0, -inf, -inf
+        self._logged, self._bad_readings, self._next_count, self._silent_until = None, 0, -inf, -inf
 
     @property
     def state(self) -> str:
@@ -114,17 +114,13 @@ class ProofKeeper(Keeper):
         return "; ".join(filter(None, [self._alarm(), str(self._trouble)]))
 
     def _alarm(self) -> str:
-        bad = [
-            cidr
-            for cidr, findings in zip(self._section.cidrs, self._told or (), strict=False)
-            if findings
-        ]
+        bad = list(compress(self._section.cidrs, self._logged or ()))
         if not bad:
             return ""
         more = f" and {len(bad) - _MOST_NAMED} more" if len(bad) > _MOST_NAMED else ""
         return f"alarm: {', '.join(bad[:_MOST_NAMED])}{more}"
 
-    def hear(self, events: Sequence[NetworkEvent]) -> float:
+    def receive(self, events: Sequence[NetworkEvent]) -> float:
         """See `Keeper`."""
         # Nothing is new about a proof that is due already.
         if self._is_stale or not any(map(self._concerns, events)):
@@ -138,7 +134,7 @@ class ProofKeeper(Keeper):
             return True
         route = event.route
         if not route.prefix_length:
-            # One of IPv4 tells by which device IPv6 should leave, too.
+            # A default route of IPv4 decides by which device IPv6 should leave, too.
             return True
         own, first, length = route.family, route.network, route.prefix_length
         last = Prefix(own, first, length).last
@@ -175,32 +171,26 @@ class ProofKeeper(Keeper):
         return max(0, min(self._next_proof - now, config.watch.interval))
 
     def _prove(self, ctx: Context, config: HostRoutingConfig) -> tuple[OverlapReport, float]:
-        """Let the kernel prove everything; return the report, and the pause before the next proof at rest."""
+        """Let the kernel prove everything; return the report, and the pause at rest."""
         started = time.thread_time()
         self._stamps = self._stamps_now()
         # On a node with many routes it takes seconds.
         with ctx.interruptible():
             self._fabric = self._announced_fabric(ctx)
             report = prove_now(config, self._fabric, self._host)
-        is_doubtful = self._gone_since is not None
-        pause = (
-            _WINDOW
-            if is_doubtful
-            else max(config.watch.interval, (time.thread_time() - started) / _SHARE)
-        )
-        # No event tells that an advertisement has renewed a route, or that a lookup skips one that
-        # has ended.
+        pause = max(config.watch.interval, (time.thread_time() - started) / _SHARE)
+        if self._gone_since is not None:
+            pause = _WINDOW
+        # The kernel sends no event when an advertisement renews a route, or when a route ends.
         ending = [route for route in report.deciding if route.expires > 0]
         soonest = min((route.expires for route in ending), default=inf)
         if report.ok:
-            self._end, self._led = (
-                ctx.clock.monotonic() + soonest,
-                {dev for route in ending for dev in route.devs},
-            )
+            self._end = ctx.clock.monotonic() + soonest
+            self._led = {dev for route in ending for dev in route.devs}
         return report, min(pause, soonest)
 
     def _announced_fabric(self, ctx: Context) -> Fabric:
-        """Return the announced fabric, also for a while after it has gone: its pool may be being written anew."""
+        """Return the announced fabric, or the last one while its pool may be written anew."""
         fabric = announced_fabric(ctx.child(timeout=0), self._section.fabric, self._host)
         if fabric.addresses or not self._fabric.addresses:
             self._gone_since = None
@@ -214,80 +204,76 @@ class ProofKeeper(Keeper):
         return fabric
 
     def _stamps_now(self) -> tuple[float | None, ...]:
-        return (
-            tuple(map(self._modified, (CONFIGURATION, POOL)))
-            if self._section.fabric == "auto"
-            else ()
-        )
+        is_auto = self._section.fabric == "auto"
+        return tuple(map(self._modified, (CONFIGURATION, POOL))) if is_auto else ()
 
     def _modified(self, path: str) -> float | None:
         try:
             return self._host.files.modified(path)
         except HostFileError:
-            # The proof tells of a file that cannot be read.
+            # The proof reports a file that cannot be read.
             return None
 
     # --- the alarm
 
     def _judge(self, ctx: Context, report: OverlapReport, now: float) -> float:
-        """Count readings that differ from the told one, and tell when there are enough; return when to prove again."""
-        found: Found = tuple(one.findings for one in report.cidrs)
-        if found == self._told:
+        """Count new readings, and log them if there are enough; return the pause after this one."""
+        findings: Findings = tuple(proof.findings for proof in report.cidrs)
+        if findings == self._logged:
             self._bad_readings = 0
             if self._has_marker(ok=report.ok):
                 return inf
         elif not report.ok:
             # A CIDR has findings that had none when the findings were logged last.
-            spreads = any(
-                new and not old for new, old in zip(found, self._told or (), strict=False)
-            )
+            pairs = zip(findings, self._logged or (), strict=False)
+            spreads = any(new and not old for new, old in pairs)
             until = self._next_count if spreads else max(self._next_count, self._silent_until)
             if self._may_return(report):
                 self._end = min(self._end, now + self._installed.config.watch.interval)
                 until = max(until, self._end)
             if now < until:
                 silence = until - now
-                # The marker of the told alarm may be missing: the disk was full.
-                is_marked = not any(self._told or ()) or self._has_marker(ok=False)
+                # The marker of the logged alarm may be missing: the disk was full.
+                is_marked = not any(self._logged or ()) or self._has_marker(ok=False)
                 return silence if is_marked else min(silence, self._leave_marker(ctx, report))
             self._bad_readings += 1
             self._next_count = now + _WINDOW
             if self._bad_readings < self._installed.config.watch.readings:
                 return _WINDOW
-        self._tell(report, found, now)
+        self._log(report, findings, now)
         return self._leave_marker(ctx, report)
 
     def _may_return(self, report: OverlapReport) -> bool:
-        """Return True if IPv6 lost its ways, and the next advertisement of a router may bring them back."""
-        is_lost = all(one.kind == "no-route" and ":" in one.first for _, one in report.findings)
-        return is_lost and any(
-            link.carrier and link.name in self._led for link in self._host.routes.links()
-        )
+        """Return True if IPv6 routes were lost that the next router advertisement may restore."""
+        if any(lack.kind != "no-route" or ":" not in lack.first for _, lack in report.findings):
+            return False
+        links = self._host.routes.links()
+        return any(link.carrier and link.name in self._led for link in links)
 
     def _has_marker(self, *, ok: bool) -> bool:
         exists = self._host.files.exists
         return exists(MARKER_OK) == ok and exists(MARKER_DETECTED) != ok
 
     def _leave_marker(self, ctx: Context, report: OverlapReport) -> float:
-        """Write the marker; return when to prove again."""
+        """Write the marker; return the pause before the next proof."""
         try:
             leave_marker(RecordedFiles(ctx.within(None), self._host), report)
         except HostFileError as error:
-            # No failure of the proof: that goes on, and counts readings meanwhile.
-            self._trouble.tell(str(error))
+            # The proof goes on, and counts readings meanwhile.
+            self._trouble.log(str(error))
             return _SECONDS_AFTER_A_FAILURE
         self._trouble.end()
         return inf
 
-    def _tell(self, report: OverlapReport, found: Found, now: float) -> None:
-        """Log the findings, unless they are those that were told last."""
+    def _log(self, report: OverlapReport, findings: Findings, now: float) -> None:
+        """Log the findings, unless they were logged last."""
         self._bad_readings = 0
-        if found == self._told:
+        if findings == self._logged:
             return
-        was_bad = any(self._told or ()) or self._host.files.exists(MARKER_DETECTED)
-        # An alarm is told even if its marker cannot be written.
-        self._told = found
-        self._silent_until = now + min(_LONGEST_SILENCE, sum(map(len, found)))
+        was_bad = any(self._logged or ()) or self._host.files.exists(MARKER_DETECTED)
+        # An alarm is logged even if its marker cannot be written.
+        self._logged = findings
+        self._silent_until = now + min(_LONGEST_SILENCE, sum(map(len, findings)))
         if not report.ok:
             tell_notes(report, self._logger, task=WATCH_TASK)
             level = ERROR if self._section.mode is OverlapMode.STRICT else WARNING

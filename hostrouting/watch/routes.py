@@ -1,4 +1,4 @@
-"""The keeper of the routes: the events that concern them, their repair, and a line for each change of state."""
+"""The keeper of the routes: the events that concern them, their repair, and their log."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
     from hostrouting.watch.installed import InstalledConfig
     from phases import Change, Context
 
-#: After so many replacements or deletions of a route of ours within the time, each retake waits,
-#: longer and longer.
+#: After so many replacements or deletions of a configured route within the time, each retake
+#: waits, longer and longer.
 _MOST_RETAKES: Final = 3
 _SECONDS_OF_A_CONTEST: Final = 3600.0
 _LONGEST_PAUSE: Final = 600.0
 _CONTESTED: Final = (
-    f"route '%s' was replaced or deleted {_MOST_RETAKES + 1} times within an hour: it comes back after pauses of 1 s "
-    f"to {_LONGEST_PAUSE / 60:.0f} min from now on; stop the program that takes its place, or remove the route from "
-    "the config"
+    f"route '%s' was replaced or deleted {_MOST_RETAKES + 1} times within an hour: it comes back "
+    f"after pauses of 1 s to {_LONGEST_PAUSE / 60:.0f} min from now on; stop the program that "
+    "takes its place, or remove the route from the config"
 )
-#: Each change has a separate line, if there are no more than these.
+#: The most changes that are logged one by one.
 _MOST_LINES: Final = 8
 
 
@@ -57,8 +57,8 @@ _MOST_LINES: Final = 8
 class RouteKeeper(Keeper):
     """The static routes of a config.
 
-    The kernel alone says which routes there are: all of them are read, and ours are repaired, after
-    each event that may concern ours, and every `interval`.
+    The state is the kernel's: all routes are read, and the configured ones are repaired, after each
+    event that may concern them, and every `interval`.
     """
 
     failure: ClassVar[str] = "the routes cannot be repaired now"
@@ -73,13 +73,13 @@ class RouteKeeper(Keeper):
     _config: HostRoutingConfig | None = None
     _routes: Sequence[StaticRoute] = ()
     _places: frozenset[Place] = frozenset()
-    #: The devices that are down: the kernel deletes the IPv6 routes of one, which is no contest.
+    #: The devices that are down: the kernel deletes their IPv6 routes, which does not count.
     _down: set[str] = attrs.field(factory=set)
     #: The places in which a route was replaced or deleted since the last reading.
     _taken: set[Place] = attrs.field(factory=set)
-    #: When another program had replaced or deleted ours, on the monotonic clock.
+    #: When another program had replaced or deleted a route, on the monotonic clock.
     _contests: defaultdict[Place, list[float]] = attrs.field(factory=lambda: defaultdict(list))
-    #: The contested places, each with the time before which ours does not come back.
+    #: The contested places, each with the time before which its route does not come back.
     _paused: dict[Place, float] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
@@ -94,9 +94,9 @@ class RouteKeeper(Keeper):
         parts += [f"taken by another program again and again: {paused}"] if paused else []
         return ", ".join(parts)
 
-    def hear(self, events: Sequence[NetworkEvent]) -> float:
+    def receive(self, events: Sequence[NetworkEvent]) -> float:
         """See `Keeper`."""
-        # All of them: each may name a place that was taken.
+        # Each of them may name a place that was taken.
         if not list(filter(self._concerns, events)):
             return inf
         self._notify()
@@ -125,32 +125,32 @@ class RouteKeeper(Keeper):
         """Return True if the routes may not be right after an event."""
         if not isinstance(event, RouteEvent):
             return self._concerns_devices(event)
-        route, spot = event.route, place(event.route)
-        if spot in self._places or route.protocol == OUR_PROTOCOL:
-            wanted = self._last.wanted.get(spot)
+        route, key = event.route, place(event.route)
+        if key in self._places or route.protocol == OUR_PROTOCOL:
+            wanted = self._last.wanted.get(key)
             if wanted and event.verb in {"add", "prepend"} and resting(route).fulfils(wanted):
                 # A repair did this.
                 return False
             if event.verb in {"remove", "replace"} and route.dev not in self._down:
-                self._taken.add(spot)
+                self._taken.add(key)
             return True
         if self._last.waiting and (
             route.scope >= SCOPE_LINK or (route.family == IPV6 and route.gateway is None)
         ):
             # The kernel accepts a gateway by a lookup, in any table, that passes over routes of a
             # wider scope. A route to nowhere of that scope hides a shorter one, as a rule may. IPv6
-            # routes have no scope, and it passes over none.
+            # routes lack a scope, and it passes over none.
             return True
         # It may complete a route of the config in another way.
         return not route.prefix_length and route.table == MAIN_TABLE
 
     def _concerns_devices(self, event: NetworkEvent) -> bool:
-        """Return the same for the other events: the kernel announces no removal of IPv4 routes that go with these."""
+        """Return the same for other events: no event follows for IPv4 routes that go with these."""
         if isinstance(event, DeviceEvent):
             (self._down.discard if event.device.up else self._down.add)(event.device.name)
             return event.device.name in self._last.devices or event.former in self._last.devices
         if isinstance(event, AddressEvent):
-            # No IPv6 routes go with an address, which each router advertisement renews.
+            # IPv6 routes stay without the address, which each router advertisement renews.
             return event.address.family == IPV4 and event.dev in self._last.devices
         # The kernel may accept now what it refused.
         return isinstance(event, RuleEvent | NexthopEvent) and bool(self._last.waiting)
@@ -160,7 +160,7 @@ class RouteKeeper(Keeper):
     def _repair(self, ctx: Context, config: HostRoutingConfig, observed: Routes) -> None:
         """Make the routes right, and log each difference to the state before."""
         routes, now = config.static_routes.routes, ctx.clock.monotonic()
-        # Also without a repair: a storm that is over has an end in the log.
+        # Also without a repair: the end of a storm is logged.
         self._lines.at(now)
         if config is not self._config:
             self._config = config
@@ -171,63 +171,58 @@ class RouteKeeper(Keeper):
             self._contests.clear()
             self._paused.clear()
         self._note_contests(observed, now)
-        # A watch in a run without end reports no changes: their list would grow for ever.
+        # An endless run must not record its changes: their list would grow for ever.
         changes, before = Transaction(ctx.within(None)), self._last
         self._last = repair(
             changes.ctx, routes, observed, self._host, self._logger, leave=self._paused
         )
-        self._tell_changes(changes.changes)
-        self._tell_waiting(before.waiting)
+        self._log_changes(changes.changes)
+        self._log_waiting(before.waiting)
 
     def _note_contests(self, observed: Routes, now: float) -> None:
-        """Let a route that others take again and again pause, longer each time: retaking it harms no foreign route.
+        """Let a route that other programs take again and again pause, longer each time.
 
-        What goes with a device or an address, and a foreign route that comes before ours, is no
-        contest.
+        A removal with a device or an address does not count, and neither does a foreign route that
+        precedes the configured one.
         """
         wanted, waiting = self._last.wanted, self._last.waiting
-        lost = {spot: wanted[spot] for spot in self._taken - self._paused.keys() if spot in wanted}
+        lost = {key: wanted[key] for key in self._taken - self._paused.keys() if key in wanted}
         for route in owned_in(observed) if lost else ():
-            spot = place(route)
-            if spot in lost and route.fulfils(lost[spot]):
-                del lost[spot]
+            key = place(route)
+            if key in lost and route.fulfils(lost[key]):
+                del lost[key]
         self._taken.clear()
-        for spot, taken in lost.items():
+        for key, taken in lost.items():
             if str(taken) in waiting:
                 continue
-            times = [time for time in self._contests[spot] if now - time < _SECONDS_OF_A_CONTEST]
-            self._contests[spot] = [*times, now]
+            times = [time for time in self._contests[key] if now - time < _SECONDS_OF_A_CONTEST]
+            self._contests[key] = [*times, now]
             if len(times) >= _MOST_RETAKES:
-                self._paused[spot] = now + min(2.0 ** (len(times) - _MOST_RETAKES), _LONGEST_PAUSE)
+                self._paused[key] = now + min(2.0 ** (len(times) - _MOST_RETAKES), _LONGEST_PAUSE)
             if len(times) == _MOST_RETAKES:
                 self._lines.write(ERROR, _CONTESTED, taken, route=str(taken))
-        self._paused = {spot: until for spot, until in self._paused.items() if until > now}
-        for spot in [
-            spot
-            for spot, times in self._contests.items()
-            if now - times[-1] >= _SECONDS_OF_A_CONTEST
-        ]:
-            if len(self._contests.pop(spot)) > _MOST_RETAKES:
+        self._paused = {key: until for key, until in self._paused.items() if until > now}
+        for key, times in [*self._contests.items()]:
+            if now - times[-1] < _SECONDS_OF_A_CONTEST:
+                continue
+            if len(self._contests.pop(key)) > _MOST_RETAKES:
                 message = "route '%s' was not replaced or deleted for an hour"
-                name = str(wanted.get(spot))
+                name = str(wanted.get(key))
                 self._lines.write(INFO, message, name, event="over", route=name)
 
-    def _tell_changes(self, changes: Sequence[Change]) -> None:
-        if len(changes) > _MOST_LINES:
+    def _log_changes(self, changes: Sequence[Change]) -> None:
+        if (count := len(changes)) > _MOST_LINES:
             message = "%d routes were repaired, the first is: %s"
-            self._lines.write(
-                WARNING, message, len(changes), changes[0], event="repair", changed=len(changes)
-            )
+            self._lines.write(WARNING, message, count, changes[0], event="repair", changed=count)
             return
         for change in changes:
             fields = {"event": "repair", "subject": change.subject, "change": str(change)}
             self._lines.write(WARNING, "repaired: %s", change, **fields)
 
-    def _tell_waiting(self, before: Mapping[str, str]) -> None:
+    def _log_waiting(self, before: Mapping[str, str]) -> None:
         for route, reason in self._last.waiting.items():
             if before.get(route) != reason:
-                self._lines.write(
-                    WARNING, "route '%s' waits: %s", route, reason, route=route, reason=reason
-                )
+                fields = {"route": route, "reason": reason}
+                self._lines.write(WARNING, "route '%s' waits: %s", route, reason, **fields)
         if before and not self._last.waiting:
             self._lines.write(INFO, "no route waits any more", event="over")

@@ -1,6 +1,6 @@
 """The siblings kept right beside the routes, in a separate thread.
 
-They run programs (nft, ebtables, ip) and ask pods, all of which may hang or fail. The routes wait
+They run programs (nft, ebtables, ip) and probe pods, all of which may hang or fail. The routes wait
 for none of it: they have their own thread, both threads share one hold of the run lock, and no
 failure of a sibling leaves this module.
 """
@@ -41,10 +41,10 @@ def siblings(
     installed: InstalledConfig,
     keepers: Iterable[tuple[Keeper, float]],
 ) -> Iterator[tuple[Callable[[], None], Sequence[Trouble]]]:
-    """Keep the siblings of the installed config while the block runs; `surrounding` is notified of their troubles.
+    """Keep the siblings of the installed config while the block runs.
 
     Each keeper has the longest time of one `act`, in seconds. The block gets a function that lets
-    them look soon, and their troubles.
+    them look soon, and their troubles, of which `surrounding` is notified.
 
     The end of the block does not wait long for a program that hangs, or for a sweep that restores
     objects: the thread goes on without an owner, and ends with the process at the latest. A sweep
@@ -89,7 +89,7 @@ def _wait(ctx: Context, duties: Sequence[Duty]) -> None:
 
 @attrs.define(eq=False)
 class _Sibling(Keeper):
-    """A keeper of which a failure, of whatever kind, is one line in the log; it acts again after the interval."""
+    """A keeper whose failures of any kind are logged; after one it acts at the next interval."""
 
     failure: ClassVar[str] = "a sibling cannot be kept now"
     _keeper: Keeper
@@ -106,10 +106,10 @@ class _Sibling(Keeper):
         try:
             seconds = self._keeper.act(ctx.child(timeout=self._seconds))
             self.trouble.end()
-        except Exception as error:  # noqa: BLE001 (a mistake in a sibling must not end the watch of the routes)
+        except Exception as error:  # noqa: BLE001 - the watch of the routes goes on
             if ctx.over:
                 return inf
-            self.trouble.tell(str(error) or repr(error))
+            self.trouble.log(str(error) or repr(error))
             seconds = self._installed.config.watch.interval
         if str(self.trouble) != before:
             self._notify()

@@ -1,4 +1,4 @@
-"""The signs that a watch gives to the manager of its process: that it is ready, its state, and that it lives."""
+"""The messages of a watch to its service manager: ready, its state, and its watchdog signs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class LivingClock(SystemClock):
-    """The clock of this machine; whenever the main thread waits for it, the manager gets a sign of life in time.
+    """A clock that sends watchdog signs to the service manager while the main thread waits.
 
     A loop waits after each round, also for the run lock and for programs. One that hangs elsewhere
     gives no sign.
@@ -37,11 +37,11 @@ class LivingClock(SystemClock):
 
     @contextmanager
     def woken_by_signals(self) -> Iterator[None]:
-        """Let a handled signal end the wait of the main thread at once, so that it need not look for signals meanwhile.
+        """Let a handled signal end the wait of the main thread at once, without polling.
 
         The system alone does not: it may hand a signal to another thread, or just before the wait
-        begins. Call this in the main thread. A program that has a wakeup descriptor, such as the
-        loop of asyncio, hears of the signals, too.
+        begins. Call this in the main thread. Signals are passed on to the wakeup descriptor of the
+        program, such as that of the loop of asyncio.
         """
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
@@ -60,14 +60,14 @@ class LivingClock(SystemClock):
             thread.join()
             os.close(reader)
 
-    def _ring(self, reader: int, others: int) -> None:
-        """Ring at each signal, which the interpreter writes to a pipe, until the pipe is closed; tell `others`."""
+    def _ring(self, reader: int, next_writer: int) -> None:
+        """Ring at each signal that the interpreter writes to a pipe, and pass it on."""
         while caught := os.read(reader, 1):
             ring(self._doorbell)
-            if others >= 0:
+            if next_writer >= 0:
                 # It is full, or closed meanwhile: the interpreter would lose the signal, too.
                 with suppress(OSError):
-                    os.write(others, caught)
+                    os.write(next_writer, caught)
 
     def wait(self, doorbell: threading.Lock, until: float | None) -> None:
         """See `phases.Clock`."""
@@ -80,7 +80,7 @@ class LivingClock(SystemClock):
         super().wait(doorbell, until)
 
     def _sign_before(self, until: float | None) -> float | None:
-        """Give a sign if it is due, and return the end of the wait: that of the caller, or the time of the next one."""
+        """Send a sign if it is due; return the end of the wait, at the latest for the next sign."""
         seconds = self._supervisor.seconds_between_signs
         if seconds is None:
             return until
@@ -93,48 +93,48 @@ class LivingClock(SystemClock):
 
 @attrs.define(eq=False)
 class WatchRounds:
-    """The rounds of a watch: each may begin with a reload, and ends with a sign if the state has changed."""
+    """The rounds of a watch: each may begin with a reload, and ends with a changed state."""
 
     _supervisor: Supervisor
     _installed: InstalledConfig
-    #: The reloads that were asked for and not begun: functions that read a config. Any thread may
-    #: add one.
+    #: The reloads that have not begun: functions that read a config. Any thread may add one.
     _calls: list[Callable[[], HostRoutingConfig]]
     #: Returns the state in a few words.
     _state: Callable[[], str]
-    #: Those whose events are heard.
+    #: The families of the events.
     families: Sequence[int] = ()
     _is_ready: bool = False
-    _told: str = ""
+    #: The state that the service manager has.
+    _sent: str = ""
 
     @property
     def is_done(self) -> bool:
-        """True if there is nothing to keep any more, or other events are to be heard."""
+        """True after a reset, or if the config needs events of other families."""
         return self._installed.is_reset or self._installed.config.families != self.families
 
     @property
     def is_called(self) -> bool:
-        """True if a round is called for, whatever is due."""
+        """True if a round is to begin before a duty is due."""
         # A thread of the siblings may have changed the state.
-        return bool(self._calls) or (self._is_ready and self._state() != self._told)
+        return bool(self._calls) or (self._is_ready and self._state() != self._sent)
 
     def begin(self, duties: Sequence[Duty]) -> None:
-        """Reload, if that was asked for."""
+        """Reload the config if `reload` was called."""
         if self._calls:
             self._supervisor.reloading()
             self._is_ready = False
-            asked = self._calls.copy()
-            # The last one reads what the others would.
-            self._installed.replace(asked[-1])
-            del self._calls[: len(asked)]
+            calls = self._calls.copy()
+            # The last call reads the newest config.
+            self._installed.replace(calls[-1])
+            del self._calls[: len(calls)]
             for duty in duties:
-                duty.ask()
+                duty.act_soon()
 
     def end(self) -> None:
-        """Tell the state: the first one, and the first after a reload, makes the service ready."""
+        """Send a changed state; the first one, also after a reload, makes the service ready."""
         state = self._state()
         if not self._is_ready:
             self._supervisor.ready(state)
-        elif state != self._told:
+        elif state != self._sent:
             self._supervisor.status(state)
-        self._is_ready, self._told = True, state
+        self._is_ready, self._sent = True, state

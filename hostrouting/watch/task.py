@@ -1,6 +1,6 @@
-"""Watch: keep the routing of the installed config right as events tell that it changed, until the context ends.
+"""Watch: keep the routing of the installed config right after events, until the context ends.
 
-One of its threads takes the run lock, and the others join. A sibling holds the lock while it runs
+One of its threads takes the run lock, and the rest join. A sibling holds the lock while it runs
 programs (nft, ebtables), and any of them may hang. Another run must wait for that, since it would
 change the same objects. The repair of routes must not wait: the two change different objects. So
 the threads exclude other runs together, and never each other.
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @attrs.define(eq=False)
 class SharedLock:
-    """A `RunLock` whose users hold the lock of a host together, until the last of them releases it."""
+    """A `RunLock` whose users share the lock of a host until the last of them releases it."""
 
     _lock: RunLock
     #: Held for a moment, never while a thread waits for the lock of the host.
@@ -103,7 +103,7 @@ class SharedLock:
 
 
 class KeepNode(NodeTask):
-    """Keep routes, proof and siblings right until the context ends, which is no failure; see `Watch`."""
+    """Keep routes, proof and siblings right until the context ends; see `Watch`."""
 
     name = WATCH_TASK
     #: The keepers of optional capabilities, each with the longest time of one `act` in seconds.
@@ -121,7 +121,7 @@ class KeepNode(NodeTask):
         self._wake: Callable[[], object] = bool
 
     def reload(self, read: Callable[[], HostRoutingConfig]) -> None:
-        """Let the task look at everything anew, with the config that `read` returns if none is installed.
+        """Let the task read everything anew, with the config of `read` if none is installed.
 
         The task calls `read`; if that fails, the config before it stays in force. Safe in any
         thread and in a signal handler.
@@ -149,7 +149,7 @@ class KeepNode(NodeTask):
         with siblings(ctx, self._logger, installed, keepers) as (look_soon, troubles):
             keeper = RouteKeeper(host, self._logger, installed, look_soon)
             routes = Duty(keeper, self._logger)
-            # The routes first: a route that they restore is no finding.
+            # The routes first: a restored route needs no finding.
             prover = ProofKeeper(host, self._logger, installed)
             proof = Duty(prover, self._logger)
             duties = [routes, proof]
@@ -162,32 +162,32 @@ class KeepNode(NodeTask):
             self._wake = ctx.notify
             while not (ctx.over or installed.is_reset):
                 rounds.families = installed.config.families
-                # It listens before it looks: no change after it is missed.
+                # It listens before it reads: no later change is missed.
                 with host.events.listen(ctx, families=rounds.families) as listener:
                     _keep(ctx, duties, listener, rounds)
                 for duty in duties:
-                    duty.ask()
+                    duty.act_soon()
         if installed.is_reset:
             message = "hostrouting was reset, so there is nothing to keep any more"
             self._logger.info(message, extra={"task": WATCH_TASK})
 
 
-#: Events that come together are heard together: a flush deletes a thousand routes within this time.
+#: Events within this time are delivered together: a flush deletes a thousand routes in it.
 _SECONDS_TOGETHER: Final = 0.003
 
 
 def _keep(ctx: Context, duties: Sequence[Duty], listener: Listener, rounds: WatchRounds) -> None:
-    """Let the duties act, each when it is due, until the context ends or there is nothing to keep any more."""
+    """Let the duties act, each when it is due, until the context ends or the rounds are done."""
     while not (ctx.over or rounds.is_done):
         rounds.begin(duties)
         act_if_due(ctx, duties)
         rounds.end()
         if not rounds.is_done:
-            _hear(ctx, duties, listener, rounds)
+            _deliver(ctx, duties, listener, rounds)
 
 
-def _hear(ctx: Context, duties: Sequence[Duty], listener: Listener, rounds: WatchRounds) -> None:
-    """Wait until a duty is due, a round is called for, or there are events; tell all duties, also that none came."""
+def _deliver(ctx: Context, duties: Sequence[Duty], listener: Listener, rounds: WatchRounds) -> None:
+    """Wait for events, a due duty or an early round; deliver the events, if only none."""
     now = ctx.clock.monotonic
     end = inf if ctx.deadline is None else ctx.deadline
     due = min(end, *(duty.due for duty in duties))
@@ -203,7 +203,7 @@ def _hear(ctx: Context, duties: Sequence[Duty], listener: Listener, rounds: Watc
             duty.lose(now=now())
         return
     for duty in duties:
-        duty.hear(events, now=now())
+        duty.deliver(events, now=now())
 
 
 def _with_shared_lock(host: Host) -> Host:

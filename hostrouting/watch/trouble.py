@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 @attrs.define(eq=False)
 class Trouble:
-    """A failure that may last: a line when it begins, one when its reason changes, and one when it is over.
+    """A failure that may last: it is logged when it begins or its reason changes, and at its end.
 
     >>> import logging
     >>> trouble = Trouble(logging.getLogger("doctest"), "the routes cannot be repaired now")
-    >>> trouble.tell("the disk is full")
+    >>> trouble.log("the disk is full")
     >>> str(trouble)
     'the routes cannot be repaired now: the disk is full'
     >>> trouble.end()
@@ -37,7 +37,7 @@ class Trouble:
     def __str__(self) -> str:
         return f"{self._failure}: {self._reason}" if self._reason else ""
 
-    def tell(self, reason: str) -> None:
+    def log(self, reason: str) -> None:
         """Log the failure, unless it was logged with this reason already."""
         if reason != self._reason:
             self._logger.error(
@@ -56,36 +56,35 @@ class Trouble:
         self._reason = ""
 
 
-#: A program that changes a route without end fills no log: ten repairs a second are made for it,
-#: for ever.
+#: A program that changes a route without end must not fill the log: it causes ten repairs a second.
 _MOST_LINES_A_MINUTE: Final = 60
 
 
 class Lines:
-    """The lines of a log, of which a minute has only so many of one message; the number of the others follows.
+    """A log with a limit of lines in a minute for each message; it logs the number of the rest.
 
-    Each message is counted by itself: repairs without end do not keep an error from the log.
+    Messages are counted separately: repairs without end do not keep an error from the log.
     """
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
         self._since = -inf
-        self._asked: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
 
     def at(self, now: float) -> None:
         """Begin another minute if the last one is over."""
         if now - self._since < 60:
             return
-        left_out = sum(max(0, count - _MOST_LINES_A_MINUTE) for count in self._asked.values())
+        left_out = sum(max(0, count - _MOST_LINES_A_MINUTE) for count in self._counts.values())
         if left_out:
             message = (
                 "%d lines were left out: another program changes routes of the config all the time"
             )
             self._logger.warning(message, left_out, extra={"task": WATCH_TASK})
-        self._since, self._asked = now, Counter()
+        self._since, self._counts = now, Counter()
 
     def write(self, level: int, message: str, *values: object, **extra: object) -> None:
         """Write a line if the minute has one left for this message."""
-        self._asked[message] += 1
-        if self._asked[message] <= _MOST_LINES_A_MINUTE:
+        self._counts[message] += 1
+        if self._counts[message] <= _MOST_LINES_A_MINUTE:
             self._logger.log(level, message, *values, extra={"task": WATCH_TASK, **extra})

@@ -37,13 +37,16 @@ _STARTED: Final = "started"
 _RESTARTED: Final = "restarted"
 _COMMAND: Final = "hostrouting"
 _IDLE: Final = (
-    "there is nothing to keep in this mode; the timer keeps the sections staticRoutes, routeOverlap and probeSnat, and "
-    "mode 'service' keeps staleCni as well"
+    "there is nothing to keep in this mode; the timer keeps the sections staticRoutes, "
+    "routeOverlap and probeSnat, and mode 'service' keeps staleCni as well"
 )
-_NO_SWEEP: Final = "nothing is swept after an apply, because the timer does not sweep; set hostRouting.watch.mode to 'service'"
+_NO_SWEEP: Final = (
+    "nothing is swept after an apply, because the timer does not sweep; set "
+    "hostRouting.watch.mode to 'service'"
+)
 _NO_COUNT: Final = (
-    "each run of the timer gives its verdict at once, and only mode 'service' counts bad readings; set "
-    "hostRouting.watch.mode to 'service', or take this one out"
+    "each run of the timer gives its verdict at once, and only mode 'service' counts bad "
+    "readings; set hostRouting.watch.mode to 'service', or take this one out"
 )
 _NO_COMMAND: Final = "or set hostRouting.watch.mode to 'timer', which needs no command"
 _COPY: Final = "copy it to /usr/local/bin/hostrouting and run that"
@@ -60,7 +63,7 @@ _REFUSED: Final = frozenset("\"'\\\n\t")
 
 
 def has_duties(config: HostRoutingConfig) -> bool:
-    """Return True if the section is enabled, and its unit has something to keep right; the timer keeps no sweep."""
+    """Return True if the section is enabled and its unit has duties; a timer never sweeps."""
     keeps_boot = (
         config.static_routes.routes or config.route_overlap.cidrs or config.probe_snat.enabled
     )
@@ -70,11 +73,11 @@ def has_duties(config: HostRoutingConfig) -> bool:
 
 
 def command_path(files: FileStore) -> str:
-    """Return the path of the command `hostrouting` on a machine or image; without one, where it should be.
+    """Return the path of the command `hostrouting` on a machine or image, or where it should be.
 
-    That of the installation that runs now comes first, which may be one file; then the one that was
-    called, then one that systemd finds by its name. One that the service could not start, or not
-    after a boot, does not count.
+    The command of the running installation, which may be one file, comes first; then the one that
+    was called, then one that systemd finds by its name. A path that the service could not start,
+    or not after a boot, does not count.
     """
     import sysconfig  # 5 ms, for nodes with a service only
 
@@ -82,26 +85,25 @@ def command_path(files: FileStore) -> str:
     archive: str | None = getattr(__spec__.loader, "archive", None)
     beside = f"{sysconfig.get_path('scripts')}/{_COMMAND}"
     called = _absolute(sys.argv[0])
-    known = [beside, called] if called.endswith(f"/{_COMMAND}") else [beside]
-    known = [_absolute(archive), *known] if archive else known
-    usable = next((path for path in known if not _problem(files, path)), None) or program_path(
-        files, _COMMAND
-    )
-    return usable or next((path for path in known if files.mode(path) is not None), beside)
+    paths = [_absolute(archive)] if archive else []
+    paths += [beside, called] if called.endswith(f"/{_COMMAND}") else [beside]
+    usable = next((path for path in paths if not _problem(files, path)), None)
+    usable = usable or program_path(files, _COMMAND)
+    return usable or next((path for path in paths if files.mode(path) is not None), beside)
 
 
 def _absolute(path: str) -> str:
     # Python begins a path with // if it was relative to /, and abspath() keeps that.
-    return "/" + os.path.abspath(path).lstrip("/")  # noqa: PTH100 (pathlib would be loaded for this line alone)
+    return "/" + os.path.abspath(path).lstrip("/")  # noqa: PTH100 (pathlib is slow to load)
 
 
 def _problem(files: FileStore, path: str) -> str:
-    """Return the reason why the service cannot start the command, and the next step; "" if it can."""
+    """Return why the service cannot start the command, with the next step; "" if it can."""
     if files.mode(path) is None:
         return "is missing; install hostrouting there"
     if not is_program(files, path):
         return f"is not executable; run: chmod +x {shlex.quote(path)}"
-    passing = next((told for folder, told in _PASSING.items() if path.startswith(folder)), "")
+    passing = next((reason for folder, reason in _PASSING.items() if path.startswith(folder)), "")
     if passing:
         return f"{passing}; {_COPY}"
     return (
@@ -110,7 +112,7 @@ def _problem(files: FileStore, path: str) -> str:
 
 
 def boot_unit(config: HostRoutingConfig, command: str) -> BootUnit:
-    """Return the unit for the mode of the config; `command` is the path of the command, for a service."""
+    """Return the unit for the mode of the config; `command` is the path for a service."""
     name = UNIT_OF[config.watch.mode]
     text = read_asset(__file__, name).decode()
     for place, value in _values(config, command).items():
@@ -126,20 +128,20 @@ def _values(config: HostRoutingConfig, command: str) -> dict[str, str]:
     return {
         "@INTERVAL@": write_duration(config.watch.interval),
         "@COMMAND@": _quoted(command),
-        "# @NETWORK@\n": _ASKS_PODS if section.enabled else _ASKS_NO_PODS,
+        "# @NETWORK@\n": _WITH_PROBES if section.enabled else _WITHOUT_PROBES,
         "# @FILES@\n": _WRITES_RECORDS
         if section.enabled and section.sweep == "clean"
         else _WRITES_STATE,
     }
 
 
-_ASKS_NO_PODS: Final = """\
+_WITHOUT_PROBES: Final = """\
 # It changes routes and packet rules.
 CapabilityBoundingSet=CAP_NET_ADMIN
 RestrictAddressFamilies=AF_NETLINK AF_UNIX
 IPAddressDeny=any
 """
-_ASKS_PODS: Final = """\
+_WITH_PROBES: Final = """\
 # It changes routes and packet rules, and asks on the link for pods.
 CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW
 RestrictAddressFamilies=AF_NETLINK AF_UNIX AF_PACKET AF_INET AF_INET6
@@ -176,7 +178,7 @@ class ConfigureWatch(SectionTask):
     section = "watch"
 
     def do(self, ctx: Context) -> None:
-        """Install or remove the unit, and start it without waiting: its first look waits for the run lock."""
+        """Install or remove the unit, and start it without a wait: it needs the run lock first."""
         obstacle = self._obstacle()
         if obstacle:
             raise UnitError(obstacle)
@@ -205,23 +207,22 @@ class ConfigureWatch(SectionTask):
         # A unit is restarted because of its files, which have a finding.
         planned = [change for change in self.plan(ctx) if change.kind != _RESTARTED]
         own = (*UNIT_OF.values(), DROP_IN_PATH)
-        found = [
-            self._finding(ctx, change)
-            for change in planned
-            if any(name in change.subject for name in own)
-        ]
+        changes = (change for change in planned if any(name in change.subject for name in own))
+        findings = [self._finding(ctx, change) for change in changes]
         section, sweep = self._config.watch, self._config.stale_cni
         has_timer = section.enabled and section.mode == "timer"
         if section.enabled and not has_duties(self._config):
-            found.append(NodeFinding("watch", "hostRouting.watch", _IDLE, "warning"))
+            findings.append(NodeFinding("watch", "hostRouting.watch", _IDLE, "warning"))
         elif has_timer and sweep.enabled and sweep.sweep == "clean":
-            found.append(NodeFinding("watch", "hostRouting.staleCni.sweep", _NO_SWEEP, "warning"))
+            findings.append(
+                NodeFinding("watch", "hostRouting.staleCni.sweep", _NO_SWEEP, "warning")
+            )
         if has_timer and section.readings != WatchConfig().readings:
-            found.append(NodeFinding("watch", "hostRouting.watch.readings", _NO_COUNT, "note"))
-        return found
+            findings.append(NodeFinding("watch", "hostRouting.watch.readings", _NO_COUNT, "note"))
+        return findings
 
     def _finding(self, ctx: Context, change: Change) -> NodeFinding:
-        # If it has a detail it cannot be made, and no apply helps.
+        # A change with a detail cannot be made, also by an apply.
         reason, apply = (
             self._obstacle() or change.detail or STATES[change.action],
             not change.detail,
@@ -267,12 +268,12 @@ class ConfigureWatch(SectionTask):
             if is_outdated:
                 services.stop(ctx, unit)
             services.start(ctx, unit, wait=False)
-            # An undo of the files stops a unit that is no longer there.
+            # An undo of the files stops a new unit.
             ctx.record(change, undo=lambda _: None)
 
 
 def _departures(unit: BootUnit | None) -> list[Departure]:
-    """Return the units to remove, which are all but this one, with the drop-in for networkd unless it has that."""
+    """Return the units to remove: all but this one; with the drop-in for networkd, if unused."""
     names = [name for name in UNIT_OF.values() if unit is None or name != unit.name]
     keeps = unit is not None and DROP_IN_PATH in unit.paths
     return [

@@ -172,7 +172,7 @@ def walk_event(host: Host) -> None:
         subprocess.run(["ip", "route", "delete", ROUTE["destination"]], check=True)
         events = listener.take()
         sys.setprofile(profile)
-        duty.hear(events, now=ctx.clock.monotonic())
+        duty.deliver(events, now=ctx.clock.monotonic())
         duty.act(ctx)
 
 

@@ -82,4 +82,4 @@ class Kept:
 
     def catch_up(self) -> float:
         """Deliver the events by now; return in how many seconds the keeper wants to act."""
-        return self.keeper.hear(self._listener.take())
+        return self.keeper.receive(self._listener.take())

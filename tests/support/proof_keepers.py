@@ -75,7 +75,7 @@ class ProvenNode:
                 self.acts += 1
                 self.due = now + self.keeper.act(self.ctx)
             try:
-                self.due = min(self.due, now + self.keeper.hear(self.listener.take()))
+                self.due = min(self.due, now + self.keeper.receive(self.listener.take()))
             except EventsLostError:
                 self.keeper.lose()
                 self.due = now

@@ -40,7 +40,7 @@ class Busy(Player):
         self.used = 0.0
         monkeypatch.setattr("time.thread_time", lambda: self.used)
 
-    def hear(self, _events: Sequence[NetworkEvent]) -> float:
+    def receive(self, _events: Sequence[NetworkEvent]) -> float:
         return 0.05
 
     def act(self, _ctx: Context) -> float:
@@ -55,10 +55,10 @@ def test_costly_looks_follow_each_other_after_a_pause(monkeypatch: pytest.Monkey
     now = clock.monotonic()
     duty.act(ctx)
     for seconds in 0.0, 1.0, 4.9:
-        duty.hear([], now=now + seconds)
+        duty.deliver([], now=now + seconds)
         assert duty.due == now + 5
     duty.act(ctx)
-    duty.hear([], now=now + 100)
+    duty.deliver([], now=now + 100)
     assert duty.due == now + 100.05
     duty.lose(now=now + 90)
     assert duty.due == now + 90

@@ -197,7 +197,7 @@ def test_the_file_that_says_so_is_named() -> None:
     host = managing(node())
     host.files.write(MAIN, b"[Network]\nManageForeignRoutes=yes\n", mode=0o644)
     [finding] = findings(host, **ROUTES)
-    assert f"ManageForeignRoutes= is on, as {MAIN} says" in finding.reason
+    assert f"ManageForeignRoutes= is on in {MAIN}" in finding.reason
     assert findings(host, **KEPT) == []
     later = "/run/systemd/networkd.conf.d/99-mine.conf"
     host.files.write(later, b"[Network]\nManageForeignRoutes=yes\n", mode=0o644)

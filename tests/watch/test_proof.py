@@ -193,7 +193,7 @@ def test_the_proof_waits_for_an_apply(watched: ProvenNode, caplog: pytest.LogCap
     before = watched.node.readings
     watched.host.lock.holder = 1
     watched.overlaps()
-    watched.keeper.hear(watched.listener.take())
+    watched.keeper.receive(watched.listener.take())
     with pytest.raises(DeadlineExceededError):
         watched.keeper.act(watched.ctx.child(timeout=0))
     watched.mended()

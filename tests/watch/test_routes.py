@@ -252,7 +252,7 @@ class TestReadings:
     def test_the_siblings_are_called(self, kept: Kept, node: CountedNode) -> None:
         """After the events of the routes, and after a loss of events; not after those of others."""
         before = len(kept.calls)
-        kept.keeper.hear(EVENTS)
+        kept.keeper.receive(EVENTS)
         assert len(kept.calls) == before
         node.delete_route(OURS)
         kept.catch_up()

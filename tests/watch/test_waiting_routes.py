@@ -79,7 +79,7 @@ def test_it_cannot_return(event: NetworkEvent, caplog: pytest.LogCaptureFixture)
         kept = Kept(node, listener, WANTED)
         kept.keeper.act(Context())
         caplog.clear()
-        assert kept.keeper.hear([event]) == inf
+        assert kept.keeper.receive([event]) == inf
         node.insert_route(Route.parse("10.224.0.0/16", dev="eth1", protocol=4))
         assert kept.catch_up() == 0
         kept.keeper.act(Context())
