@@ -4,7 +4,9 @@ capabilities   the list of the optional ones: their tasks, units, findings and c
 boot_files     the files of all capabilities
 configure      Configure and Reset: all tasks under one lock, with one commit
 forecast       the proofs before and after a plan
-check          all findings of a node; status: the verdict in one sentence; fix: the routes that repair it
+check          all findings of a node
+status         the verdict in one sentence
+fix            a config with the routes that repair its node
 watch          Watch with the keepers of all capabilities, and its command
 history        the entry that a command leaves in the journal
 output         what commands print

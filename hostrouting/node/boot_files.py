@@ -40,10 +40,10 @@ _PACKAGES: Final = {
 _SHUT: Final = "the first boot would find the gates shut, and they stay shut"
 
 
-# An apply asks for those of one config three times: 2 ms for each 1,000 routes.
+# An apply needs those of one config three times: 2 ms for each 1,000 routes.
 @lru_cache(maxsize=1)
 def boot_parts(config: HostRoutingConfig) -> tuple[BootUnit | Departure, BootUnit | Departure]:
-    """Return the units of the static routes and of the check; the departure of one that is not configured."""
+    """Return the units of the static routes and of the check, or their departures."""
     return routes.boot_part(config), overlap.boot_part(config)
 
 
@@ -53,7 +53,7 @@ def _needs_pair(config: HostRoutingConfig) -> bool:
 
 
 def installs_units(ctx: Context, config: HostRoutingConfig, host: Host) -> bool:
-    """Return True if an apply would install anything: without IPv6 a config of probes alone installs nothing."""
+    """Return True if an apply would install anything: probes alone need IPv6."""
     if _needs_pair(config) or watch_units(config, host):
         return True
     if not host.is_live or not config.probe_snat.enabled:
@@ -96,18 +96,18 @@ def boot_files(config: HostRoutingConfig, *, host: Host | None = None) -> list[B
     units = _units(config, host)
     if not units:
         return []
-    asked = gating_list([unit.name for unit in units if unit.is_gating])
+    requests = gating_list([unit.name for unit in units if unit.is_gating])
     files = [file for unit in units for file in unit.files]
     return [
         Intent(config=config).file,
-        asked,
+        requests,
         *files,
         *(gate_drop_in(gate) for gate in config.gates),
     ]
 
 
 def boot_links(config: HostRoutingConfig, *, host: Host | None = None) -> dict[str, str]:
-    """Return the text of each link by which `Configure` has systemd start these units, by its path."""
+    """Return the text of each link that lets systemd start these units, by its path."""
     return {link: unit_path(unit.name) for unit in _units(config, host) for link in links_of(unit)}
 
 

@@ -89,7 +89,7 @@ def watch_units(config: HostRoutingConfig, host: Host | None) -> list[BootUnit]:
 
 
 class Verb(NamedTuple):
-    """A command of a capability: its words, and the function that loads the code behind them."""
+    """A command of a capability: its words, and the function that loads its code."""
 
     name: str
     text: str
@@ -113,8 +113,9 @@ def _watch() -> Run:
 
 _KEEP_RIGHT: Final = "keep the routing of an applied config right, until SIGTERM or SIGINT"
 _JSON_OF_A_WATCH: Final = (
-    "each line of stdout is an object: version, time (UTC), severity (info, warning, error), kind (keeps, repair, "
-    "alarm, stale, trouble, over: the end of one of these three, note), subject (the route, CIDR, object or failure; "
+    "each line of stdout is an object: version, time (UTC), severity (info, warning, error), kind "
+    "(keeps, repair, alarm, stale, trouble, over: the end of one of these three, note), subject "
+    "(the route, CIDR, object or failure; "
     "null for several), text; lost is the number of lines left out while the reader "
     "stood still; the last line has ok, and error if false"
 )

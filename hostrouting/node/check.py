@@ -1,4 +1,4 @@
-"""The checks of `hostrouting check`: the proof, everything that a plan would change, and the state of the gates."""
+"""The checks of `hostrouting check`: the proof, the changes of a plan, and the gates."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _prefix: Final = attrgetter("family", "network", "prefix_length")
 
 @attrs.frozen(kw_only=True)
 class NodeReport:
-    """The proof, the other findings, and the checks that could not be made."""
+    """The proof, all findings besides, and the checks that could not be made."""
 
     overlap: OverlapReport
     mode: OverlapMode
@@ -68,16 +68,15 @@ class NodeReport:
     @property
     def severities(self) -> frozenset[Severity]:
         """The severities of all findings."""
-        found = {finding.severity for finding in self.findings}
-        return frozenset(found if self.overlap.ok else {*found, self.severity})
+        severities = {finding.severity for finding in self.findings}
+        return frozenset(severities if self.overlap.ok else {*severities, self.severity})
 
     @property
     def severity(self) -> Severity:
         """The severity of the findings of the proof."""
         # A node without a default route reaches nothing, in either mode.
-        return (
-            "error" if self.mode is OverlapMode.STRICT or self.overlap.without_exit else "warning"
-        )
+        is_error = self.mode is OverlapMode.STRICT or self.overlap.without_exit
+        return "error" if is_error else "warning"
 
     @property
     def ok(self) -> bool:
@@ -87,30 +86,30 @@ class NodeReport:
     @property
     def left_routes(self) -> int:
         """The number of routes that an earlier config has left."""
-        return sum((found.kind, found.action) == ("lost-route", "-") for found in self.findings)
+        return sum(
+            (finding.kind, finding.action) == ("lost-route", "-") for finding in self.findings
+        )
 
     def lost_routes(self, config: HostRoutingConfig) -> int:
         """Return the number of routes of the config that are not in force."""
-        kinds = [found.kind for found in self.findings]
-        return (
-            len(config.static_routes.routes)
-            if "not-applied" in kinds
-            else kinds.count("lost-route") - self.left_routes
-        )
+        kinds = [finding.kind for finding in self.findings]
+        if "not-applied" in kinds:
+            return len(config.static_routes.routes)
+        return kinds.count("lost-route") - self.left_routes
 
     def gates(self, config: HostRoutingConfig) -> dict[str, tuple[str, str]]:
-        """Return the state of each unit with a gate, and the words of the finding about it, if there is one.
+        """Return the state of each unit with a gate, and the reason of its finding, if any.
 
         The state is the kind of that finding (`held`, `down`, ...), or `open`, or `shut` if a start
         would be held now.
         """
         gates = {
-            found.subject: (found.kind.removeprefix("gate-"), found.reason)
-            for found in self.findings
-            if found.kind.startswith(("held", "gate-"))
+            finding.subject: (finding.kind.removeprefix("gate-"), finding.reason)
+            for finding in self.findings
+            if finding.kind.startswith(("held", "gate-"))
         }
         named = {*gates, *map(template_of, gates)}
-        is_broken = any(found.kind == "disabled" for found in self.findings)
+        is_broken = any(finding.kind == "disabled" for finding in self.findings)
         rest = (
             "shut"
             if self.mode is OverlapMode.STRICT and not self.overlap.ok and not is_broken
@@ -119,7 +118,7 @@ class NodeReport:
         return gates | {gate: (rest, "") for gate in config.gates if gate not in named}
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the report for `check --json`; empty lists of `findings` and the like are left out."""
+        """Return the report for `check --json`, without empty lists of `findings` and the like."""
         more = {
             "findings": [finding.to_mapping() for finding in self.findings],
             "not_asked": list(self.not_asked),
@@ -127,7 +126,7 @@ class NodeReport:
             "spared": list(self.spared),
         }
         answer = {**self.overlap.to_mapping(mode=self.mode), "ok": self.ok and not self.unread}
-        return answer | {name: found for name, found in more.items() if found}
+        return answer | {name: value for name, value in more.items() if value}
 
     def lines(self, *, verbose: bool = False) -> list[str]:
         """Return the report as text lines; `verbose` offers to silence findings, too."""
@@ -148,28 +147,26 @@ def check_node(
 ) -> NodeReport:
     """Make all checks, which change nothing and need no root.
 
-    `seconds` bounds the wait, and with 0 no router is asked, nor the cloud about optional rules
-    that are installed.
+    `seconds` bounds the wait, and with 0 neither routers are queried, nor the cloud about optional
+    rules that are installed.
 
     `path` and `root` are those of the command to run: `apply`, or `plan` for a config that an apply
     would refuse. If the config `is_applied`, by a run that has just read its routes back, they are
     not compared again.
 
-    An image has no routes: the checks are of files, links, gates and programs, which a boot needs.
+    An image lacks routes: the checks are of files, links, gates and programs, which a boot needs.
     """
     nothing = OverlapReport(expected_devs=(), cidrs=())
     # After an apply of a config that expects no addresses there is nothing to prove, and many
     # routes to read.
-    is_asked = host.is_live and (config.route_overlap.cidrs or not is_applied)
-    overlap = check_now(ctx.child(timeout=seconds), config, host) if is_asked else nothing
-    accepted = (
-        config.static_routes if overlap.ok else ConfigureStaticRoutes(config, host=host).accepted()
-    )
-    if accepted != config.static_routes:
-        # No section is suggested that an apply would refuse.
-        overlap = check_now(
-            ctx.child(timeout=0), attrs.evolve(config, static_routes=accepted), host
-        )
+    is_needed = host.is_live and (config.route_overlap.cidrs or not is_applied)
+    overlap = check_now(ctx.child(timeout=seconds), config, host) if is_needed else nothing
+    if not overlap.ok:
+        accepted = ConfigureStaticRoutes(config, host=host).accepted()
+        if accepted != config.static_routes:
+            # An apply must accept the section that the report suggests.
+            without_refused = attrs.evolve(config, static_routes=accepted)
+            overlap = check_now(ctx.child(timeout=0), without_refused, host)
     boot = Boot(host, gates=config.gates)
     look = _Look(
         ctx.child(timeout=_LONGEST_LOOK),
@@ -181,11 +178,12 @@ def check_node(
         is_applied,
     )
     findings, step = (*overlap.notes, *look.findings()), None
-    if path and any(each.apply for each in findings):
-        refused = any(each.kind == "lost-route" and not each.apply for each in findings)
+    if path and any(finding.apply for finding in findings):
+        refused = any(finding.kind == "lost-route" and not finding.apply for finding in findings)
         step = command_line("plan" if refused or look.is_worse() else "apply", path, root=root)
         findings = tuple(
-            attrs.evolve(each, step=f"run: {step}") if each.apply else each for each in findings
+            attrs.evolve(finding, step=f"run: {step}") if finding.apply else finding
+            for finding in findings
         )
     return NodeReport(
         overlap=overlap,
@@ -200,15 +198,15 @@ def check_node(
 
 @attrs.define(eq=False)
 class _Look:
-    """Makes each check by itself: one that cannot be made does not stop the others."""
+    """Makes each check by itself: one that cannot be made does not stop the rest."""
 
     ctx: Context
     config: HostRoutingConfig
     host: Host
     boot: Boot
     expected_devs: Sequence[str]
-    #: False if neither routers nor the cloud are to be asked.
-    asks: bool
+    #: False if neither routers nor the cloud are to be queried.
+    queries: bool
     is_applied: bool
     not_asked: list[str] = attrs.field(factory=list)
     unread: list[str] = attrs.field(factory=list)
@@ -222,73 +220,59 @@ class _Look:
             severity: Severity = "warning" if is_live else "error"
             reason = f"nothing of this config is installed{place}"
             yield NodeFinding("not-applied", "hostRouting", reason, severity, apply="now")
-        # Of IPv4 only the own routes of the kernel stand in the way: the apply tells of them.
+        # Of IPv4 only the own routes of the kernel stand in the way: the apply reports them.
         if is_live and (not waiting or IPV6 in config.families):
-            yield from _lasting(self._ask(routes=self._routes), waiting)
+            yield from _lasting(self._make(routes=self._routes), waiting)
         if not waiting:
-            yield from self._ask(files=self._files)
+            yield from self._make(files=self._files)
         if has_traces:
-            live = (
-                {"held": self._held, "down": self.boot.down, "units": self._units}
-                if is_live
-                else {}
-            )
-            yield from self._ask(gates=self.boot.findings, **live)
-        siblings = [*self._ask(watch=self._watch)]
-        siblings += self._ask_sibling(self._probes, config.probe_snat, "probe-snat", "IPv6 probes")
+            looks = {"held": self._held, "down": self.boot.down, "units": self._units}
+            yield from self._make(gates=self.boot.findings, **(looks if is_live else {}))
+        siblings = [*self._make(watch=self._watch)]
+        siblings += self._make_sibling(self._probes, config.probe_snat, "probe-snat", "IPv6 probes")
         yield from _lasting(siblings, waiting)
-        yield from self._ask(exposed=self._exposed)
+        yield from self._make(exposed=self._exposed)
         if not is_live:
             yield from missing_tools(config, self.host.files)
             if config.route_overlap.cidrs or config.static_routes.routes:
                 step = command_line("check", INTENT_PATH)
-                self.not_asked.append(
-                    f"an image has no routes to be asked; on a node made of it, run: {step}"
-                )
+                reason = f"an image has no routes to be checked; on a node made of it, run: {step}"
+                self.not_asked.append(reason)
             return
         if config.static_routes.routes:
-            yield from self._ask(networkd=self._networkd)
+            yield from self._make(networkd=self._networkd)
         if config.route_overlap.cidrs:
-            yield from self._ask(routers=self._routers)
+            yield from self._make(routers=self._routers)
         elif config.route_overlap != RouteOverlapConfig():
             reason = "it names no addresses, so nothing is proven, now or at a boot"
-            yield NodeFinding(
-                "nothing-proven",
-                "routeOverlap",
-                reason,
-                "warning",
-                "give expectedCidrs or expected",
-            )
-        yield from self._ask_sibling(
-            self._leftovers, config.stale_cni, "stale-cni", "leftovers of azure-vnet"
-        )
+            step = "give expectedCidrs or expected"
+            yield NodeFinding("nothing-proven", "routeOverlap", reason, "warning", step)
+        leftovers = "leftovers of azure-vnet"
+        yield from self._make_sibling(self._leftovers, config.stale_cni, "stale-cni", leftovers)
 
     def is_worse(self) -> bool:
-        """Return True if an apply of this config would be refused, since it makes the node worse."""
+        """Return True if an apply would be refused, since it makes the node worse."""
         section = self.config.route_overlap
-        is_asked = self.host.is_live and section.cidrs and section.mode is OverlapMode.STRICT
-        if self.is_applied or not is_asked:
+        is_strict = section.cidrs and section.mode is OverlapMode.STRICT
+        if self.is_applied or not self.host.is_live or not is_strict:
             # There is nothing to make worse, and a forecast reads all routes.
             return False
         from hostrouting.node.forecast import Forecaster
 
         with suppress(HostRoutingError, DeadlineExceededError):
             planned = ConfigureStaticRoutes(self.config, host=self.host).planned()
-            return (
-                Forecaster(self.ctx, self.config, self.host)
-                .planned(*planned)
-                .is_refused(self.config)
-            )
+            forecaster = Forecaster(self.ctx, self.config, self.host)
+            return forecaster.planned(*planned).is_refused(self.config)
         return False
 
-    def _ask_sibling(
+    def _make_sibling(
         self, look: _Looker, section: ProbeSNATConfig | StaleCNIConfig, kind: str, subject: str
     ) -> Iterator[NodeFinding]:
         if section.enabled:
             severity: Severity = "error" if section.required else "warning"
-            yield from self._ask(NodeFinding(kind, subject, "", severity), **{kind: look})
+            yield from self._make(NodeFinding(kind, subject, "", severity), **{kind: look})
 
-    def _ask(
+    def _make(
         self, trouble: NodeFinding | None = None, /, **looks: _Looker
     ) -> Iterator[NodeFinding]:
         """Yield the findings of each look; for one that fails, add a note or yield `trouble`.
@@ -299,13 +283,10 @@ class _Look:
         for name, look in looks.items():
             try:
                 # One by one: findings before a failure count.
-                for found in look(self.ctx):
-                    is_weighed = trouble and (found.kind, found.severity) == (trouble.kind, "error")
-                    yield (
-                        attrs.evolve(found, severity=trouble.severity)
-                        if trouble and is_weighed
-                        else found
-                    )
+                for finding in look(self.ctx):
+                    if trouble and (finding.kind, finding.severity) == (trouble.kind, "error"):
+                        finding = attrs.evolve(finding, severity=trouble.severity)  # noqa: PLW2901
+                    yield finding
             except (HostRoutingError, DeadlineExceededError) as error:
                 if self.ctx.cancelled:
                     self.ctx.check()
@@ -321,30 +302,26 @@ class _Look:
     # --- the pair
 
     def _routers(self, ctx: Context) -> Iterable[NodeFinding]:
-        return silent_routers(ctx, self.host, self.expected_devs) if self.asks else []
+        return silent_routers(ctx, self.host, self.expected_devs) if self.queries else []
 
     def _routes(self, ctx: Context) -> Iterable[NodeFinding]:
         if self.is_applied:
             prefixes = {route.prefix for route in self.config.static_routes.routes}
-            # Another program may have removed routes since; a finding also tells of those before
-            # the kernel's own.
-            ours, own = (
-                set(map(_prefix, self.host.routes.routes_of(number)))
-                for number in (OUR_PROTOCOL, KERNEL_PROTOCOL)
-            )
+            # Another program may have removed routes since; a finding is also due to routes that
+            # precede those of the kernel.
+            routes = map(self.host.routes.routes_of, (OUR_PROTOCOL, KERNEL_PROTOCOL))
+            ours, own = (set(map(_prefix, group)) for group in routes)
             if prefixes == ours and prefixes.isdisjoint(own):
                 return ()
         return ConfigureStaticRoutes(self.config, host=self.host).findings(ctx)
 
     def _files(self, ctx: Context) -> Iterable[NodeFinding]:
-        return map(
-            _boot_file, self.boot.drift(ctx, *boot_parts(self.config), Intent(config=self.config))
-        )
+        parts = (*boot_parts(self.config), Intent(config=self.config))
+        return map(_boot_file, self.boot.drift(ctx, *parts))
 
     def _exposed(self, _ctx: Context) -> Iterator[NodeFinding]:
-        if reasons := self.boot.exposed(
-            *boot_parts(self.config), *watch_units(self.config, self.host)
-        ):
+        units = watch_units(self.config, self.host)
+        if reasons := self.boot.exposed(*boot_parts(self.config), *units):
             yield NodeFinding("exposed", "hostRouting", reasons)
 
     # --- the gates
@@ -353,19 +330,13 @@ class _Look:
         for gate in held_gates(ctx, self.host.services):
             refused = is_refused_now(ctx, self.host.services, gate)
             if refused:
-                # Its marker is set anew at each restart by systemd, so it does not say. Since the
-                # unit ran last, or began to start; if systemd has restarted it since, only the boot
-                # is known.
-                found = self.host.services.settings(ctx, gate, _RAN, _BEGAN, RESTARTS)
-                ran = int(found[_RAN] or 0) or int(found[_BEGAN] or 0) * (found[RESTARTS] == "0")
-                clock = ctx.clock
-                since = time.strftime(
-                    "%Y-%m-%d %H:%M %Z",
-                    time.localtime(clock.time() - clock.monotonic() + ran / 1e6),
-                )
-                reason = (
-                    f"is held by its gate since {since}, and starts by itself once routing is right"
-                )
+                # The time of its marker is that of the last restart by systemd. This is since the
+                # unit ran last, or began to start; after restarts by systemd, since the boot.
+                times = self.host.services.settings(ctx, gate, _RAN, _BEGAN, RESTARTS)
+                ran = int(times[_RAN] or 0) or int(times[_BEGAN] or 0) * (times[RESTARTS] == "0")
+                began = time.localtime(ctx.clock.time() - ctx.clock.monotonic() + ran / 1e6)
+                since = f"is held by its gate since {time.strftime('%Y-%m-%d %H:%M %Z', began)}"
+                reason = f"{since}, and starts by itself once routing is right"
                 yield NodeFinding("held", gate, reason, step=f"see: systemctl status {gate}")
             elif refused is None:
                 yield NodeFinding("held", gate, "is starting, and checks the routing now", "note")
@@ -376,20 +347,17 @@ class _Look:
             state = self.host.services.state(ctx, name)
             if state.active_state == "failed":
                 severity: Severity = "warning" if name in optional else "error"
+                reason = f"its last run failed ({state.result})"
                 step = f"see: journalctl -b -u {name}"
-                yield NodeFinding(
-                    "failed-unit", name, f"its last run failed ({state.result})", severity, step
-                )
+                yield NodeFinding("failed-unit", name, reason, severity, step)
 
     # --- the siblings
 
     def _probes(self, ctx: Context) -> Iterable[NodeFinding]:
         task = capabilities.probe_task()(self.config, host=self.host)
-        return (
-            task.findings(ctx, asks=self.asks)
-            if self.host.is_live
-            else map(_boot_file, task.plan(ctx))
-        )
+        if self.host.is_live:
+            return task.findings(ctx, asks=self.queries)
+        return map(_boot_file, task.plan(ctx))
 
     def _watch(self, ctx: Context) -> Iterable[NodeFinding]:
         if not (self.config.watch.enabled or WATCH_UNITS & set(self.boot.installed_units())):
@@ -405,9 +373,9 @@ class _Look:
         return findings
 
 
-def _lasting(found: Iterable[NodeFinding], waiting: bool) -> Iterator[NodeFinding]:
-    """Leave out what the first apply mends, if that is `waiting`."""
-    return (each for each in found if not (waiting and each.apply))
+def _lasting(findings: Iterable[NodeFinding], waiting: bool) -> Iterator[NodeFinding]:
+    """Leave out what the first apply repairs, if that is `waiting`."""
+    return (finding for finding in findings if not (waiting and finding.apply))
 
 
 def _boot_file(change: Change) -> NodeFinding:

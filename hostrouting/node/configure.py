@@ -1,4 +1,4 @@
-"""Configure: the tasks of a config in their order, one run at a time. Reset: the command that removes everything."""
+"""Configure: the tasks of a config in their order, one run at a time. Reset removes everything."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _FORCE: Final = "correct the config, or use --force if this is meant"
 
 
 class _Pipeline(NamedTask, ABC):
-    """Tasks under one hold of the run lock; a failure does not stop the others, and one error at the end has all."""
+    """Tasks under one hold of the run lock: all are attempted, and one error has all failures."""
 
     anonymous = False
     subtasks: tuple[Task, ...]
@@ -60,7 +60,7 @@ class _Pipeline(NamedTask, ABC):
     def __init__(
         self, config: HostRoutingConfig, host: Host | None, logger: logging.Logger | None
     ) -> None:
-        """Make the tasks of the pair, whose boot files are installed together: both scripts change at once."""
+        """Make the tasks of the pair, whose boot files are installed together."""
         self._config = config
         self._host = Host.given_or_live(host)
         self._logger = logger
@@ -79,13 +79,13 @@ class _Pipeline(NamedTask, ABC):
             self._run, ctx = run, run.transaction.ctx
             before = self._boot.held(ctx)
             try:
-                self._do_all(
-                    *(partial(execute, subtask, logger=self._logger) for subtask in self.subtasks)
-                )
+                works = (partial(execute, work, logger=self._logger) for work in self.subtasks)
+                self._do_all(*works)
             except (CancelledError, DeadlineExceededError):
                 if run.is_committed:
                     self._log.warning(
-                        "the config is changed, live and for the next boot; the rest was interrupted"
+                        "the config is changed, live and for the next boot; "
+                        "the rest was interrupted"
                     )
                 if not run.failures:
                     raise
@@ -93,10 +93,8 @@ class _Pipeline(NamedTask, ABC):
             for unit in released:
                 ctx.record(Change("~", unit, "was held, and starts within seconds", RELEASED))
             if still:
-                told = ", ".join(still)
-                self._log.warning(
-                    "these are held until routing is right: %s", told, extra={"held": still}
-                )
+                message = "these are held until routing is right: %s"
+                self._log.warning(message, ", ".join(still), extra={"held": still})
         if run.failures:
             raise TaskFailedError.combine(run.failures)
 
@@ -116,7 +114,7 @@ class _Pipeline(NamedTask, ABC):
         return act
 
     def _files_task(self) -> Task:
-        """Return a task for the scripts, units and gates of the pair, and for the intent of the whole config."""
+        """Return a task for the scripts, units and gates of the pair, and for the intent."""
 
         @task(
             "install-boot-files",
@@ -132,15 +130,15 @@ class _Pipeline(NamedTask, ABC):
         """Return the parts to install or remove; that of a skipped task stays as it is."""
         pair = zip((self._routes, self._check), boot_parts(self._config), strict=True)
         with_unit = (self._routes, self._check, probe_task(), watch_task())
-        kept = frozenset(each.section for each in with_unit if ctx.skips(each))
+        kept = frozenset(whole.section for whole in with_unit if ctx.skips(whole))
         return [
-            *(part for each, part in pair if not ctx.skips(each)),
+            *(part for live, part in pair if not ctx.skips(live)),
             Intent(config=self._config, kept=kept),
         ]
 
 
 class Configure(_Pipeline):
-    """Configure a node, now and for every boot: routes, the proof, the gates, sweep, probes and the watch.
+    """Configure a node, now and for every boot: routes, proof, gates, sweep, probes and watch.
 
     >>> from hostrouting import HostRoutingConfig
     >>> from hostrouting.testing import FakeHost
@@ -157,15 +155,15 @@ class Configure(_Pipeline):
     are proven.
 
     It never makes a node worse: under STRICT a config by which an expected address that leaves
-    right would leave wrong is refused before any change (`WorseRoutingError`), unless `force` says
-    that this is meant; under WARN it is told. Over an installed config the routes come first, and
+    right would leave wrong is refused before any change (`WorseRoutingError`), unless `force` is
+    set; under WARN it is logged. Over an installed config the routes come first, and
     until the proof after them the run is one transaction: if it fails, is interrupted or is proven
     worse, it is undone, and the earlier config is in force, live and for every boot. A node that is
     wrong and stays so is installed and held. On a node without hostrouting the boot files come
     first, and stay: a node that fails the check must not start its machine at the next boot either.
 
     A sibling (the sweep, the probes, the watch) that fails is a warning, unless its section is
-    `required`; one error with all failures is raised at the end. A config that asks for nothing
+    `required`; one error with all failures is raised at the end. An empty config
     changes nothing, and is refused over an installed one; a whole agent config without
     `hostRouting` leaves that alone, and `{"hostRouting": {}}` removes it.
     """
@@ -192,18 +190,18 @@ class Configure(_Pipeline):
         if config.void:
             self.subtasks = tuple(map(self._idle, self.subtasks))
 
-    def _idle(self, each: Task) -> Task:
-        """Return a stand-in for a task of a config that asks for nothing; the first plan tells what `do` would do."""
+    def _idle(self, subtask: Task) -> Task:
+        """Return a stand-in for a task of an empty config; the first plan raises as `do` would."""
 
         def plan_nothing(_ctx: Context) -> Sequence[Change]:
-            if each.name == "install-boot-files":
+            if subtask.name == "install-boot-files":
                 self._boot.changes_nothing(self._config)
             return ()
 
-        return task(each.name, plan=plan_nothing, records=True)(lambda _: None)
+        return task(subtask.name, plan=plan_nothing, records=True)(lambda _: None)
 
     def do(self, ctx: Context) -> None:
-        """Do all tasks, unless the config asks for nothing; raise one error with every failure in it."""
+        """Do all tasks, unless the config is empty; raise one error with every failure in it."""
         if not self._boot.changes_nothing(self._config):
             super().do(ctx)
 
@@ -212,13 +210,13 @@ class Configure(_Pipeline):
         return plan(self, ctx).changes
 
     def forecast(self, ctx: Context) -> Forecast:
-        """Return the proof of the node as the plan would leave it; change nothing, and do not wait."""
+        """Return the proof of the node after the plan; change nothing, and do not wait."""
         with ctx.interruptible():
             forecaster = self._forecaster(ctx)
             return Forecast() if forecaster is None else self._planned(ctx, forecaster)
 
     def undo(self, ctx: Context) -> None:
-        """Do as `Reset`; a whole agent config without ours has nothing to undo."""
+        """Do as `Reset`, but nothing for a whole agent config without `hostRouting`."""
         if self._config.given is not None:
             Reset(self._config, host=self._host, logger=self._logger).do(ctx)
 
@@ -235,26 +233,26 @@ class Configure(_Pipeline):
         if run.carry_out(files, routes, prove=self._prove_before(run.transaction.ctx)):
             run.attempt(*last)
             if run.failures and self._boot.is_installed:
-                self._log.warning(
+                message = (
                     "this config is installed all the same; gated units start once this is fixed"
                 )
+                self._log.warning(message)
 
     # --- the proofs
 
     def _forecaster(self, ctx: Context) -> Forecaster | None:
         """Return None for an image, and where the proof is left out."""
-        is_asked = self._host.is_live and not ctx.skips(self._check)
-        return Forecaster(ctx, self._config, self._host) if is_asked else None
+        is_proven = self._host.is_live and not ctx.skips(self._check)
+        return Forecaster(ctx, self._config, self._host) if is_proven else None
 
     def _planned(self, ctx: Context, forecaster: Forecaster) -> Forecast:
-        return forecaster.planned(
-            *(([], []) if ctx.skips(self._routes) else self._routes.planned())
-        )
+        planned = ([], []) if ctx.skips(self._routes) else self._routes.planned()
+        return forecaster.planned(*planned)
 
     def _prove_before(self, ctx: Context) -> Callable[[str], None] | None:
-        """Refuse a plan that makes the node worse; return the proof that comes after the changes."""
+        """Refuse a plan that makes the node worse; return the proof for after the changes."""
         with ctx.interruptible():
-            # A dump of all routes is only worth it where something is to be proven.
+            # Without expected CIDRs a dump of all routes is a waste.
             forecaster = self._forecaster(ctx) if self._config.route_overlap.cidrs else None
             if forecaster is None:
                 return None
@@ -274,19 +272,18 @@ class Configure(_Pipeline):
 
         return prove
 
-    def _refuse_worse(self, found: Forecast, state: str) -> None:
+    def _refuse_worse(self, forecast: Forecast, state: str) -> None:
         """Refuse what is worse under STRICT."""
-        if found.is_refused(self._config) and not self._force:
-            raise WorseRoutingError(
-                found.report, "\n".join([_WORSE, *found.worse, f"{state}; {_FORCE}"])
-            )
+        if forecast.is_refused(self._config) and not self._force:
+            lines = [_WORSE, *forecast.worse, f"{state}; {_FORCE}"]
+            raise WorseRoutingError(forecast.report, "\n".join(lines))
 
     def _sibling(self, subtask: Task, *, required: bool) -> Task:
         bounded = with_timeout(subtask, _SIBLING_SECONDS, share=0.5)
         return bounded if required else tolerate(bounded, on_failure=self._keep_mistakes)
 
     def _keep_mistakes(self, failure: TaskFailedError) -> None:
-        """Do not tolerate the failure of an optional task if the config is wrong: then it can never work."""
+        """Do not tolerate the failure of an optional task if the config is wrong."""
         if any(isinstance(cause, InvalidConfigError) for cause in failure.failures):
             raise failure
 
@@ -294,10 +291,9 @@ class Configure(_Pipeline):
 class Reset(_Pipeline):
     """Remove everything that hostrouting installed, by any config, and restore swept objects.
 
-    Most tasks remove their part if the config does not ask for it; only the sweep needs an explicit
-    undo, since a config without its section must not restore stale objects. If a boot file cannot
-    be removed, nothing is changed, or what was is undone; any other failure does not stop the other
-    tasks.
+    Most tasks remove their part under an empty config; only the sweep needs an explicit undo, since
+    a config without its section must not restore stale objects. If a boot file cannot be removed,
+    all changes are undone; after any other failure the rest of the tasks goes on.
     """
 
     name = "reset"
@@ -330,6 +326,5 @@ class Reset(_Pipeline):
             return
         run.attempt(*others)
         # The same failure of several tasks is reported once.
-        run.failures = [
-            *{str(failure.cause): failure for failure in reversed(run.failures)}.values()
-        ][::-1]
+        by_cause = {str(failure.cause): failure for failure in reversed(run.failures)}
+        run.failures = [*by_cause.values()][::-1]

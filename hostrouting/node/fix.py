@@ -1,4 +1,4 @@
-"""Complete a config with the routes that its node lacks, and prove them before anything is changed: `check --fix`."""
+"""Complete a config with the routes that its node lacks, and prove them: `check --fix`."""
 
 from __future__ import annotations
 
@@ -20,29 +20,26 @@ if TYPE_CHECKING:
 def fixed(
     ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: float | None = None
 ) -> HostRoutingConfig | str:
-    """Return the config with the routes that make its proof right once it is applied, or why none do.
+    """Return the config with the routes that make its proof right, or why none do.
 
-    It is the same config if that needs no more. What is late is waited for, as by any check. The
+    It is the same config if that suffices. A late default route is waited for, as by any check. The
     proof is that of a plan, so nothing is changed.
     """
     if not host.is_live:
-        return f"an image has no routes to be mended; on a node made of it, run: {FIX}"
+        return f"an image has no routes to be repaired; on a node made of it, run: {FIX}"
     if not check_now(ctx.child(timeout=seconds), config, host).ok:
-        config = attrs.evolve(
-            config, static_routes=ConfigureStaticRoutes(config, host=host).accepted()
-        )
+        accepted = ConfigureStaticRoutes(config, host=host).accepted()
+        config = attrs.evolve(config, static_routes=accepted)
     reason = ""
-    # Routes that mend one finding may bring another one to light, but hardly ever twice.
+    # Routes that repair one finding may bring another one to light, but hardly ever twice.
     for _ in range(4):
-        found = Configure(config, host=host).forecast(ctx)
-        if found.undecided:
-            return found.undecided
-        if found.report is None or found.report.ok:
+        report, _, undecided = Configure(config, host=host).forecast(ctx)
+        if undecided:
+            return undecided
+        if report is None or report.ok:
             return config
-        reason = (
-            f"no routes of a config make this node right; with those that help:\n{found.report}"
-        )
-        if not found.report.suggested_routes:
+        reason = f"no routes of a config make this node right; with those that help:\n{report}"
+        if not report.suggested_routes:
             break
-        config = attrs.evolve(config, static_routes=found.report.mended_routes)
+        config = attrs.evolve(config, static_routes=report.mended_routes)
     return reason

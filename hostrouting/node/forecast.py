@@ -1,9 +1,8 @@
-"""An apply never makes a node worse: the proof before a run, of its plan, and after it, and their comparison.
+"""An apply never makes a node worse: the proofs before, of and after a run, compared.
 
 All proofs of a run have the CIDRs, devices and fabric of the new config. An address is worse off if
-it has a finding and had none, or a real one where a fabric was only announced. Where no default
-route and no `expectedDevs` says which way is right, only the next hop that an address has already
-is right.
+it has a finding and had none, or a real one where a fabric was only announced. Without a default
+route and `expectedDevs`, only the next hop that an address has already is right.
 """
 
 from __future__ import annotations
@@ -53,28 +52,25 @@ class Forecast(NamedTuple):
         return bool(self.worse) and self.fails(config)
 
     def fails(self, config: HostRoutingConfig) -> bool:
-        """Return True if an apply is refused, or ends with addresses for which STRICT holds the gates."""
+        """Return True if an apply is refused, or if STRICT holds the gates after it."""
         is_bad = bool(self.worse) or (self.report is not None and not self.report.ok)
         return is_bad and config.route_overlap.mode is OverlapMode.STRICT
 
     def to_mapping(self, config: HostRoutingConfig, broken: str | None) -> dict[str, Any]:
-        """Return the forecast for `plan --json`: `proof`, `worse`, `holds` and `undecided`, those that there are.
+        """Return the forecast for `plan --json`: `proof`, `worse`, `holds` and `undecided`.
 
-        `broken` is the reason why every gate is open.
+        Empty values are left out. `broken` is the reason why every gate is open.
         """
-        proof = (
-            self.report.to_mapping(mode=config.route_overlap.mode)
-            if self.report and self.report.cidrs
-            else None
-        )
+        report, mode = self.report, config.route_overlap.mode
+        proof = report.to_mapping(mode=mode) if report and report.cidrs else None
         holds = list(config.gates) if self.fails(config) and not (self.worse or broken) else []
-        told = {
+        values = {
             "proof": proof,
             "worse": list(self.worse),
             "holds": holds,
             "undecided": self.undecided,
         }
-        return {name: value for name, value in told.items() if value}
+        return {name: value for name, value in values.items() if value}
 
     def lines(self, config: HostRoutingConfig, broken: str | None) -> Iterator[str]:
         """Yield the forecast as text lines."""
@@ -88,7 +84,8 @@ class Forecast(NamedTuple):
             yield "apply would refuse this"
         elif self.fails(config):
             held = ", ".join(config.gates) or "none, since no unit has a gate"
-            yield f"gates that STRICT holds then: {f'none, break-glass keeps them open: {broken}' if broken else held}"
+            held = f"none, break-glass keeps them open: {broken}" if broken else held
+            yield f"gates that STRICT holds then: {held}"
 
 
 class Forecaster:
@@ -113,35 +110,30 @@ class Forecaster:
         return Fib.of(routing.links(), routes, chain.from_iterable(map(routing.rules, families)))
 
     def look(self) -> OverlapReport:
-        """Return the proof of the node as it is, for the comparison with `now`; the kernel answers."""
+        """Return the kernel's proof of the node as it is, for the comparison with `now`."""
         self._before = self._prove(self._host.routes)
         return self._before
 
     def planned(self, changes: Sequence[RouteChange], stuck: Sequence[Change]) -> Forecast:
         """Return the proof of the node with these changes, unless some are `stuck`.
 
-        It is compared with that of the model without them. A node without changes is not read as a
-        whole.
+        It is compared with that of the model without them. Without changes only the kernel is
+        queried.
         """
         if not changes and not stuck:
             return Forecast(self._before or self._prove(self._host.routes))
         # A route of IPv4 by an IPv6 gateway is taken or refused by the routes of IPv6.
-        gateways = [
-            each.after.gateway.family for each in changes if each.after and each.after.gateway
-        ]
+        added = {change: change.after for change in changes if change.after}
+        gateways = [route.gateway.family for route in added.values() if route.gateway]
         self._families = sorted({*self._config.families, *families_of(changes), *gateways})
         self._model = was = self._read()
         model = was.changed(changes)
-        known = {each.subject for each in stuck}
-        new = {each: each.after for each in changes if each.after and str(each.after) not in known}
-        told = [
-            *map(str, stuck),
-            *(str(each) for each, route in new.items() if not model.takes(route)),
-        ]
-        if told:
-            return Forecast(
-                undecided=f"routes of the config cannot be added now: {'; '.join(told)}"
-            )
+        known = {change.subject for change in stuck}
+        new = [(change, route) for change, route in added.items() if str(route) not in known]
+        refused = [*stuck, *(change for change, route in new if not model.takes(route))]
+        if refused:
+            lines = "; ".join(map(str, refused))
+            return Forecast(undecided=f"routes of the config cannot be added now: {lines}")
         try:
             report = self._prove(model)
             return Forecast(report, tuple(_worse(self._prove(was), report, was, model, changes)))
@@ -149,7 +141,7 @@ class Forecaster:
             return Forecast(undecided=str(error))
 
     def now(self) -> Forecast:
-        """Return the proof of now; worse are addresses at which the model of now is right without our changes."""
+        """Return the proof of now; worse are the findings that the changes of the run cause."""
         if self._model is None or self._before is None:
             return Forecast()
         routing = self._host.routes
@@ -162,29 +154,25 @@ class Forecaster:
             if not any(_worse(self._before, report, was, routing)):
                 return Forecast(report)
             back, _ = account.inverse(now)
-            # Others may have made it worse meanwhile: the cloud's agent connects a fabric at any
-            # time.
+            # Another program may have changed it meanwhile: the cloud's agent connects a fabric at
+            # any time.
             without = node.changed(back)
-            return Forecast(
-                report, tuple(_worse(self._prove(without), report, without, routing, account.made))
-            )
+            worse = _worse(self._prove(without), report, without, routing, account.made)
+            return Forecast(report, tuple(worse))
         except UnknownDecisionError as error:
-            # Then the kernel's own proof before counts, wherever the run has changed a route around
+            # Then the kernel's proof before the run counts, if the run has changed a route around
             # the address.
-            caused = (
-                line
-                for line in _worse(self._before, report, routing, routing, account.made)
-                if _BY in line
-            )
-            return Forecast(report, tuple(caused), undecided=str(error))
+            worse = _worse(self._before, report, routing, routing, account.made)
+            caused = tuple(line for line in worse if _BY in line)
+            return Forecast(report, caused, undecided=str(error))
 
 
 def dropped(earlier: HostRoutingConfig, config: HostRoutingConfig) -> Iterator[str]:
     """Yield a warning for each part of the installed config that the new one does without."""
     old, new = map(_parts, (earlier, config))
     for name, parts in old.items():
-        if gone := ", ".join(part for part in parts if part not in new[name]):
-            yield f"{name} {gone}: the installed config has this, and the new one does not"
+        if missing := ", ".join(part for part in parts if part not in new[name]):
+            yield f"{name} {missing}: the installed config has this, and the new one does not"
 
 
 def _parts(config: HostRoutingConfig) -> dict[str, dict[str, None]]:
@@ -195,7 +183,7 @@ def _parts(config: HostRoutingConfig) -> dict[str, dict[str, None]]:
         "the gates": config.gates,
     }
     # A search of lists would take half a second for 10,000 routes.
-    return {name: dict.fromkeys(each) for name, each in parts.items()}
+    return {name: dict.fromkeys(values) for name, values in parts.items()}
 
 
 def _worse(
@@ -215,7 +203,7 @@ def _worse(
 
 
 def _cause(address: Address, changes: Sequence[RouteChange]) -> str:
-    """Return the change that decides about an address: the most specific one around it."""
+    """Return the most specific change around an address."""
     around = [
         (route.prefix_length, str(change))
         for change in changes
@@ -245,7 +233,7 @@ def _uncovered(
 
 
 def _hops(routing: Routing, address: int, family: int) -> list[tuple[object, str]]:
-    """Return the next hops that may carry an address; one route decides all addresses of a finding."""
+    """Return the next hops of an address, the same for all addresses of a finding."""
     route = routing.lookup([address], family=family)[0].route
     return [] if route is None else [(hop.gateway, hop.dev) for hop in route.hops]
 

@@ -1,4 +1,4 @@
-"""The history of a node: each apply, reset and sweep leaves an entry in the journal (`hostrouting.base.commands`)."""
+"""The history of a node: each apply, reset and sweep leaves an entry in the journal."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ if TYPE_CHECKING:
 def recorded(
     arguments: Namespace, files: FileStore, *, journal: str = "/run/systemd/journal/socket"
 ) -> Iterator[None]:
-    """Record the command that the block runs: by whom, the installed config before and after, and the verdict.
+    """Record the command of the block: its user, the config before and after, and the verdict.
 
-    That is the first line of `arguments.verdict`, and the next one after a line that announces it
-    by a colon. An image, a container or another init has no journal, and an entry that cannot be
-    sent ends nothing.
+    The verdict is the first line of `arguments.verdict`, with the next one after a colon. Without a
+    journal, or if the entry cannot be sent, nothing fails.
     """
     before = _checksum(files)
     try:
@@ -38,8 +37,9 @@ def recorded(
         verdict = " ".join(re.sub(r"(?s)(?<!:)\n.*", "", str(arguments.verdict)).split())
         uid, sudo_uid = os.getuid(), os.environ.get("SUDO_UID", "")
         config = f"{before or 'none'} -> {after or 'none'}"
+        by = f"{arguments.command} by uid {uid} (SUDO_UID={sudo_uid})"
         sent = entry(
-            MESSAGE=f"{arguments.command} by uid {uid} (SUDO_UID={sudo_uid}): {verdict}; installed config: {config}",
+            MESSAGE=f"{by}: {verdict}; installed config: {config}",
             MESSAGE_ID=MESSAGE_ID,
             PRIORITY="5",
             SYSLOG_IDENTIFIER="hostrouting",

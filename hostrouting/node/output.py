@@ -27,12 +27,12 @@ _MOST_LINES: Final = 10
 
 
 def printable(text: str) -> str:
-    r"""Return foreign text with escapes for control characters, so that it says nothing to a terminal.
+    r"""Return foreign text with escapes for control characters, which a terminal would obey.
 
     >>> print(printable("a\x1b[2Jb"))
     a\x1b[2Jb
     """
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def print_json(answer: Mapping[str, object]) -> None:
@@ -41,7 +41,7 @@ def print_json(answer: Mapping[str, object]) -> None:
 
 
 def print_document(document: Mapping[str, object]) -> None:
-    """Write what is no answer, but a document of its own, as JSON to stdout."""
+    """Write a document as JSON to stdout."""
     import json
 
     print_lines([json.dumps(document, indent=2)])
@@ -55,7 +55,7 @@ def json_line(document: Mapping[str, object]) -> str:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Write lines to stdout; a reader that closes the pipe early does not change the exit status."""
+    """Write lines to stdout; a pipe that is closed early does not change the exit status."""
     try:
         sys.stdout.writelines(f"{line}\n" for line in lines)
         sys.stdout.flush()
@@ -85,41 +85,40 @@ def prepare_streams() -> None:
         if stream is None:
             # The caller closed them and wants only the exit status.
             mode = "r" if name == "stdin" else "w"
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - open to our end
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
         elif isinstance(stream, io.TextIOWrapper):
             # The name of a device is bytes and may not be valid text.
             stream.reconfigure(errors="backslashreplace")
 
 
 def log_to_stderr(*, verbose: bool, talks: bool, is_brief: bool, as_json: bool = False) -> None:
-    """Write the log to stderr: from DEBUG on if `verbose`, from INFO on if the command `talks`, else warnings.
+    """Write the log to stderr: all if `verbose`, INFO too if the command `talks`, else warnings.
 
-    One that `is_brief` tells its waits at once, warnings in `end_log`, and nothing else. Unless the
-    command talks, the files that it changes and the objects that it removes are left out, because
-    the answer on stdout has them. If stderr is the journal, each line has its priority. One that
-    talks `as_json` writes it to stdout, too.
+    A command that `is_brief` logs its waits at once, warnings in `end_log`, and nothing else.
+    Unless the command talks, the files that it changes and the objects that it removes are left
+    out, because the answer on stdout has them. If stderr is the journal, each line has its
+    priority. A command that talks `as_json` writes it to stdout, too.
     """
     level = logging.DEBUG if verbose else logging.INFO if talks or is_brief else logging.WARNING
     is_journal = _is_journal(sys.stderr)
     handler = (_JournalLines if is_journal else _Lines)(sys.stderr)
     handler.is_brief = is_brief
     handler.addFilter(lambda record: talks or not {"action", "removed"} & vars(record).keys())
-    # systemd writes a name before each line: ours if it started this process, otherwise that of the
-    # caller's unit.
+    # systemd writes a name before each line: "hostrouting" only if it started this process.
     name = "" if is_journal and os.getppid() == 1 else "hostrouting: "
     handlers = [handler, _JsonLines(logging.INFO)] if talks and as_json else [handler]
     logging.basicConfig(handlers=handlers, level=level, format=f"{name}%(message)s", force=True)
 
 
 def end_log(*, failed: bool) -> None:
-    """Write the warnings of a brief command; if it failed, the errors first, and of many lines the first ones."""
+    """Write the warnings of a brief command; if it failed, the errors first, and not all."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, _Lines):
             handler.end(failed=failed)
 
 
 class _Lines(logging.StreamHandler):  # type: ignore[type-arg]  # no subscript on Python 3.10
-    """A handler that writes each record, or, if it is brief, some of them at once and some at the end."""
+    """A handler that writes each record, or, if it is brief, some at once and some at the end."""
 
     is_brief = False
     #: For the end of a brief command: the level of each line, negative, and the line.
@@ -136,7 +135,7 @@ class _Lines(logging.StreamHandler):  # type: ignore[type-arg]  # no subscript o
             self._kept += tuple((-record.levelno, line) for line in self.format(record).split("\n"))
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
-        """Go on without the log if stderr is full or closed; that is no fault of the program's."""
+        """Go on without the log if stderr is full or closed."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handleError(record)
 
@@ -144,18 +143,16 @@ class _Lines(logging.StreamHandler):  # type: ignore[type-arg]  # no subscript o
         """See `end_log`."""
         kept, more = self._kept, len(self._kept) - _MOST_LINES + 1
         if failed and more > 1:
-            kept = (
-                *sorted(kept, key=lambda line: line[0])[:-more],
-                (0, f"and {more} more: hostrouting check"),
-            )
-        # As with any log line, a reader that is gone changes no exit status.
+            first = sorted(kept, key=lambda line: line[0])[:-more]
+            kept = (*first, (0, f"and {more} more: hostrouting check"))
+        # As with any log line, a closed stderr does not change the exit status.
         with suppress(OSError):
             self.stream.writelines(f"{line}\n" for _, line in kept)
         self._kept = ()
 
 
 class _JournalLines(_Lines):
-    """The same for the journal of systemd, which reads the priority of each line from its beginning: sd-daemon(3)."""
+    """The same for the journal of systemd, with the priority before each line: sd-daemon(3)."""
 
     def format(self, record: logging.LogRecord) -> str:
         priority = _PRIORITIES.get(record.levelno, 3)
@@ -163,7 +160,7 @@ class _JournalLines(_Lines):
 
 
 class _JsonLines(logging.Handler):
-    """A handler that writes each record to stdout as a line of JSON; a reader that stands still delays no repair."""
+    """A handler that writes records to stdout as lines of JSON; a slow reader delays no repair."""
 
     _lost = 0
 
@@ -173,14 +170,12 @@ class _JsonLines(logging.Handler):
         if not select((), (sys.stdout,), (), 0)[1]:
             self._lost += 1
             return
-        fields = vars(record)
+        fields, names = vars(record), ("subject", "cidr", "route")
         line = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created)),
             "severity": record.levelname.lower(),
             "kind": fields.get("event") or ("trouble" if record.levelno > logging.INFO else "note"),
-            "subject": next(
-                (fields[name] for name in ("subject", "cidr", "route") if name in fields), None
-            ),
+            "subject": next((fields[name] for name in names if name in fields), None),
             "text": record.getMessage(),
         }
         if self._lost:
@@ -191,7 +186,7 @@ class _JsonLines(logging.Handler):
 
 
 def _is_journal(stream: TextIO) -> bool:
-    """Return True if systemd says that the stream leads to its journal; a redirection of it does not."""
+    """Return True if the stream leads to the journal of systemd, and is not redirected."""
     with suppress(OSError, ValueError):
         status = os.fstat(stream.fileno())
         return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
 
-#: What a watch loads only when it wants it.
+#: The modules that a watch loads late.
 _LATE: Final = (
     "hostrouting.host.imds",
     "hostrouting.host.netlink.batches",
@@ -50,26 +50,26 @@ class Watch(KeepNode):
     >>> Watch(HostRoutingConfig(), host=FakeHost()).do(Context(timeout=0.01))
 
     A route of the config that is deleted, or changed in its place, is back within milliseconds, and
-    the first of its place again; no foreign route is touched. One that others replace or delete a
+    the first of its place again; no foreign route is touched. A route that is replaced or deleted a
     fourth time within an hour comes back after a pause, of 1 s to 10 min, with an error. Every
     `interval` of the config the routes are compared even without an event.
 
     Soon after events that may change the way of an expected address the kernel proves all expected
     CIDRs. Bad readings in a row, `readings` of the config with a second between them, are an alarm:
-    its findings are logged, and the marker file follows. The end of an alarm is told, too. Nothing
-    that runs is ever stopped. Every `interval` the kernel proves even without an event.
+    its findings are logged, and the marker file follows. The end of an alarm is logged, too.
+    Nothing that runs is ever stopped. Every `interval` the kernel proves even without an event.
 
     The siblings of the config are kept, too, in a thread of their own: the rules for IPv6 probes
     that an apply installed are loaded again, and stale objects of azure-vnet are reported or
-    removed, as `staleCni.sweep` says. A failure of a sibling is a line in the log, and the routes
+    removed, by `staleCni.sweep`. A failure of a sibling is a line in the log, and the routes
     never wait for it.
 
-    Each repair takes the run lock and then reads the intent, so an apply beside it is never fought:
-    the config that it installs replaces the given one. After a reset there is nothing to keep, and
-    the task ends. On a node without an intent it cannot tell a reset from any other removal of its
-    routes: end it before the reset.
+    Each repair takes the run lock and then reads the intent, so it never fights an apply: the
+    config that an apply installs replaces the given one. After a reset there is nothing to keep,
+    and the task ends. On a node without an intent it cannot distinguish a reset from any other
+    removal of its routes: end it before the reset.
 
-    `host.supervisor` learns of the first repair, of reloads, and of each change of state.
+    `host.supervisor` gets the first repair, reloads, and each change of state.
     """
 
     _siblings = (ProbeKeeper, 10.0), (StaleObjectKeeper, 60.0)
@@ -97,7 +97,7 @@ def run(host: Host, options: Namespace, read_config: Callable[[], HostRoutingCon
 def _config_to_watch(
     ctx: Context, host: Host, options: Namespace, read_config: Callable[[], HostRoutingConfig]
 ) -> HostRoutingConfig | None:
-    """Return the config; the service of the installed one waits for it, and gets None if it is to end before."""
+    """Return the config, for which the service waits; None if it is to end before."""
     from hostrouting.boot import INTENT_PATH
     from hostrouting.host.offline import NoSupervisor
     from hostrouting.watch.installed import wait_for_installed
@@ -111,7 +111,7 @@ def _config_to_watch(
 
 
 def _load_the_rest() -> None:
-    """Load all that a watch may want later: its process outlives an upgrade or a removal of the files that have it."""
+    """Load all modules: the process may outlive an upgrade or a removal of their files."""
     from importlib import import_module
 
     for name in _LATE:

@@ -134,9 +134,8 @@ class RouteKeeper(Keeper):
             if event.verb in {"remove", "replace"} and route.dev not in self._down:
                 self._taken.add(key)
             return True
-        if self._last.waiting and (
-            route.scope >= SCOPE_LINK or (route.family == IPV6 and route.gateway is None)
-        ):
+        is_on_link = route.family == IPV6 and route.gateway is None
+        if self._last.waiting and (route.scope >= SCOPE_LINK or is_on_link):
             # The kernel accepts a gateway by a lookup, in any table, that passes over routes of a
             # wider scope. A route to nowhere of that scope hides a shorter one, as a rule may. IPv6
             # routes lack a scope, and it passes over none.

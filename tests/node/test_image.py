@@ -113,7 +113,7 @@ def test_links_do_not_lead_out_of_an_image(tmp_path: Path, image: Path, config: 
 def test_an_image_is_not_mended(image: Path, config: Path) -> None:
     """It has no routes: exit 1, and the reason names what a node made of it can run."""
     told = run("check", "--fix", "--root", image, config)
-    reason = "an image has no routes to be mended; on a node made of it, run: hostrouting check --fix"
+    reason = "an image has no routes to be repaired; on a node made of it, run: hostrouting check --fix"
     assert (told.returncode, told.stdout, told.stderr.partition(" |")[0]) == (1, "", f"hostrouting: {reason}")
 
 
@@ -217,7 +217,7 @@ def test_a_check_of_an_image(image: Path, config: Path) -> None:
     answer = json.loads(fine.stdout)
     assert (fine.returncode, answer["ok"], answer["cidrs"], answer.get("findings")) == (0, True, [], None)
     [said] = answer["not_asked"]
-    assert said.startswith("an image has no routes to be asked")
+    assert said.startswith("an image has no routes to be checked")
     installed = [path for path in (image / "etc").rglob("*") if path.is_symlink() or path.is_file()]
     assert len(installed) > 12
     for path in installed:
