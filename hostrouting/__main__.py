@@ -19,7 +19,7 @@ def main() -> NoReturn:
     """
     import signal
 
-    # A caller that ignores the signal, such as nohup, wants the same of us.
+    # A caller that ignores the signal, such as nohup, wants the same here.
     usual = signal.getsignal(signal.SIGINT)
     if usual is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
@@ -27,7 +27,7 @@ def main() -> NoReturn:
     from hostrouting import cli
     from hostrouting.node import output
 
-    arguments = cli.asked()
+    arguments = cli.parsed()
     try:
         # An undo may have to end first.
         signal.signal(signal.SIGINT, usual)

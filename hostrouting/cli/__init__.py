@@ -1,4 +1,4 @@
-"""The command `hostrouting`: `plan`, `apply`, `check` and others. It calls the tasks and prints the result.
+"""The command `hostrouting`: it calls the tasks and prints the result.
 
 parser      its words, options and help
 commands    what each command does
@@ -28,11 +28,11 @@ _logger = logging.getLogger("hostrouting")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
-    return perform(asked(argv))
+    return perform(parsed(argv))
 
 
-def asked(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return what the words ask for; none at all ask for the help."""
+def parsed(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the parsed arguments; without any, those of --help."""
     prepare_streams()
     argv = sys.argv[1:] if argv is None else argv
     absent = argparse.Namespace(json=False, verbose=False, timeout=None)
@@ -40,7 +40,7 @@ def asked(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def perform(arguments: argparse.Namespace) -> int:
-    """Do what is asked for, and return the exit status."""
+    """Run the command, and return the exit status."""
     is_brief = arguments.command in CHANGING and not arguments.verbose
     talks = arguments.command == "watch"
     log_to_stderr(verbose=arguments.verbose, talks=talks, is_brief=is_brief, as_json=arguments.json)

@@ -1,4 +1,4 @@
-"""The commands: each calls a task or reads the node, prints the result, and returns the exit status."""
+"""The commands: each runs a task or reads the node, and returns the exit status."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import sys
 from contextlib import nullcontext
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.base.commands import BAD, DIFFERS, FAILED, FINE, USAGE
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
 
 #: For apply and reset: enough to wait for DHCP (30 s), for systemd, and for another run.
 _DEFAULT_TIMEOUT: Final = 120.0
-#: Each leaves an entry in the journal, and says little without -v.
+#: Each leaves an entry in the journal, and logs little without -v.
 CHANGING: Final = frozenset({"apply", "reset", "sweep"})
-#: After so many nodes the progress is told.
+#: The progress is shown after each so many nodes.
 _PROGRESS: Final = 100
 #: For the verdict after a run.
 _SECONDS_TO_LOOK: Final = 10.0
@@ -66,12 +67,12 @@ def plan(arguments: argparse.Namespace) -> int:
         task = Configure(config, host=host)
         changes = _without_repeats(plan_task(task, ctx))
         notices = _notices(ctx, config, host, *[_NO_SYSTEMD] * lacks_systemd)
-        found, broken = task.forecast(ctx), broken_glass(host.files)
+        forecast, broken = task.forecast(ctx), broken_glass(host.files)
     diffs = _diffs(changes, config, host) if arguments.diff else ()
-    lines = [*map(str, changes), *diffs, *found.lines(config, broken)]
-    more = ({"notices": notices} if notices else {}) | found.to_mapping(config, broken)
-    _answer(arguments, {"changes": [each.to_mapping() for each in changes], **more}, lines)
-    if found.fails(config) or any(change.kind == REFUSED for change in changes):
+    lines = [*map(str, changes), *diffs, *forecast.lines(config, broken)]
+    more = ({"notices": notices} if notices else {}) | forecast.to_mapping(config, broken)
+    _answer(arguments, {"changes": [change.to_mapping() for change in changes], **more}, lines)
+    if forecast.fails(config) or any(change.kind == REFUSED for change in changes):
         return BAD
     differs = any(change.kind != LEFT for change in changes)
     return DIFFERS if arguments.exit_code and differs else FINE
@@ -85,24 +86,26 @@ def _diffs(changes: Iterable[Change], config: HostRoutingConfig, host: Host) -> 
 
     wanted = {file.path: file.content for file in boot_files(config, host=host)}
     for path in dict.fromkeys(change.subject for change in changes):
-        # Scripts are links, too; those that start a unit have no content of their own.
+        # Scripts are links, too; those that start a unit lack content.
         if path in wanted or (path.startswith("/") and not path.endswith((".service", ".timer"))):
             contents = (host.files.read(path) or b"", wanted.get(path, b""))
             before, after = (content.decode(errors="replace").splitlines() for content in contents)
             yield from unified_diff(before, after, path, path, lineterm="")
 
 
-def _notices(ctx: Context, config: HostRoutingConfig, host: Host, *others: str) -> list[str]:
-    """Log and return the notices about the gates, after the others."""
+def _notices(ctx: Context, config: HostRoutingConfig, host: Host, *first: str) -> list[str]:
+    """Log and return the notices about the gates, after the first ones."""
     from hostrouting.boot import Boot
     from hostrouting.node.boot_files import installs_units, missing_tools
     from hostrouting.node.capabilities import networkd_findings
 
-    found = Boot(host, gates=config.gates).notices(ctx) if installs_units(ctx, config, host) else []
-    found += (
-        networkd_findings(ctx, config, host) if host.is_live else missing_tools(config, host.files)
-    )
-    notices = [*others, *(finding.text for finding in found)]
+    boot = Boot(host, gates=config.gates)
+    findings = boot.notices(ctx) if installs_units(ctx, config, host) else []
+    if host.is_live:
+        findings += networkd_findings(ctx, config, host)
+    else:
+        findings += missing_tools(config, host.files)
+    notices = [*first, *(finding.text for finding in findings)]
     for notice in notices:
         _logger.warning("%s", notice)
     return notices
@@ -140,12 +143,9 @@ def check(arguments: argparse.Namespace) -> int:
 
     if arguments.records:
         return _fleet(arguments)
-    if (
-        (arguments.root or arguments.fix or arguments.json)
-        if arguments.format
-        else arguments.out is not None
-    ):
-        problem = "--format prometheus goes with none of --root, --fix and --json, and --out goes with it alone"
+    excluded = arguments.root or arguments.fix or arguments.json
+    if excluded if arguments.format else arguments.out is not None:
+        problem = "--format prometheus excludes --root, --fix and --json, and --out needs it"
         return refuse(arguments, problem, USAGE)
     config, host = _config(arguments), _host(arguments)
     # The given time is for the default route: its absence is an answer.
@@ -153,22 +153,20 @@ def check(arguments: argparse.Namespace) -> int:
         if arguments.fix:
             from hostrouting.node.fix import fixed
 
-            found = fixed(ctx, config, host, seconds=arguments.timeout)
-            if isinstance(found, str):
-                _logger.error("%s", found)
+            result = fixed(ctx, config, host, seconds=arguments.timeout)
+            if isinstance(result, str):
+                _logger.error("%s", result)
                 return BAD
-            print_document({"hostRouting": found.to_mapping()})
+            print_document({"hostRouting": result.to_mapping()})
             return FINE
-        path = arguments.config or INTENT_PATH
-        report = check_node(
-            ctx, config, host, seconds=arguments.timeout, path=path, root=arguments.root
-        )
+        path, root = arguments.config or INTENT_PATH, arguments.root
+        report = check_node(ctx, config, host, seconds=arguments.timeout, path=path, root=root)
         lines = report.lines(verbose=arguments.verbose)
         if arguments.format:
             from hostrouting.fleet.metrics import exposition
 
             text = exposition(report, config, now=ctx.clock.time())
-            # A name of stdout is no file to be replaced.
+            # A name of stdout must not be replaced.
             if arguments.out in {None, "-", "/dev/stdout"}:
                 lines = text.splitlines()
             else:
@@ -176,7 +174,9 @@ def check(arguments: argparse.Namespace) -> int:
                 # The node of a device, such as /dev/null, would be gone for the whole machine; a
                 # link, for its owner.
                 if os.path.islink(path) or os.path.exists(path) > os.path.isfile(path):  # noqa: PTH110, PTH113, PTH114
-                    raise HostFileError(f"{path} is no file to be replaced; give the path of one")
+                    raise HostFileError(
+                        f"{path} is not a plain file to replace; give the path of one"
+                    )
                 host.files.write(path, text.encode(), mode=0o644)
     _answer(arguments, report.to_mapping(), lines)
     if not report.severities.isdisjoint({"error", arguments.fail_on}):
@@ -194,39 +194,34 @@ def record(arguments: argparse.Namespace) -> int:
 
 
 def _fleet(arguments: argparse.Namespace) -> int:
-    """Prove recorded nodes: a line for each that is to be told, and what they have in common."""
+    """Prove recorded nodes: print a line for each notable one, and their summary."""
     from hostrouting.fleet.stream import Summary, read_lines, verdict_on, verdicts
 
     planned, summary = arguments.command == "plan", Summary(arguments.fail_on)
-    useless = [
-        name
-        for name in ("root", "fix", "diff", "exit-code", "timeout", "format", "out")
-        if vars(arguments).get(name.replace("-", "_"))
-    ]
+    live = ("root", "fix", "diff", "exit-code", "timeout", "format", "out")
+    useless = [name for name in live if vars(arguments).get(name.replace("-", "_"))]
     sources = [arguments.config, *arguments.records]
     if useless or (planned and not arguments.config) or sources.count("-") > 1:
         rule = "a plan needs a CONFIG, and stdin is read once"
         problem = f"--{useless[0]} means nothing with --from" if useless else f"with --from {rule}"
         return refuse(arguments, problem, USAGE)
-    judge = partial(
-        verdict_on, config=_config(arguments) if arguments.config else None, planned=planned
-    )
+    config = _config(arguments) if arguments.config else None
+    judge = partial(verdict_on, config=config, planned=planned)
+    is_json, counts = arguments.json, summary.counts
 
-    def told() -> Iterator[str]:
+    def lines() -> Iterator[str]:
         with _context(None) as ctx, ctx.interruptible():
-            for found in verdicts(read_lines(arguments.records), judge, arguments.jobs):
-                if summary.add(found) or arguments.verbose or arguments.json:
-                    yield json_line(found.to_mapping()) if arguments.json else printable(str(found))
-                if sys.stderr.isatty() and not summary.counts["nodes"] % _PROGRESS:
-                    sys.stderr.write(
-                        f"\r{summary.counts['nodes']:,} nodes, {summary.counts['bad']:,} bad\r"
-                    )
-        if arguments.json:
+            for verdict in verdicts(read_lines(arguments.records), judge, arguments.jobs):
+                if summary.add(verdict) or arguments.verbose or is_json:
+                    yield json_line(verdict.to_mapping()) if is_json else printable(str(verdict))
+                if sys.stderr.isatty() and not counts["nodes"] % _PROGRESS:
+                    sys.stderr.write(f"\r{counts['nodes']:,} nodes, {counts['bad']:,} bad\r")
+        if is_json:
             yield json_line({"summary": summary.to_mapping()})
         else:
             yield from map(printable, summary.lines(planned=planned))
 
-    print_lines(told())
+    print_lines(lines())
     return summary.status
 
 
@@ -235,9 +230,9 @@ def status(arguments: argparse.Namespace) -> int:
     from hostrouting.node.status import node_status
 
     with _context(arguments.timeout) as ctx:
-        found = node_status(ctx, _host(arguments))
-    _answer(arguments, found.to_mapping(), found.lines())
-    return (FAILED if found.report.unread else FINE) if found.report.ok else BAD
+        status = node_status(ctx, _host(arguments))
+    _answer(arguments, status.to_mapping(), status.lines())
+    return (FAILED if status.report.unread else FINE) if status.report.ok else BAD
 
 
 def optional(arguments: argparse.Namespace) -> int:
@@ -256,7 +251,7 @@ def explain(arguments: argparse.Namespace) -> int:
     from hostrouting.route_overlap.explain import explain as explain_routing
 
     try:
-        explanations = explain_routing(_host(arguments).routes, arguments.asked)
+        explanations = explain_routing(_host(arguments).routes, arguments.targets)
     except ValueError as error:
         return refuse(arguments, error, USAGE)
     width, picture = sys.maxsize, False
@@ -266,16 +261,9 @@ def explain(arguments: argparse.Namespace) -> int:
         # In less nothing can be read.
         width = max(20, get_terminal_size().columns)
         picture = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    lines = (
-        line
-        for explanation in explanations
-        for line in explanation.lines(width=width, picture=picture)
-    )
-    _answer(
-        arguments,
-        {"explanations": [explanation.to_mapping() for explanation in explanations]},
-        lines,
-    )
+    texts = (explanation.lines(width=width, picture=picture) for explanation in explanations)
+    mappings = [explanation.to_mapping() for explanation in explanations]
+    _answer(arguments, {"explanations": mappings}, chain.from_iterable(texts))
     return FINE
 
 
@@ -287,29 +275,21 @@ def render(arguments: argparse.Namespace) -> int:
     files, links = boot_files(config, host=host), boot_links(config, host=host)
     if arguments.name is not None:
         known = ", ".join(file.path for file in files) or "nothing"
-        files = [
-            file for file in files if arguments.name in {file.path, file.path.rpartition("/")[2]}
-        ]
-        links = {}
+        name, links = arguments.name, {}
+        files = [file for file in files if name in {file.path, file.path.rpartition("/")[2]}]
         if not files:
-            problem = (
-                f"{arguments.name!r} is no file of this config's; apply would install: {known}"
-            )
+            problem = f"this config has no file {name!r}; apply would install: {known}"
             return refuse(arguments, problem, USAGE)
     if arguments.out is not None:
         written = _write_files(files, links, arguments.out)
         _answer(arguments, {"written": written}, written)
     else:
-        shown = [
-            {"path": f.path, "mode": f"{f.mode:04o}", "content": f.content.decode()} for f in files
-        ]
-        if arguments.name is None:
-            texts = [
-                f"==> {each['path']} ({each['mode']}) <==\n{each['content']}" for each in shown
-            ]
-        else:
-            texts = [each["content"].removesuffix("\n") for each in shown]
-        _answer(arguments, {"files": shown}, texts)
+        shown = [(file.path, f"{file.mode:04o}", file.content.decode()) for file in files]
+        texts = [f"==> {path} ({mode}) <==\n{content}" for path, mode, content in shown]
+        if arguments.name is not None:
+            texts = [content.removesuffix("\n") for _, _, content in shown]
+        mappings = [dict(zip(("path", "mode", "content"), file, strict=True)) for file in shown]
+        _answer(arguments, {"files": mappings}, texts)
     return FINE
 
 
@@ -317,7 +297,7 @@ def _write_files(files: Sequence[BootFile], links: Mapping[str, str], folder: st
     from hostrouting.host.files.store import RootedFiles
 
     try:
-        os.makedirs(folder, exist_ok=True)  # noqa: PTH103 (pathlib would be loaded for this line alone)
+        os.makedirs(folder, exist_ok=True)  # noqa: PTH103
     except OSError as error:
         raise HostFileError(f"cannot make the folder {folder}: {error.strerror}") from error
     target = RootedFiles(folder)
@@ -335,7 +315,7 @@ def reset(arguments: argparse.Namespace) -> int:
     from hostrouting.config import HostRoutingConfig
     from hostrouting.node.configure import Reset
 
-    # Reset removes everything, of any config; a config only says where the sweep keeps its records.
+    # Reset removes everything, of any config; CONFIG only names the folder of a sweep's records.
     config = HostRoutingConfig() if arguments.config is None else _config(arguments)
     host = _host(arguments)
     return _run(arguments, Reset(config, host=host), host)
@@ -452,12 +432,12 @@ def _run(
     more = {name: value for name, value in account.items() if value}
     # Its 10,000 changes take a while.
     tree = report.to_mapping() if arguments.json else {}
-    told = {"ok": report.ok, "verdict": verdict, **tree, **more}
+    answer = {"ok": report.ok, "verdict": verdict, **tree, **more}
     arguments.verdict = report.error or verdict
     if report.error:
         _logger.error("%s", report.error)
         end_log(failed=True)
-    _answer(arguments, told, [*map(str, changes), verdict])
+    _answer(arguments, answer, [*map(str, changes), verdict])
     return status_after(report.error) if report.error else FINE
 
 
@@ -475,13 +455,13 @@ def status_after(error: BaseException) -> int:
 
 
 def refuse(arguments: argparse.Namespace, problem: object, status: int) -> int:
-    """Print the problem on stderr, and as JSON on stdout if asked for."""
+    """Print the problem on stderr, and with --json on stdout, too."""
     # An answer that cannot be written takes no verdict back.
     arguments.verdict = arguments.verdict or problem
     _logger.error("%s", problem)
     if arguments.json:
-        told: dict[str, object] = {"ok": status == FINE, "error": str(problem)}
+        answer: dict[str, object] = {"ok": status == FINE, "error": str(problem)}
         if isinstance(problem, InvalidConfigError):
-            told["errors"] = [error._asdict() for error in problem.errors]
-        _answer(arguments, told, ())
+            answer["errors"] = [error._asdict() for error in problem.errors]
+        _answer(arguments, answer, ())
     return status

@@ -44,7 +44,7 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     # They stand before the command or after it, where a default would hide the former.
     common = Parser(add_help=False, argument_default=argparse.SUPPRESS)
     common.switch("--json", "the answer as JSON")
-    common.add_argument("-v", "--verbose", action="store_true", help="say more on stderr")
+    common.add_argument("-v", "--verbose", action="store_true", help="write more to stderr")
     common.add_argument(
         "--timeout", type=_seconds, metavar="S", help="the limit for the run, in seconds"
     )
@@ -53,8 +53,8 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
         formatter_class=formatter,
         parents=[common],
         description="Make a Kubernetes node's host routing right, and prove it.",
-        epilog="Exit status: 0 fine; 1 the answer is bad; 2 usage or an invalid config; 3 it could not be done; "
-        "4 plan --exit-code, sweep --dry-run --exit-code: there is something to change.",
+        epilog="Exit status: 0 fine; 1 the answer is bad; 2 usage or an invalid config; 3 it could "
+        "not be done; 4 plan --exit-code, sweep --dry-run --exit-code: there is something to change.",
     )
     root.add_argument("--version", action="version", version=f"hostrouting {__version__}")
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -90,7 +90,7 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     command(
         "status",
         run.status,
-        "tell in one sentence if this node is right, and what to do; needs no root",
+        "show in one sentence if this node is right, and the next step; needs no root",
     )
     added = command(
         "plan",
@@ -120,7 +120,7 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
         help="exit with 1 for findings of this severity or a worse one; the default is error",
     )
     _from_records(added)
-    added.switch("--fix", "write CONFIG with the routes that mend this node, to apply it")
+    added.switch("--fix", "write CONFIG with the routes that repair this node, to apply it")
     added.add_argument(
         "--format",
         choices=["prometheus"],
@@ -132,7 +132,7 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
     command("record", run.record, "print this node as a line of JSON, for --from; needs no root")
     added = command("explain", run.explain, "show which route and device decide each part, and why")
     added.add_argument(
-        "asked", nargs="+", metavar="ADDRESS|CIDR", help="one or more, of either family"
+        "targets", nargs="+", metavar="ADDRESS|CIDR", help="one or more, of either family"
     )
     added = command("render", run.render, "show the files that apply would install", config="")
     added.add_argument(
@@ -159,13 +159,13 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
 
 
 def _guess(message: str) -> str:
-    """Return what a wrong word of a usage error is probably meant to be, as the end of the message."""
+    """Return a suggestion for a wrong word of a usage error, as the end of its message."""
     import re
 
     from hostrouting.config.wire import closest
 
-    found = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
-    meant = closest(found[1], re.findall(r"[\w-]+", found[2])) if found else None
+    match = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+    meant = closest(match[1], re.findall(r"[\w-]+", match[2])) if match else None
     return f"; did you mean {meant!r}?" if meant else ""
 
 
@@ -181,11 +181,13 @@ def _seconds(text: str) -> float:
     with suppress(ValueError):
         if 0 < (seconds := float(text)) < float("inf"):
             return seconds
-    raise argparse.ArgumentTypeError(f"{text!r} is no time to wait; give seconds, such as 60")
+    raise argparse.ArgumentTypeError(
+        f"a timeout must be more than 0 seconds, such as 60 (got {text})"
+    )
 
 
 def _folder(text: str) -> str:
     # An empty variable of a script would stand for the working directory.
     if not text:
-        raise argparse.ArgumentTypeError("'' is no folder; give its path")
+        raise argparse.ArgumentTypeError("the path of a folder must not be empty")
     return text

@@ -254,9 +254,8 @@ class ConfigureWatch(SectionTask):
     def _plan_start(self, ctx: Context, unit: str, *, is_outdated: bool) -> list[Change]:
         state = self._host.services.state(ctx, unit)
         # At its start it waits for the run lock; one whose process ended waits for the next.
-        runs = state.is_running or (
-            state.active_state == "activating" and state.sub_state != "auto-restart"
-        )
+        is_starting = state.active_state == "activating" and state.sub_state != "auto-restart"
+        runs = state.is_running or is_starting
         if not self._host.is_live or (runs and not is_outdated):
             return []
         kind = _RESTARTED if runs else _STARTED

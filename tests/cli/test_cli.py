@@ -104,7 +104,7 @@ def test_rendering_a_file_that_is_not_installed_is_refused(config: Path) -> None
     refused = run_here("render", config, "nothing.service")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.startswith(
-        "hostrouting: 'nothing.service' is no file of this config's; apply would install: /"
+        "hostrouting: this config has no file 'nothing.service'; apply would install: /"
     )
 
 
@@ -273,7 +273,7 @@ def test_a_root_without_name_is_refused(config: Path) -> None:
     for command in ("plan", "apply", "reset"):
         refused = run_here(command, "--root", "", config)
         assert (refused.returncode, refused.stdout) == (2, "")
-        assert "'' is no folder; give its path" in refused.stderr
+        assert "the path of a folder must not be empty" in refused.stderr
 
 
 def through_shell(redirection: str, *words: str | Path) -> subprocess.CompletedProcess[str]:

@@ -47,10 +47,10 @@ def test_a_word_that_is_like_no_other_gets_no_guess(word: str) -> None:
 @pytest.mark.parametrize("options", [["-v"], ["--json"], ["--timeout", "7"], ["--json", "-v", "--timeout=7"]])
 def test_options_before_the_command_count_like_those_after_it(options: list[str]) -> None:
     """`hostrouting -v schema`: the result is the same."""
-    from hostrouting.cli import asked
+    from hostrouting.cli import parsed
 
-    assert vars(asked([*options, "status"])) == vars(asked(["status", *options]))
-    assert vars(asked([*options, "status", "--timeout", "8"]))["timeout"] == 8
+    assert vars(parsed([*options, "status"])) == vars(parsed(["status", *options]))
+    assert vars(parsed([*options, "status", "--timeout", "8"]))["timeout"] == 8
 
 
 @pytest.mark.parametrize("command", ["check", "watch"])

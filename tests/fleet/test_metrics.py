@@ -130,7 +130,7 @@ def test_only_a_file_is_replaced(config: Path) -> None:
     link.symlink_to(config)
     for path in (special, link):
         refused = run_here("check", config, "--format", "prometheus", "--out", path)
-        assert (refused.returncode, f"{path} is no file to be replaced" in refused.stderr) == (3, True)
+        assert (refused.returncode, f"{path} is not a plain file to replace" in refused.stderr) == (3, True)
     assert (special.is_fifo(), link.is_symlink()) == (True, True)
 
 
@@ -142,7 +142,7 @@ def test_options_that_contradict_each_other(words: list[str]) -> None:
     """Metrics are of a live node, and only they go to a file."""
     refused = run_here("check", *words)
     assert refused.returncode == 2
-    assert "--format prometheus goes with none of --root, --fix and --json" in refused.stderr
+    assert "--format prometheus excludes --root, --fix and --json" in refused.stderr
 
 
 @needs("kernel", "promtool", "prometheus-node-exporter")
