@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pause the cycle collector: it would walk hundreds of thousands of values, which form no cycles."""
+    """Pause the cycle collector, which would walk hundreds of thousands of values in vain."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

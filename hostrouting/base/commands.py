@@ -1,4 +1,4 @@
-"""The command: its exit statuses, its answers, and the command lines that outputs name, to be pasted."""
+"""The command: its exit statuses, its answers, and the command lines that outputs name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIX: Final = f"{CHECK} --fix | hostrouting apply -"
 
 
 class Answer(NamedTuple):
-    """What a command of an optional capability prints, as JSON and as text, and its exit status."""
+    """The answer of an optional command, as JSON and as text, and its exit status."""
 
     mapping: Mapping[str, object]
     lines: Iterable[str] = ()
@@ -36,7 +36,7 @@ def command_line(command: str, config: str, *, root: str | None = None) -> str:
     >>> command_line("check", "--odd.json")
     'hostrouting check ./--odd.json'
     """
-    # Imported late: a node that is right names no command.
+    # Imported late: a node that is right needs no command.
     import shlex
 
     options = [] if root is None else [f"--root={root}"]

@@ -13,7 +13,7 @@ Severity = Literal["error", "warning", "note"]
 #: The kinds of planned changes: an apply fails; it leaves an optional part that cannot be done; it
 #: waits for a lease.
 REFUSED, LEFT, AWAITED = "refused", "left", "awaited"
-#: What is wrong where an apply would make a change, by its action.
+#: The state where an apply would make a change, by its action.
 STATES: Final = {
     "+": "is missing",
     "-": "is not of this config",
@@ -43,10 +43,10 @@ class NodeFinding:
     severity: Severity = "error"
     #: What to do about it, if that is not clear.
     step: str = ""
-    #: Not empty if an apply of the config mends it: `now`, or `later`, when what it waits for is
+    #: Not empty if an apply of the config repairs it: `now`, or `later`, when what it waits for is
     #: there.
     apply: Literal["", "now", "later"] = ""
-    #: That of the planned change that would mend it.
+    #: The action of the planned change that would repair it.
     action: str = ""
 
     def to_mapping(self) -> dict[str, Any]:
@@ -77,10 +77,10 @@ class NodeFinding:
 def hindered(
     action: Literal["+", "-", "~"], subject: str, reason: str, *, optional: bool = False
 ) -> Change:
-    """Return a planned change that cannot be made; of an optional task it refuses no plan as a whole.
+    """Return a planned change that cannot be made; an optional one leaves the plan valid.
 
-    >>> print(hindered("+", "172.16.0.0/16 dev eth0", "the kernel's own route is never overwritten"))
-    + 172.16.0.0/16 dev eth0 (will be refused: the kernel's own route is never overwritten)
+    >>> print(hindered("+", "172.16.0.0/16 dev eth0", "it is the kernel's own route"))
+    + 172.16.0.0/16 dev eth0 (will be refused: it is the kernel's own route)
     >>> print(hindered("~", "/etc/a.service", "it is masked", optional=True))
     ~ /etc/a.service (will be left out: it is masked)
     """
