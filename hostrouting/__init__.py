@@ -7,8 +7,8 @@
     host/           the machine as ports: Host, RouteBackend, and the adapters that implement them
     boot/           how a capability installs its boot half; the gates
     static_routes/  ConfigureStaticRoutes installs the routes that a node must have
-    route_overlap/  CheckRouteOverlap and prove_egress prove that every address leaves by the node's own device
-    azure/          ConfigureProbeSNAT lets IPv6 probes reach pods; CleanStaleCNI removes what azure-vnet left
+    route_overlap/  CheckRouteOverlap and prove_egress prove by which device each address leaves
+    azure/          ConfigureProbeSNAT lets IPv6 probes reach pods; CleanStaleCNI for azure-vnet
     watch/          the loop that keeps routes and proof right
     node/           Configure, Reset and Watch; the findings of `check`, the verdict of `status`
     fleet/          recorded nodes, proven anywhere: `check --from`, `plan --from`
@@ -17,7 +17,7 @@
     exceptions.py   the error tree
 
 A name below is imported on first use. `import hostrouting` loads no other module, and a program
-that only reads a config does not load the code that talks to the machine.
+that only reads a config does not load the code that calls the machine.
 """
 
 from __future__ import annotations

@@ -1,22 +1,22 @@
 """The errors that this library raises on purpose.
 
     HostRoutingError
-    ├── ConfigError                               there is no valid config
-    │   ├── InvalidConfigError (also a ValueError)    it is invalid; every mistake in it
-    │   └── UnreadableConfigError (also a HostFileError)    its file cannot be read
-    ├── BackendError                              the kernel, or a fake, refused a request or could not answer
-    │   ├── EventsLostError                       events were lost: read everything anew
-    │   ├── LinkNotFoundError                     a device that a route names does not exist
-    │   ├── NeighbourRejectedError                changes of neighbours were refused; the others were made
-    │   ├── PermissionDeniedError                 a capability is missing
-    │   ├── RouteRejectedError                    changes were refused; one refusal each, and the state of the rollback
-    │   └── ToolNotFoundError                     a program is not installed; the package that has it
-    ├── RouteOverlapError                         expected addresses would leave by another device; the report
-    │   └── WorseRoutingError                     a config, by which addresses would that leave right without it
-    ├── StaleCNIError                             the sweep would remove live objects, or they come back
-    ├── UnitError                                 systemd refused a request, or a unit failed
-    ├── HostFileError                             a file could not be read, written or removed
-    └── LockHeldError                             another run of hostrouting holds the machine
+    ├── ConfigError                  a valid config is missing
+    │   ├── InvalidConfigError       it is invalid (also a ValueError); every mistake in it
+    │   └── UnreadableConfigError    its file cannot be read (also a HostFileError)
+    ├── BackendError                 the kernel, or a fake, refused a request or could not answer
+    │   ├── EventsLostError          events were lost: read everything anew
+    │   ├── LinkNotFoundError        a device that a route names does not exist
+    │   ├── NeighbourRejectedError   changes of neighbours were refused; the rest was made
+    │   ├── PermissionDeniedError    a capability is missing
+    │   ├── RouteRejectedError       changes were refused; each refusal, and the rollback
+    │   └── ToolNotFoundError        a program is not installed; the package that has it
+    ├── RouteOverlapError            expected addresses would leave by another device; the report
+    │   └── WorseRoutingError        the same for addresses that leave right without the config
+    ├── StaleCNIError                the sweep would remove live objects, or they come back
+    ├── UnitError                    systemd refused a request, or a unit failed
+    ├── HostFileError                a file could not be read, written or removed
+    └── LockHeldError                another run of hostrouting holds the machine
 
 An error of another library or of the operating system is never raised as it is: it is the
 `__cause__` of one of these, whose message names the next step.
@@ -82,17 +82,17 @@ class ConfigMistake(NamedTuple):
 
 
 class ConfigError(HostRoutingError):
-    """There is no valid config: it is invalid, or its file cannot be read."""
+    """A valid config is missing: it is invalid, or its file cannot be read."""
 
 
 class InvalidConfigError(ConfigError, ValueError):
     """The config is invalid; `errors` holds every mistake in it, not only the first.
 
-    >>> raise InvalidConfigError([ConfigMistake("a", "is wrong"), ConfigMistake("b", "is wrong too")])
+    >>> raise InvalidConfigError([ConfigMistake("a", "is wrong"), ConfigMistake("b", "is, too")])
     Traceback (most recent call last):
     hostrouting.exceptions.InvalidConfigError: 2 errors in the config:
       a: is wrong
-      b: is wrong too
+      b: is, too
     """
 
     def __init__(self, errors: list[ConfigMistake]) -> None:
@@ -102,7 +102,7 @@ class InvalidConfigError(ConfigError, ValueError):
 
 
 class BackendError(HostRoutingError):
-    """The kernel (or a fake) refused a request or could not answer; `errno` is its error number, or None.
+    """The kernel (or a fake) refused a request or could not answer; `errno` is None or its error.
 
     EBADMSG does not come from the kernel: its answer could not be read; the message names the
     question. `retryable` is True if the next lease, address, carrier or device may remove the
@@ -116,7 +116,7 @@ class BackendError(HostRoutingError):
 
 
 class EventsLostError(BackendError):
-    """Events of the network were lost; those after the loss follow. Read everything anew, then go on.
+    """Events of the network were lost, and later ones follow: read everything anew, then go on.
 
     The errno is ENOBUFS if there were too many to hold, and EBADMSG if one could not be read.
     """
@@ -143,11 +143,10 @@ class PermissionDeniedError(BackendError):
 
 
 class ToolNotFoundError(BackendError):
-    """A program is not installed; `tool` is its name, and `package` the name of the package that has it.
+    """A program is not installed; `tool` is its name, and `package` that of its package.
 
-    >>> raise ToolNotFoundError("nft", package="nftables", purpose="here")
-    Traceback (most recent call last):
-    hostrouting.exceptions.ToolNotFoundError: nft is needed here, but not installed; install the package nftables
+    >>> print(ToolNotFoundError("nft", package="nftables", purpose="here"))
+    nft is needed here, but not installed; install the package nftables
     """
 
     def __init__(self, tool: str, *, package: str, purpose: str) -> None:
@@ -159,7 +158,7 @@ class ToolNotFoundError(BackendError):
 
 
 class Refusal(NamedTuple):
-    """One refused change: the change as `ip route` would write it, the errno, and the kernel's message."""
+    """One refused change: its text as of `ip route`, the errno, and the kernel's message."""
 
     change: str
     errno: int
@@ -174,7 +173,7 @@ class RouteRejectedError(BackendError):
 
     `refusals` holds every refused change. `rolled_back` is True if reading back proved that the
     routes are as they were before; otherwise `left_behind` describes each difference. The text
-    follows these attributes, as a caller that knows more may complete them.
+    follows these attributes, so that a caller may complete them.
     """
 
     def __init__(
@@ -203,7 +202,7 @@ class RouteRejectedError(BackendError):
 
 
 class NeighbourRejectedError(BackendError):
-    """Changes of neighbours were refused: `refusals` holds each; `made` are the neighbours of those that were made."""
+    """Changes of neighbours were refused (`refusals`); those of the neighbours `made` were not."""
 
     def __init__(self, refusals: list[Refusal], made: Sequence[Any] = ()) -> None:
         self.refusals = refusals
@@ -218,7 +217,7 @@ class NeighbourRejectedError(BackendError):
 
 
 class RouteOverlapError(HostRoutingError):
-    """Expected addresses would not leave by the node's own device; `report` is the whole `OverlapReport`.
+    """Expected addresses would leave by another device; `report` is the whole `OverlapReport`.
 
     Its text is the report's: each finding, the route that decides it, and the route to add to the
     config. `retryable` is True if only routes or carriers are missing, which may come.
@@ -231,7 +230,7 @@ class RouteOverlapError(HostRoutingError):
 
 
 class WorseRoutingError(RouteOverlapError):
-    """Expected addresses that leave right would leave wrong by a config; its text names them, and the next step."""
+    """Expected addresses that leave right would not, by a config: the text has the next step."""
 
     def __init__(self, report: Any, text: str) -> None:
         super().__init__(report)
@@ -239,7 +238,7 @@ class WorseRoutingError(RouteOverlapError):
 
 
 class StaleCNIError(HostRoutingError):
-    """The sweep was refused, or its objects came back: the CNI, or another program, still uses them."""
+    """The sweep was refused, or its objects came back: another program still uses them."""
 
 
 class UnitError(HostRoutingError):

@@ -54,7 +54,8 @@ def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
         parents=[common],
         description="Make a Kubernetes node's host routing right, and prove it.",
         epilog="Exit status: 0 fine; 1 the answer is bad; 2 usage or an invalid config; 3 it could "
-        "not be done; 4 plan --exit-code, sweep --dry-run --exit-code: there is something to change.",
+        "not be done; 4 plan --exit-code, sweep --dry-run --exit-code: "
+        "there is something to change.",
     )
     root.add_argument("--version", action="version", version=f"hostrouting {__version__}")
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
