@@ -9,7 +9,7 @@
 
 Two modules need the extra `testing`:
 
-    hostrouting.testing.contracts     the promises of `RouteBackend`, as a pytest class to derive from
+    hostrouting.testing.contracts     the promises of `RouteBackend`, as a pytest class
     hostrouting.testing.strategies    Hypothesis strategies for configs and the values in them
 """
 

@@ -1,6 +1,7 @@
 """What the kernel takes and refuses of routes and rules, with the errno and words of its refusals.
 
-What is left of merged IPv6 routes, and a few other answers, only a kernel has: `UnknownDecisionError`.
+What is left of merged IPv6 routes, and a few other answers, only a kernel has:
+`UnknownDecisionError`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _MOST: Final = {2: 65520, 8: 65495, 10: 255}
 
 
 def with_route(fib: Fib, route: Route | ObservedRoute, verb: str) -> Fib:
-    """Return the model after the kernel's `add`, `prepend`, `append` or `replace`; raise `Refused` if it refuses."""
+    """Return the model after `add`, `prepend`, `append` or `replace` as the kernel does."""
     new = _checked(fib, route)
     bucket = fib.tables.bucket(key_of(new))
     in_place = [other for other in bucket if place(other) == place(new)]
@@ -56,7 +57,9 @@ def with_route(fib: Fib, route: Route | ObservedRoute, verb: str) -> Fib:
     if in_place and (verb == "add" or (same and not replaces)):
         raise Refused(errno.EEXIST)
     if in_place and replaces:
-        return with_bucket(fib, key_of(new), tuple(new if other is in_place[0] else other for other in bucket))
+        return with_bucket(
+            fib, key_of(new), tuple(new if other is in_place[0] else other for other in bucket)
+        )
     return with_bucket(fib, key_of(new), inserted(bucket, new, last=verb == "append"))
 
 
@@ -74,7 +77,7 @@ def without_route(fib: Fib, route: Route | ObservedRoute) -> Fib:
 
 
 def with_rule(rules: Iterable[Rule], new: Rule) -> list[Rule]:
-    """Return the rules with one more; raise `Refused` for a duplicate, or a `goto` that leads backwards."""
+    """Return the rules with another; raise `Refused` for a duplicate or backward `goto`."""
     if new.goto is not None and new.goto <= new.priority:
         raise Refused(errno.EINVAL, "Backward goto not supported")
     if new in rules:
@@ -89,13 +92,17 @@ def without_rule(rules: Iterable[Rule], named: Rule) -> list[Rule]:
     if named not in rules:
         raise Refused(errno.ENOENT)
     if sum((rule.priority, rule.family) == (named.priority, named.family) for rule in rules) > 1:
-        raise unknown(f"which of several rules {named.priority} goes: it compares few of the selectors")
+        raise unknown(
+            f"which of several rules {named.priority} goes: it compares few of the selectors"
+        )
     return [rule for rule in rules if rule != named]
 
 
 def _bare(rule: Rule) -> Rule:
     """Return a rule without the fields that the kernel does not always compare."""
-    return rule._replace(source=(0, 0), destination=(0, 0), tos=0, inverted=False, goto=None, unknown=())
+    return rule._replace(
+        source=(0, 0), destination=(0, 0), tos=0, inverted=False, goto=None, unknown=()
+    )
 
 
 def _checked(fib: Fib, route: Route | ObservedRoute) -> ObservedRoute:
@@ -112,7 +119,11 @@ def _checked(fib: Fib, route: Route | ObservedRoute) -> ObservedRoute:
         return new._replace(nexthops=tuple(sorted(new.nexthops, key=str)))
     is_own = new.kind == "local" and new.source == new.network
     tables = {LOCAL_TABLE, LOCAL_TABLE if new.table == MAIN_TABLE else new.table}
-    if new.source is not None and not is_own and not any(fib.is_local(new.source, table) for table in tables):
+    if (
+        new.source is not None
+        and not is_own
+        and not any(fib.is_local(new.source, table) for table in tables)
+    ):
         raise Refused(errno.EINVAL, "Invalid prefsrc address")
     if new.dev is None or new.scope == SCOPE_HOST:
         return new
@@ -139,10 +150,14 @@ def _check_hop(fib: Fib, route: ObservedRoute, hop: NextHop) -> None:
         return
     is_up = fib.devices[hop.dev].up
     if hop.gateway and (is_up or not hop.onlink):
-        (_check_ipv4_gateway if hop.gateway.family == IPV4 else _check_ipv6_gateway)(fib, route, hop, hop.gateway)
+        (_check_ipv4_gateway if hop.gateway.family == IPV4 else _check_ipv6_gateway)(
+            fib, route, hop, hop.gateway
+        )
     if not is_up:
         is_link = route.family == IPV4 and not hop.gateway
-        raise Refused(errno.ENETDOWN, f"{'Device for nexthop' if is_link else 'Nexthop device'} is not up")
+        raise Refused(
+            errno.ENETDOWN, f"{'Device for nexthop' if is_link else 'Nexthop device'} is not up"
+        )
     if route.family == IPV6 and route.source is not None and not _holds(fib, route.source):
         raise Refused(errno.EINVAL, "Invalid source address")
 
@@ -160,7 +175,9 @@ def _check_ipv4_gateway(fib: Fib, route: ObservedRoute, hop: NextHop, gateway: A
     if decision.errno == errno.ENETUNREACH:
         raise Refused(errno.ENETUNREACH, "Nexthop has invalid gateway")
     if not decision.route or (decision.route.kind, decision.route.scope) != ("unicast", SCOPE_LINK):
-        raise unknown(f"if it takes {gateway} as a gateway: it may be the node's own, or behind another one")
+        raise unknown(
+            f"if it takes {gateway} as a gateway: it may be the node's own, or behind another one"
+        )
 
 
 def _check_ipv6_gateway(fib: Fib, route: ObservedRoute, hop: NextHop, gateway: Address) -> None:

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from phases import Context
 
 
-class Refused(Exception):  # noqa: N818 - it is the kernel's answer, not our error; the fakes translate it
+class Refused(Exception):  # noqa: N818 - the kernel's answer, which the fakes translate
     """The kernel's refusal: an errno, and its sentence where it has one."""
 
     def __init__(self, number: int, sentence: str = "") -> None:
         self.errno = number
-        self.reason: str = f"{sentence} ({os.strerror(number)})" if sentence else os.strerror(number)
+        self.reason: str = (
+            f"{sentence} ({os.strerror(number)})" if sentence else os.strerror(number)
+        )
         super().__init__(self.reason)
 
     def of(self, what: str) -> BackendError:
@@ -33,7 +35,9 @@ class Refused(Exception):  # noqa: N818 - it is the kernel's answer, not our err
 
 def unknown(what: str) -> UnknownDecisionError:
     """Return the error of a fake for what only a kernel can answer."""
-    return UnknownDecisionError(f"only a kernel can answer {what}: test it on a hostrouting.testing.KernelNode")
+    return UnknownDecisionError(
+        f"only a kernel can answer {what}: test it on a hostrouting.testing.KernelNode"
+    )
 
 
 class Operations:
@@ -55,7 +59,7 @@ class Operations:
         self._planned: dict[int, Callable[[], object]] = {}
 
     def plan(self, number: int, fault: Callable[[], object]) -> None:
-        """Call `fault` just before the `number`-th operation from now (1 is the next), which fails if it raises."""
+        """Call `fault`, which may raise, before the `number`-th operation from now (1: next)."""
         if number < 1:
             raise ValueError(f"the next operation is number 1, not {number}")
         self._planned[len(self.calls) + number] = fault
@@ -104,7 +108,7 @@ class Faulty:
         self._fault = fault
 
     def fail_at(self, number: int, error: BaseException | None = None) -> None:
-        """Let the `number`-th operation from now (1 is the next) fail, by default as the fake's description says."""
+        """Let the `number`-th operation from now (1: the next) fail, by default as described."""
         self.operations.fail(number, error or self._fault)
 
     def _begin(self, ctx: Context, *call: str) -> None:

@@ -64,7 +64,7 @@ class MemoryMetadata(Faulty):
 
 
 class MemorySupervisor(Signs):
-    """The manager of a fake machine; `heard` has each message as the assignments that systemd would read.
+    """The manager of a fake machine; `heard` has the assignments of each message.
 
     It implements `Supervisor`.
 
@@ -84,7 +84,7 @@ class MemorySupervisor(Signs):
 
 
 class MemoryLock(Faulty, WaitingLock):
-    """A run lock of one process: its threads exclude each other, and so does `holder`, if a test sets one.
+    """A run lock of one process: its threads exclude each other, and so does `holder`, if set.
 
     By default, `fail_at` says that the lock cannot be made.
     """
@@ -120,17 +120,19 @@ class MemoryLock(Faulty, WaitingLock):
 
 
 class FakeHost(Host):
-    r"""A `Host` in memory, for tasks in tests; its parts are there to arrange, to inspect and to break.
+    r"""A `Host` in memory, for tests of tasks, which arrange, inspect and break its parts.
 
     >>> host = FakeHost()
-    >>> host.files.write("/etc/systemd/system/a.service", b"[Service]\\nExecStart=/bin/true\n", mode=0o644)
+    >>> unit = b"[Service]\nExecStart=/bin/true\n"
+    >>> host.files.write("/etc/systemd/system/a.service", unit, mode=0o644)
     True
     >>> from phases import Context
     >>> host.services.start(Context(), "a.service")
     >>> host.services.started
     ['a.service']
 
-    With `is_live=False` it is an image: it refuses questions about routes and packet rules, and nothing runs.
+    With `is_live=False` it is an image: it refuses questions about routes and packet rules, and
+    nothing runs.
     """
 
     routes: MemoryBackend

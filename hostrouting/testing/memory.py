@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class MemoryBackend(Node):
-    """A `RouteBackend` without a kernel, with the node's links, addresses, foreign routes and rules in your hands.
+    """A `RouteBackend` without a kernel; tests arrange its links, addresses, routes and rules.
 
     >>> node = MemoryBackend()
     >>> node.add_link("eth0")
@@ -48,15 +48,16 @@ class MemoryBackend(Node):
     default via 10.224.0.1 dev eth0
     10.224.0.0/16 dev eth0 proto kernel scope link src 10.224.0.4
 
-    It keeps links, addresses, routes and rules, adds and removes the kernel's own routes with their addresses, answers
-    lookups, and refuses each change that the kernel refuses, with its errno and words. What only a kernel can answer it
-    refuses as `UnknownDecisionError`: what becomes of a route with several next hops without one of their devices, of
-    secondary addresses without their primary one, of IPv6 routes by gateways in one place, and the like. Test that on a
-    `KernelNode`. It has no nexthop objects, and no anycast addresses, as it forwards no IPv6 packets.
+    It keeps links, addresses, routes and rules, adds and removes the kernel's own routes with their
+    addresses, answers lookups, and refuses each change that the kernel refuses, with its errno and
+    words. What only a kernel can answer it refuses as `UnknownDecisionError`: what becomes of a
+    route with several next hops without one of their devices, of secondary addresses without their
+    primary one, of IPv6 routes by gateways in one place, and the like. Test that on a `KernelNode`.
+    It has no nexthop objects, and no anycast addresses, as it forwards no IPv6 packets.
 
-    `fail_at` lets a change fail, and `steps.plan` lets another program act within a batch. `fib` is the node as it is
-    now. `events` announces the changes of the handles, but not the routes that come and go with a device or an address,
-    of which the kernel announces some.
+    `fail_at` lets a change fail, and `steps.plan` lets another program act within a batch. `fib` is
+    the node as it is now. `events` announces the changes of the handles, but not the routes that
+    come and go with a device or an address, of which the kernel announces some.
     """
 
     families: tuple[int, ...] = (IPV4, IPV6)
@@ -68,8 +69,13 @@ class MemoryBackend(Node):
         self.steps: Operations = Operations()
         self._indexes = count(1)
         self._unplugged: set[str] = set()
-        addresses = tuple(DeviceAddress.parse(text)._replace(scope=SCOPE_HOST) for text in ("127.0.0.1/8", "::1/128"))
-        self._change(None, self._new_device("lo", up=True, carrier=True, loopback=True, addresses=addresses))
+        addresses = tuple(
+            DeviceAddress.parse(text)._replace(scope=SCOPE_HOST)
+            for text in ("127.0.0.1/8", "::1/128")
+        )
+        self._change(
+            None, self._new_device("lo", up=True, carrier=True, loopback=True, addresses=addresses)
+        )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self.fib.devices)})"
@@ -105,7 +111,9 @@ class MemoryBackend(Node):
         """Make all the changes, in their order, or none of them."""
         families = families_of(changes)
         transport = OneByOne(
-            self.steps, self.take, lambda: [route for family in families for route in self.routes(family)]
+            self.steps,
+            self.take,
+            lambda: [route for family in families for route in self.routes(family)],
         )
         commit_routes(transport, changes, devices=self.fib.devices, verify=verify)
 
@@ -147,21 +155,33 @@ class MemoryBackend(Node):
             self._change(device, device._replace(up=True, carrier=name not in self._unplugged))
         elif device.up:
             kept = tuple(own for own in device.addresses if own.family == IPV4)
-            self._change(device, device._replace(up=False, carrier=False, addresses=kept, neighbours=()))
+            self._change(
+                device, device._replace(up=False, carrier=False, addresses=kept, neighbours=())
+            )
 
     def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """See `Node.add_address`; the address gets no broadcast address."""
         device = self._device(dev)
         new = _address(address, peer)
         family, is_secondary = new.family, any(same_subnet(new, own) for own in device.addresses)
-        if any(new.address == own.address and (family == IPV6 or same_subnet(new, own)) for own in device.addresses):
-            raise Refused(errno.EEXIST, "Address already assigned").of(f"address {address} on {dev}")
+        if any(
+            new.address == own.address and (family == IPV6 or same_subnet(new, own))
+            for own in device.addresses
+        ):
+            raise Refused(errno.EEXIST, "Address already assigned").of(
+                f"address {address} on {dev}"
+            )
         if family == IPV6 and peer:
             raise unknown("which routes an IPv6 address with a peer gets")
         # Primary addresses come first, and of IPv6 the new ones.
         new = new._replace(secondary=family == IPV4 and is_secondary)
         addresses = (new, *device.addresses) if family == IPV6 else (*device.addresses, new)
-        self._change(device, device._replace(addresses=tuple(sorted(addresses, key=attrgetter("family", "secondary")))))
+        self._change(
+            device,
+            device._replace(
+                addresses=tuple(sorted(addresses, key=attrgetter("family", "secondary")))
+            ),
+        )
 
     def remove_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """See `Node.remove_address`."""
@@ -169,15 +189,22 @@ class MemoryBackend(Node):
         wanted = _address(address, peer)
         kept = tuple(own for own in device.addresses if own[:3] != wanted[:3])
         if kept == device.addresses:
-            raise Refused(errno.EADDRNOTAVAIL, "Address not found").of(f"address {address} on {dev}")
-        if wanted.family == IPV4 and any(own.secondary and same_subnet(own, wanted) for own in kept):
+            raise Refused(errno.EADDRNOTAVAIL, "Address not found").of(
+                f"address {address} on {dev}"
+            )
+        if wanted.family == IPV4 and any(
+            own.secondary and same_subnet(own, wanted) for own in kept
+        ):
             raise unknown(f"what becomes of the secondary addresses of {address}")
         self._change(device, device._replace(addresses=kept))
 
     def add_neighbour(self, dev: str, address: str) -> None:
         """See `Node.add_neighbour`."""
         device = self._device(dev)
-        self._change(device, device._replace(neighbours=tuple(sorted({*device.neighbours, parse_ipv4(address)}))))
+        self._change(
+            device,
+            device._replace(neighbours=tuple(sorted({*device.neighbours, parse_ipv4(address)}))),
+        )
 
     def own_routes(self, device: Device) -> list[ObservedRoute]:
         """Return the routes that the kernel makes for a device in its present state."""
@@ -198,7 +225,9 @@ class MemoryBackend(Node):
         """Make one change, or raise `Refused`; `remove` takes the first route that fits."""
         before, self.fib = (
             self.fib,
-            without_route(self.fib, route) if verb == "remove" else with_route(self.fib, route, verb),
+            without_route(self.fib, route)
+            if verb == "remove"
+            else with_route(self.fib, route, verb),
         )
         old, new = (fib.tables.bucket(key_of(route)) for fib in (before, self.fib))
         if verb == "remove":
@@ -206,10 +235,12 @@ class MemoryBackend(Node):
         elif place(route) not in map(place, old):
             verb = "add"
         announced = cast("Literal['add', 'prepend', 'append', 'replace', 'remove']", verb)
-        self.events.announce(*(RouteEvent(announced, changed) for changed in new if changed not in old))
+        self.events.announce(
+            *(RouteEvent(announced, changed) for changed in new if changed not in old)
+        )
 
     def add_rule(self, rule: Rule) -> None:
-        """See `Node.add_rule`; the first change of the rules parts the local table from main, for good."""
+        """See `Node.add_rule`; the first change separates the local table from main."""
         self._change_rules(with_rule, rule)
         self.events.announce(RuleEvent("add", rule))
 
@@ -218,14 +249,20 @@ class MemoryBackend(Node):
         self._change_rules(without_rule, rule)
         self.events.announce(RuleEvent("remove", rule))
 
-    def _change_rules(self, change: Callable[[Sequence[Rule], Rule], list[Rule]], rule: Rule) -> None:
+    def _change_rules(
+        self, change: Callable[[Sequence[Rule], Rule], list[Rule]], rule: Rule
+    ) -> None:
         try:
             policy = Policy(change(self.fib.policy.rules, rule))
         except Refused as refused:
             raise refused.of(f"rule {rule.priority}") from None
-        self.fib = attrs.evolve(self.fib, policy=policy, merged=self.fib.merged and rule.family == IPV6)
+        self.fib = attrs.evolve(
+            self.fib, policy=policy, merged=self.fib.merged and rule.family == IPV6
+        )
 
-    def _new_device(self, name: str, *, up: bool = False, carrier: bool = False, **fields: Any) -> Device:
+    def _new_device(
+        self, name: str, *, up: bool = False, carrier: bool = False, **fields: Any
+    ) -> Device:
         return Device(name, next(self._indexes), up=up, carrier=carrier, **fields)
 
     def _change(self, before: Device | None, after: Device | None) -> None:
@@ -237,7 +274,9 @@ class MemoryBackend(Node):
         try:
             return self.fib.devices[name]
         except KeyError:
-            raise LinkNotFoundError(f"no such device: {name}", dev=name, errno=errno.ENODEV) from None
+            raise LinkNotFoundError(
+                f"no such device: {name}", dev=name, errno=errno.ENODEV
+            ) from None
 
 
 def _address(text: str, peer: str | None) -> DeviceAddress:
@@ -254,7 +293,9 @@ def _events_of(before: Device | None, after: Device | None) -> Iterator[NetworkE
         addresses = other.addresses if other else ()
         if verb == "set" and (other is None or _bare(other) != _bare(device)):
             yield DeviceEvent("set", _bare(device))
-        yield from (AddressEvent(verb, device.name, own) for own in device.addresses if own not in addresses)
+        yield from (
+            AddressEvent(verb, device.name, own) for own in device.addresses if own not in addresses
+        )
         if verb == "remove" and other is None:
             yield DeviceEvent("remove", _bare(device))
 

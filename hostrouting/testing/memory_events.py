@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class MemoryEvents(Faulty):
-    """A `NetworkEvents` without a kernel: the fakes of the machine announce the changes of a test or task.
+    """A `NetworkEvents` without a kernel: the fakes announce the changes of a test or task.
 
-    `announce` makes further events. By default, `fail_at` says that there is no memory; `listen` and `take` are
-    operations.
+    `announce` makes further events. By default, `fail_at` says that there is no memory; `listen`
+    and `take` are operations.
 
     >>> from hostrouting.testing import FakeHost
     >>> from phases import Context
@@ -43,7 +43,9 @@ class MemoryEvents(Faulty):
         self.listeners: list[MemoryListener] = []
 
     @contextmanager
-    def listen(self, ctx: Context, *, families: Sequence[int] = (IPV4, IPV6)) -> Iterator[MemoryListener]:
+    def listen(
+        self, ctx: Context, *, families: Sequence[int] = (IPV4, IPV6)
+    ) -> Iterator[MemoryListener]:
         """See `NetworkEvents.listen`."""
         self._begin(ctx, "listen")
         listener = MemoryListener(self, ctx.notify, families)
@@ -83,14 +85,18 @@ class MemoryListener:
         taken = [self._stored.popleft() for _ in range(len(self._stored))]
         if self._has_lost:
             self._has_lost = False
-            raise EventsLostError("too many network events came at once; read everything anew", errno=errno.ENOBUFS)
+            raise EventsLostError(
+                "too many network events came at once; read everything anew", errno=errno.ENOBUFS
+            )
         return taken
 
     def receive(self, events: tuple[NetworkEvent, ...]) -> None:
         """Store events, or lose them."""
         # What has no family is told to all.
         heard = self._families
-        self._stored.extend(one for one in events if all(getattr(part, "family", IPV4) in heard for part in one))
+        self._stored.extend(
+            one for one in events if all(getattr(part, "family", IPV4) in heard for part in one)
+        )
         if self._has_lost or len(self._stored) > self._source.most:
             self._has_lost = True
             self._stored.clear()

@@ -26,7 +26,7 @@ class MemoryFile(NamedTuple):
 
 
 class MemoryTree:
-    """A tree of files that implements `FileStore`, with further methods to arrange and inspect it."""
+    """A tree of files that implements `FileStore`, with more methods to arrange and inspect it."""
 
     def __init__(self) -> None:
         self._entries: dict[str, MemoryFile] = {"/": MemoryFile()}
@@ -41,7 +41,7 @@ class MemoryTree:
         self._make_parents("make", f"{self._place('make', path, follow=True)}/anything")
 
     def change(self, path: str, **fields: Any) -> None:
-        """Give an existing path, a link itself, another `mode`, `owner` or time at which it was `modified`."""
+        """Give an existing path, or a link itself, another `mode`, `owner` or time (`modified`)."""
         place = self._place("change", path)
         self._entries[place] = self._entries[place]._replace(**fields)
 
@@ -105,7 +105,9 @@ class MemoryTree:
         passed = ["/"]
         passed.append(self._place("look at", path, follow=True, passed=passed))
         found = ((place, self._entries[place]) for place in passed if place in self._entries)
-        return next(filter(None, (exposure(place, entry.owner, entry.mode) for place, entry in found)), None)
+        return next(
+            filter(None, (exposure(place, entry.owner, entry.mode) for place, entry in found)), None
+        )
 
     def rename(self, path: str, name: str) -> bool:
         """See `FileStore.rename`."""
@@ -116,7 +118,9 @@ class MemoryTree:
         new = f"{place.rpartition('/')[0]}/{name}"
         if new in self._entries:
             raise _error(f"give the name {name!r} to", path, errno.EEXIST)
-        for old in [entry for entry in self._entries if entry == place or entry.startswith(f"{place}/")]:
+        for old in [
+            entry for entry in self._entries if entry == place or entry.startswith(f"{place}/")
+        ]:
             self._entries[new + old.removeprefix(place)] = self._entries.pop(old)
         return True
 
@@ -149,7 +153,11 @@ class MemoryTree:
         """See `FileStore.remove_directory_if_empty`."""
         self._record("remove_directory_if_empty", path)
         place = self._place("remove", path)
-        if self._entries.get(place) is None or self._entries[place].content is not None or self.names(place):
+        if (
+            self._entries.get(place) is None
+            or self._entries[place].content is not None
+            or self.names(place)
+        ):
             return False
         del self._entries[place]
         return True
@@ -160,7 +168,7 @@ class MemoryTree:
         self._refuse_read_only("write below", self._place("write below", path, follow=True))
 
     def _no_folder(self, verb: str, path: str, place: str) -> MemoryFile:
-        """Return the file or the link at the place of a path, or one without content; refuse a folder."""
+        """Return the file or link at a path, or one without content; refuse a folder."""
         entry = self._entries.get(place)
         if entry is not None and entry.content is None:
             raise _error(verb, path, errno.EISDIR)
@@ -179,10 +187,14 @@ class MemoryTree:
         """See `FileStore.is_locked`."""
         self._record("is_locked", path)
         place = self._place("look for locks on", path, follow=True)
-        return place in self._entries and place in {self._place("lock", locked, follow=True) for locked in self.locked}
+        return place in self._entries and place in {
+            self._place("lock", locked, follow=True) for locked in self.locked
+        }
 
-    def _place(self, verb: str, path: str, *, follow: bool = False, passed: list[str] | None = None) -> str:
-        """Return the path that `path` leads to; a link at its end is followed only if `follow` says so.
+    def _place(
+        self, verb: str, path: str, *, follow: bool = False, passed: list[str] | None = None
+    ) -> str:
+        """Return the path that `path` leads to; `follow` a link at its end, too.
 
         The folders on the way are added to `passed`.
         """

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class MemoryLinkLayer(Faulty):
     """The neighbours of a node, and the stations on the links of its devices.
 
-    By default, `fail_at` says that privilege is missing. In a `FakeHost` the node is that of the routes.
+    By default, `fail_at` says that privilege is missing. In a `FakeHost` the node is that of the
+    routes.
 
     >>> layer = MemoryLinkLayer()
     >>> layer.add_device("azure0", kind="bridge", addresses=["10.240.0.4/16", "fd00:1::4/64"])
@@ -39,7 +40,8 @@ class MemoryLinkLayer(Faulty):
         self.node: MemoryBackend = node or MemoryBackend()
         #: The (device, address) pairs that answer, while the device exists and is up.
         self.alive: set[LinkAddress] = set()
-        #: The (device, IPv4 address) pairs from which the kernel gets no answer, though the device has carrier.
+        #: The (device, IPv4 address) pairs from which the kernel gets no answer, though the device
+        #: has carrier.
         self.mute: set[LinkAddress] = set()
         #: True if the process has the privilege to ask on the link.
         self.may_probe = True
@@ -69,7 +71,9 @@ class MemoryLinkLayer(Faulty):
         for address in addresses:
             self.add_address(name, address)
 
-    def add_pod(self, dev: str, *addresses: str, master: str | None = None, up: bool = True) -> None:
+    def add_pod(
+        self, dev: str, *addresses: str, master: str | None = None, up: bool = True
+    ) -> None:
         """A veth whose other end is a pod that has these addresses, and answers for them."""
         self.add_device(dev, kind="veth", master=master, up=up)
         self.alive.update((dev, address) for address in addresses)
@@ -94,18 +98,29 @@ class MemoryLinkLayer(Faulty):
         self.node.remove_link(name)
         self._table = [neighbour for neighbour in self._table if neighbour.dev != name]
         stations = self._stations.items()
-        self._stations = {key: station for key, station in stations if name not in {key[0], station.dev}}
+        self._stations = {
+            key: station for key, station in stations if name not in {key[0], station.dev}
+        }
 
     def add_neighbour(
-        self, address: str, dev: str, mac: str, *, permanent: bool = True, flags: int = 0, protocol: int = 0
+        self,
+        address: str,
+        dev: str,
+        mac: str,
+        *,
+        permanent: bool = True,
+        flags: int = 0,
+        protocol: int = 0,
     ) -> None:
         """`ip neigh add`; with `permanent=False` one that the kernel learned."""
-        neighbour = Neighbour(address, dev, mac, permanent=permanent, flags=flags, protocol=protocol)
+        neighbour = Neighbour(
+            address, dev, mac, permanent=permanent, flags=flags, protocol=protocol
+        )
         refuse_impossible("add", [neighbour], self._table, self.node.fib.devices)
         self._take("add", neighbour)
 
     def learn(self, mac: str, dev: str, *, permanent: bool = False) -> None:
-        """Add the address to the bridge's table, at port `dev`; `permanent`: set by a program, not learned."""
+        """Add the address to the bridge's table, at port `dev`; `permanent` if a program set it."""
         self._stations[self.node.fib.devices[dev].master or dev, mac] = Station(mac, dev, permanent)
 
     def attach(self, dev: str, direction: str, program: str) -> None:
@@ -113,7 +128,7 @@ class MemoryLinkLayer(Faulty):
         self.programs[dev] = (*self.programs.get(dev, ()), program)
 
     def refuse_at(self, step: int) -> None:
-        """Refuse the `step`-th change of a neighbour from now (1 is the next) by `remove_` or `add_neighbours`."""
+        """Refuse the `step`-th change of a neighbour from now (1 is the next)."""
         self.steps.fail(step, Refused(errno.ENOBUFS, "injected fault"))
 
     def newest_address(self, dev: str) -> float | None:
@@ -142,7 +157,8 @@ class MemoryLinkLayer(Faulty):
         places = {(dev, address): (dev, pack_address(address)) for dev, address in addresses}
         if places and not self.may_probe:
             raise PermissionDeniedError(
-                "asking for addresses on the link needs root or CAP_NET_RAW; nothing was asked", errno=errno.EPERM
+                "asking for addresses on the link needs root or CAP_NET_RAW; nothing was asked",
+                errno=errno.EPERM,
             )
         wired = self._wired()
         alive = {(dev, pack_address(address)) for dev, address in self.alive if dev in wired}
@@ -152,7 +168,9 @@ class MemoryLinkLayer(Faulty):
         """See `LinkLayer.silent`; it never waits."""
         self._begin(ctx, "silent", *(f"{address} dev {dev}" for dev, address in addresses))
         known = {(neighbour.dev, neighbour.address) for neighbour in self._table}
-        return frozenset(pair for pair in addresses if pair in self.mute - known and pair[0] in self._wired())
+        return frozenset(
+            pair for pair in addresses if pair in self.mute - known and pair[0] in self._wired()
+        )
 
     def _wired(self) -> set[str]:
         return {name for name, device in self.node.fib.devices.items() if device.carrier}

@@ -1,9 +1,10 @@
-"""The packet rules of a machine in memory: nftables and ebtables, to arrange, to inspect and to break.
+"""The packet rules of a machine in memory, nftables and ebtables, which tests arrange and break.
 
-nft itself is the judge of its language. `MemoryNftables` keeps the text of each table, and lists the rules that probes
-need, a line each: `iifname`, `oifname`, `ip6 saddr`, `ip6 daddr`, `icmpv6 type { ... }`, `counter`, `accept`, `drop`,
-`return`, `ip6 saddr set` and `ip6 daddr set`. Values are listed as they are written, so write them as nft prints them.
-Every other line is an error; nft's own checks of a script are left to nft.
+nft itself is the judge of its language. `MemoryNftables` keeps the text of each table, and lists
+the rules that probes need, a line each: `iifname`, `oifname`, `ip6 saddr`, `ip6 daddr`, `icmpv6
+type { ... }`, `counter`, `accept`, `drop`, `return`, `ip6 saddr set` and `ip6 daddr set`. Values
+are listed as they are written, so write them as nft prints them. Every other line is an error;
+nft's own checks of a script are left to nft.
 """
 
 from __future__ import annotations
@@ -33,11 +34,14 @@ if TYPE_CHECKING:
 _END: Final = re.compile(r'^\s*#.*$|[ \t;]*(?:#[^"\n]*)?$', re.MULTILINE)
 _CHAIN: Final = re.compile(r"\s*chain (\S+) \{\n((?:.*\n)*?)\s*\}\n")
 _STATEMENT: Final = re.compile(
-    rf"^(delete )?table (\w+) (\S+)(?: \{{\n((?:{_CHAIN.pattern}|(?!\s*\}}$).*\n)*)\s*\}})?$|^(.+)$", re.MULTILINE
+    rf"^(delete )?table (\w+) (\S+)(?: \{{\n((?:{_CHAIN.pattern}|(?!\s*\}}$).*\n)*)\s*\}})?$"
+    r"|^(.+)$",
+    re.MULTILINE,
 )
 _HOOK: Final = re.compile(r"type (filter) hook (\w+) priority (-?\d+)(?:; policy (\w+))?")
 _EXPRESSION: Final = re.compile(
-    r'([io]ifname) "([^"]+)"|icmpv6 type \{ ([^}]+) \}|ip6 ([sd]addr) (set )?(\S+)|\b(counter|accept|drop|return)\b'
+    r'([io]ifname) "([^"]+)"|icmpv6 type \{ ([^}]+) \}|ip6 ([sd]addr) (set )?(\S+)'
+    r"|\b(counter|accept|drop|return)\b"
 )
 
 _Table = tuple[str, str]
@@ -50,13 +54,17 @@ class MemoryNftables(Faulty):
 
     >>> from phases import Context
     >>> nftables = MemoryNftables()
-    >>> nftables.load(Context(), 'table ip6 ours {\n chain in {\n iifname "eth0" counter accept\n }\n}')
-    >>> nftables.tables["ip6", "ours"][-1]["rule"]["expr"][1:]
+    >>> nftables.load(Context(), 'table ip6 a {\n chain b {\n iifname "eth0" counter accept\n}\n}')
+    >>> nftables.tables["ip6", "a"][-1]["rule"]["expr"][1:]
     [{'counter': None}, {'accept': None}]
     """
 
     def __init__(self) -> None:
-        super().__init__(BackendError("nft said (status 1)\nError: Could not process rule: Cannot allocate memory"))
+        super().__init__(
+            BackendError(
+                "nft said (status 1)\nError: Could not process rule: Cannot allocate memory"
+            )
+        )
         #: If nft is installed.
         self.is_installed = True
         #: If the process may read and change the ruleset.
@@ -90,7 +98,9 @@ class MemoryNftables(Faulty):
         if not self.is_installed:
             raise ToolNotFoundError("nft", package="nftables", purpose=f"to {call[0]}")
         if not self.may_read:
-            raise PermissionDeniedError(f"cannot {call[0]}: Operation not permitted (you must be root)")
+            raise PermissionDeniedError(
+                f"cannot {call[0]}: Operation not permitted (you must be root)"
+            )
 
 
 def _loaded(texts: Mapping[_Table, str], script: str) -> dict[_Table, str]:
@@ -123,13 +133,18 @@ def _listing(table: _Table, text: str) -> Listing:
         for statement in filter(None, map(str.strip, body.splitlines())):
             if found := _HOOK.fullmatch(statement):
                 kind, hook_name, priority, policy = found.groups()
-                hook.update(type=kind, hook=hook_name, prio=int(priority), policy=policy or "accept")
+                hook.update(
+                    type=kind, hook=hook_name, prio=int(priority), policy=policy or "accept"
+                )
             elif not statement.startswith("comment "):
                 rules.setdefault(chain, []).append({**place, "chain": chain, **_rule(statement)})
     for statement in filter(None, map(str.strip, _CHAIN.sub("", text).splitlines())):
         if not statement.startswith("comment "):
             raise _refused(statement)
-    heads = [{"table": {"family": family, "name": name}}, *({"chain": chain} for chain in chains.values())]
+    heads = [
+        {"table": {"family": family, "name": name}},
+        *({"chain": chain} for chain in chains.values()),
+    ]
     return [*heads, *({"rule": rule} for chain in chains for rule in rules.get(chain, ()))]
 
 
@@ -149,20 +164,27 @@ def _expression(found: re.Match[str]) -> dict[str, Any]:
     left = {"meta": {"key": key}} if key else {"payload": packet}
     if change:
         return {"mangle": {"key": left, "value": address}}
-    return {"match": {"op": "==", "left": left, "right": dev or address or {"set": types.split(", ")}}}
+    return {
+        "match": {"op": "==", "left": left, "right": dev or address or {"set": types.split(", ")}}
+    }
 
 
 def _refused(statement: str) -> BackendError:
-    return BackendError(f"the nft in memory refuses {statement!r}: it knows no more than the rules of probes")
+    return BackendError(
+        f"the nft in memory refuses {statement!r}: it knows no more than the rules of probes"
+    )
 
 
-_DENIED: Final = "ebtables (nft) may not be read without CAP_NET_ADMIN: Permission denied (you must be root)"
+_DENIED: Final = (
+    "ebtables (nft) may not be read without CAP_NET_ADMIN: Permission denied (you must be root)"
+)
 
 
 class MemoryEbtables(Faulty):
-    """The table `nat` of both backends, with the chains that the kernel makes; it implements `Ebtables`.
+    """The table `nat` of both backends, with the kernel's chains; implements `Ebtables`.
 
-    By default, `fail_at` says that the program cannot be run; `operations.plan` lets another program act between calls.
+    By default, `fail_at` says that the program cannot be run; `operations.plan` lets another
+    program act between calls.
 
     >>> from phases import Context
     >>> ebtables = MemoryEbtables()
@@ -184,7 +206,7 @@ class MemoryEbtables(Faulty):
         self.may_read = True
 
     def add(self, line: str, *, backend: str = "nft") -> None:
-        """Append a rule as ebtables-save prints it (`-A CHAIN ...`); make the chain if it is missing."""
+        """Append a rule in the form of ebtables-save (`-A CHAIN ...`); make a missing chain."""
         chain = EbtablesRule.parse(line, backend=backend).chain
         self._chains[backend].setdefault(chain, []).append(line)
 
@@ -215,7 +237,9 @@ class MemoryEbtables(Faulty):
                 raise BackendError(f"not inserted: {rule.line}: {words}\nnothing was inserted")
         for rule in sorted(rules, key=lambda rule: rule.position):
             chain = self._chains[rule.backend][rule.chain]
-            chain.insert(rule.position - 1 if 1 <= rule.position <= len(chain) else len(chain), rule.line)
+            chain.insert(
+                rule.position - 1 if 1 <= rule.position <= len(chain) else len(chain), rule.line
+            )
 
     def _begin_change(self, ctx: Context, verb: str, rules: Sequence[EbtablesRule]) -> None:
         self._begin(ctx, verb, *(rule.line for rule in rules))

@@ -1,4 +1,4 @@
-"""systemd in memory: a `ServiceManager` that knows the unit files of a fake machine and nothing else."""
+"""systemd in memory: a `ServiceManager` over the unit files of a fake machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @attrs.define
 class _Unit:
-    """A unit in the manager's memory, with its files, text by path, and its links at the time of reading."""
+    """A unit in the manager's memory: its files, text by path, and its links when read."""
 
     texts: dict[str, str]
     requires: frozenset[str]
@@ -35,10 +35,11 @@ class MemoryServices(Faulty):
 
     By default, `fail_at` says that the bus does not answer.
 
-    A start needs a unit file, and starts the units that this one requires by `Requires=` and by `.requires/` links. A
-    oneshot runs to its end, another service stays. A unit in `failing` fails, and so does one that runs `/bin/false`.
-    Once it runs or has failed, a unit stays in memory as it was read, until `daemon_reload`. Not modelled: wants,
-    order, conditions, timeouts, restarts, specifiers, aliases. With `is_live=False` it is the manager of an image.
+    A start needs a unit file, and starts the units that this one requires by `Requires=` and by
+    `.requires/` links. A oneshot runs to its end, another service stays. A unit in `failing` fails,
+    and so does one that runs `/bin/false`. Once it runs or has failed, a unit stays in memory as it
+    was read, until `daemon_reload`. Not modelled: wants, order, conditions, timeouts, restarts,
+    specifiers, aliases. With `is_live=False` it is the manager of an image.
     """
 
     def __init__(self, tree: MemoryTree, *, is_live: bool = True) -> None:
@@ -84,7 +85,9 @@ class MemoryServices(Faulty):
     def loaded(self, ctx: Context, unit: str) -> list[UnitState]:
         """See `ServiceManager.loaded`."""
         self._begin(ctx, "loaded", unit)
-        return sorted(self._state(name) for name in self._memory if unit in {name, template_of(name)})
+        return sorted(
+            self._state(name) for name in self._memory if unit in {name, template_of(name)}
+        )
 
     def ordered_before(self, ctx: Context, unit: str) -> frozenset[str]:
         """See `ServiceManager.ordered_before`."""
@@ -131,18 +134,29 @@ class MemoryServices(Faulty):
             unit.main_pid = 0 if oneshot else next(self._pids)
         # Once the process of a service has begun, systemd reports nothing more to the caller.
         if failed and oneshot:
-            raise _refusal(name, 1, f"Job for {name} failed because the control process exited with error code.")
+            raise _refusal(
+                name,
+                1,
+                f"Job for {name} failed because the control process exited with error code.",
+            )
 
     def _unit(self, name: str) -> _Unit:
         """Return the unit as systemd has it in memory, or else as it would read it."""
         return self._memory.get(name) or _Unit(*self._read(name))
 
     def _read(self, name: str) -> tuple[dict[str, str], frozenset[str]]:
-        """Return the state that systemd keeps of a loaded unit: its texts and the units that it requires."""
+        """Return the state that systemd keeps of a loaded unit: its texts and required units."""
         texts = self._unit_files.texts(name)
-        folders = [f"{folder}/{own}.requires" for own in (name, template_of(name)) if own for folder in UNIT_FOLDERS]
+        folders = [
+            f"{folder}/{own}.requires"
+            for own in (name, template_of(name))
+            if own
+            for folder in UNIT_FOLDERS
+        ]
         links = [link for folder in folders for link in self._tree.names(folder)]
-        return texts, frozenset([*words(texts.values(), "Requires"), *links]) if texts else frozenset()
+        return texts, frozenset(
+            [*words(texts.values(), "Requires"), *links]
+        ) if texts else frozenset()
 
     def _state(self, name: str) -> UnitState:
         asked = instance_of(name, NOBODYS_INSTANCE)
@@ -157,10 +171,15 @@ class MemoryServices(Faulty):
             unit.main_pid,
             # Like systemd, look again at the files that were read, and not for new ones.
             needs_reload=any(now.get(path) != text for path, text in unit.texts.items()),
-            drop_ins=frozenset(path for path in unit.texts if path.endswith(".conf")) if self._is_live else frozenset(),
+            drop_ins=frozenset(path for path in unit.texts if path.endswith(".conf"))
+            if self._is_live
+            else frozenset(),
             requires=unit.requires if self._is_live else frozenset(),
         )
 
 
 def _refusal(unit: str, status: int, said: str) -> UnitError:
-    return unit_error(CommandFailedError(("systemctl", "start", "--", unit), status, stderr=said), journal_advice(unit))
+    return unit_error(
+        CommandFailedError(("systemctl", "start", "--", unit), status, stderr=said),
+        journal_advice(unit),
+    )

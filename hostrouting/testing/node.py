@@ -1,4 +1,4 @@
-"""The handles of a node, in memory or in a namespace, that `RouteBackendContract` and other tests use."""
+"""The handles of a node, in memory or in a namespace, that the contract of backends uses."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ class Node(Protocol):
     def set_up(self, name: str, *, up: bool = True) -> None:
         """Set the device up or down.
 
-        Down removes its routes, but for those of its addresses. Up restores only the kernel's own routes, and the next
-        hops of multipath routes.
+        Down removes its routes, but for those of its addresses. Up restores only the kernel's own
+        routes, and the next hops of multipath routes.
         """
 
     def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
-        """Add an address, given as CIDR, as `ip address add` does; `peer` is the far end of a point-to-point link."""
+        """Add an address as `ip address add` does; `peer` is the far end of a link."""
 
     def remove_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
-        """Remove an address, with the kernel's routes for it and the routes in main that send from it.
+        """Remove an address, with the kernel's routes for it and routes in main with it as source.
 
         Its secondaries go first. With the last address of a device all its routes go.
         """
 
     def add_neighbour(self, dev: str, address: str) -> None:
-        """Add a neighbour whose hardware address is known, as `ip neigh add` does; it goes with a down device."""
+        """Add a neighbour with its hardware address; it goes with a down device."""
 
     def insert_route(self, route: Route, *, verb: str = "add") -> None:
         """Add a foreign route in its full description; `verb` is that of `ip route`.
@@ -62,7 +62,7 @@ class Node(Protocol):
         """Add a rule, as `ip rule add` does."""
 
     def remove_rule(self, rule: Rule) -> None:
-        """Delete the first rule that fits, as `ip rule delete` does; a selector that is left out fits any."""
+        """Delete the first rule that fits; an absent selector fits any."""
 
     def add_route(
         self,
@@ -76,7 +76,7 @@ class Node(Protocol):
         kind: str = "unicast",
         source: str | None = None,
     ) -> None:
-        """Append a foreign route given as text, as `ip route append` does; `default` is a destination of IPv4.
+        """Append a foreign route, as `ip route append` does; `default` is a destination of IPv4.
 
         As for `ip`, metric 0 of IPv6 means 1024.
         """
@@ -97,7 +97,7 @@ _numbers = itertools.count()
 
 
 class KernelNode(Node):
-    """A network namespace made for a test; `name` is its name for `ip netns`. Needs root and iproute2.
+    """A network namespace for a test; `name` is its name for `ip netns`. Needs root and iproute2.
 
     Devices are of the type `ifb`: they need no other end, and have carrier while they are up.
     """
@@ -112,11 +112,14 @@ class KernelNode(Node):
         node = cls(f"hostrouting-{os.getpid()}-{next(_numbers)}")
         _run("ip", "netns", "add", node.name)
         try:
-            # The kernel's default; systemd's sysctl settings change it, and namespaces inherit that.
+            # The kernel's default; systemd's sysctl settings change it, and namespaces inherit
+            # that.
             settings = "/proc/sys/net/ipv4/conf/{all,default}/promote_secondaries"
             node.run("bash", "-c", f"for setting in {settings}; do echo 0 > $setting; done")
             # No link-local addresses, which come some time after their link.
-            node.run("bash", "-c", "cd /proc/sys/net/ipv6/conf/default || exit 0; echo 1 > addr_gen_mode")
+            node.run(
+                "bash", "-c", "cd /proc/sys/net/ipv6/conf/default || exit 0; echo 1 > addr_gen_mode"
+            )
             node.ip("link", "set", "lo", "up")
             yield node
         finally:
@@ -166,21 +169,26 @@ class KernelNode(Node):
 
     def add_neighbour(self, dev: str, address: str) -> None:
         """`ip neigh add`."""
-        self.ip("neigh", "add", address, "lladdr", "02:00:00:00:00:01", "nud", "permanent", "dev", dev)
+        self.ip(
+            "neigh", "add", address, "lladdr", "02:00:00:00:00:01", "nud", "permanent", "dev", dev
+        )
 
     def delete_route(self, route: Route | ObservedRoute) -> None:
-        """`ip route delete`, in full description; of an IPv6 route with several next hops it names none."""
+        """Run `ip route delete` with every field; without next hops for a multipath IPv6 route."""
         gone = resting(route)._replace(nexthops=()) if route.family == IPV6 else route
         self.insert_route(gone, verb="delete")
 
     def insert_route(self, route: Route | ObservedRoute, *, verb: str = "add") -> None:
         """`ip route add`, `prepend`, `append` or `replace`, in full description."""
         wanted = resting(route)
-        # Where none is shown, `ip` would choose the table and the scope by the type; IPv6 has no scopes.
+        # Where none is shown, `ip` would choose the table and the scope by the type; IPv6 has no
+        # scopes.
         words = ["scope", str(wanted.scope)] if wanted.family == IPV4 else []
         # A deletion without a device would take any route.
         words += ["dev", "lo"] if wanted.family == IPV6 and wanted.kind in DEVICELESS_KINDS else []
-        self.ip(_family(wanted), "route", verb, "table", str(wanted.table), *words, *str(wanted).split())
+        self.ip(
+            _family(wanted), "route", verb, "table", str(wanted.table), *words, *str(wanted).split()
+        )
 
     def add_rule(self, rule: Rule) -> None:
         """`ip rule add`."""
@@ -213,6 +221,14 @@ def _rule_words(rule: Rule) -> list[str]:
         words = [*words[:-2], "l3mdev"]
     # A deletion takes a rule of any mask unless it names one.
     words += ["fwmark", f"{rule.mark}/{rule.mark_mask}"] if rule.mark_mask else []
-    suppressors = {"suppress_prefixlength": rule.suppress_prefix_length, "suppress_ifgroup": rule.suppress_group}
-    words += (word for name, value in suppressors.items() if value is not None for word in (name, str(value)))
+    suppressors = {
+        "suppress_prefixlength": rule.suppress_prefix_length,
+        "suppress_ifgroup": rule.suppress_group,
+    }
+    words += (
+        word
+        for name, value in suppressors.items()
+        if value is not None
+        for word in (name, str(value))
+    )
     return ["priority", str(rule.priority), *words]

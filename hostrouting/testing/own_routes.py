@@ -1,4 +1,4 @@
-"""A device changes: the routes that the kernel makes for its addresses follow, and those that need it go.
+"""Update a model after a change of a device: the kernel's own routes, and those that need it.
 
 What a device that goes leaves of a route with further next hops, only a kernel can answer.
 """
@@ -37,12 +37,14 @@ _CONNECTED: Final = 256
 
 
 def own_routes(device: Device) -> list[ObservedRoute]:
-    """Return the routes that the kernel makes for a device: of each address, its network, and for broadcasts."""
+    """Return the routes that the kernel makes for the networks and broadcasts of a device."""
     routes = []
     for address in device.addresses:
         routes += (_ipv4_routes if address.family == IPV4 else _ipv6_routes)(device, address)
     if device.up and not device.loopback:
-        multicast = ObservedRoute(0xFF << 120, 8, dev=device.name, table=LOCAL_TABLE, kind="multicast", family=IPV6)
+        multicast = ObservedRoute(
+            0xFF << 120, 8, dev=device.name, table=LOCAL_TABLE, kind="multicast", family=IPV6
+        )
         routes.append(multicast._replace(metric=_CONNECTED, protocol=KERNEL_PROTOCOL))
     return routes
 
@@ -55,7 +57,12 @@ def _ipv4_routes(device: Device, address: DeviceAddress) -> list[ObservedRoute]:
     routes = [to_node(address.local, 32)]
     length = address.prefix_length
     network = address.peer & netmask(length)
-    if device.up and not address.secondary and network >> 24 and (length < 32 or network != address.local):
+    if (
+        device.up
+        and not address.secondary
+        and network >> 24
+        and (length < 32 or network != address.local)
+    ):
         routes.append((to_node if device.loopback else on_link)(network, length))
         if length < 31:
             last = network | ~netmask(length) & 0xFFFFFFFF
@@ -73,14 +80,20 @@ def _ipv6_routes(device: Device, address: DeviceAddress) -> list[ObservedRoute]:
 
 
 def with_device(
-    fib: Fib, before: Device | None, after: Device | None, own: Callable[[Device], list[ObservedRoute]] = own_routes
+    fib: Fib,
+    before: Device | None,
+    after: Device | None,
+    own: Callable[[Device], list[ObservedRoute]] = own_routes,
 ) -> Fib:
     """Return the model with a device as `after` instead of `before`; None is no device.
 
-    The device's `own` routes follow. Those that need what went go, too: the device, its state, or its addresses.
+    The device's `own` routes follow. Those that need what went go, too: the device, its state, or
+    its addresses.
     """
     old, new = (own(device) if device else [] for device in (before, after))
-    devices = {name: device for name, device in fib.devices.items() if after or device is not before}
+    devices = {
+        name: device for name, device in fib.devices.items() if after or device is not before
+    }
     fib = attrs.evolve(fib, devices={**devices, after.name: after} if after else devices)
     if before:
         fib = _without(fib, {route for route in old if route not in new and _is_taken(fib, route)})
@@ -98,10 +111,12 @@ def with_bucket(fib: Fib, key: Key, bucket: Bucket) -> Fib:
 
 
 def is_same(route: ObservedRoute, other: ObservedRoute) -> bool:
-    """Return True if the kernel takes two routes of one destination for the same; of IPv6 by place and next hop."""
+    """Return True if the kernel takes two routes for one: by place, of IPv6 also by next hop."""
     if route.family == IPV4:
         return signature(route) == signature(other)
-    ways = ([(hop.dev, hop.gateway, hop.encapsulation) for hop in each.hops] for each in (route, other))
+    ways = (
+        [(hop.dev, hop.gateway, hop.encapsulation) for hop in each.hops] for each in (route, other)
+    )
     return place(route) == place(other) and next(ways) == next(ways)
 
 
@@ -119,14 +134,24 @@ def link_flags(device: Device) -> int:
 def _without(fib: Fib, routes: Collection[ObservedRoute]) -> Fib:
     if not routes:
         return fib
-    kept = (route for family in fib.families for route in fib.tables.routes(family) if route not in routes)
+    kept = (
+        route
+        for family in fib.families
+        for route in fib.tables.routes(family)
+        if route not in routes
+    )
     return attrs.evolve(fib, tables=Tables.of(kept))
 
 
 def _is_taken(fib: Fib, route: ObservedRoute) -> bool:
-    """Return True for a route; raise UnknownDecisionError where the kernel's deletion of it may take another one."""
+    """Return True; raise UnknownDecisionError where the kernel may delete another route."""
     for other in fib.tables.bucket(key_of(route)):
-        if route.family == IPV6 and other != route and other.table == MAIN_TABLE and other.devs == route.devs:
+        if (
+            route.family == IPV6
+            and other != route
+            and other.table == MAIN_TABLE
+            and other.devs == route.devs
+        ):
             raise unknown(f"which route to {route.destination} goes with an address")
     return True
 
@@ -139,7 +164,9 @@ def _lost(fib: Fib, before: Device, after: Device | None) -> Iterator[ObservedRo
         return
     has_ipv4 = after is not None and any(own.family == IPV4 for own in after.addresses)
     is_bare = not has_ipv4 and any(own.family == IPV4 for own in gone)
-    sources = {(own.family, own.local) for own in gone if own.family == IPV6 or not fib.is_local(own.local)}
+    sources = {
+        (own.family, own.local) for own in gone if own.family == IPV6 or not fib.is_local(own.local)
+    }
     for route in (*fib.routes(IPV4), *fib.routes(IPV6)):
         is_of_node = route.family == IPV4 and route.scope == SCOPE_HOST
         stops = after is None or (is_down and not is_of_node) or (is_bare and route.family == IPV4)

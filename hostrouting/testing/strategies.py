@@ -6,7 +6,8 @@
     ├── probe_snat_configs()
     ├── stale_cni_configs()
     └── watch_configs()
-    addresses(), cidrs(), destinations(), gateways(), device_names(), device_patterns(), gate_names()
+    addresses(), cidrs(), destinations(), gateways(), device_names(), device_patterns(),
+    gate_names()
 
 >>> from hypothesis import given
 >>> @given(static_routes())
@@ -75,31 +76,46 @@ def cidrs(*families: int, min_length: int = 0) -> SearchStrategy[str]:
 
 def destinations(*families: int) -> SearchStrategy[str]:
     """Networks that a static route may lead to."""
-    return _unicast(families).map(lambda prefix: str(prefix.masked)).filter(_accepts(rules.destination))
+    return (
+        _unicast(families)
+        .map(lambda prefix: str(prefix.masked))
+        .filter(_accepts(rules.destination))
+    )
 
 
 def gateways(*families: int) -> SearchStrategy[str]:
     """Addresses that a router may have."""
     link_local = st.just("fe80::1") if IPV6 in (families or (IPV6,)) else st.nothing()
-    return _unicast(families).map(lambda prefix: str(Address(*prefix[:2]))).filter(_accepts(rules.gateway)) | link_local
+    return (
+        _unicast(families)
+        .map(lambda prefix: str(Address(*prefix[:2])))
+        .filter(_accepts(rules.gateway))
+        | link_local
+    )
 
 
 def device_names() -> SearchStrategy[str]:
     """Names of devices that both the kernel and the config accept; a few are not ASCII."""
     usual = st.sampled_from(["eth0", "ib0", "ib7", "bond0.100", "azure0"])
-    return usual | st.text(_ASCII_NAME + "+@ü語", min_size=1, max_size=15).filter(_accepts(check_device_name))
+    return usual | st.text(_ASCII_NAME + "+@ü語", min_size=1, max_size=15).filter(
+        _accepts(check_device_name)
+    )
 
 
 def device_patterns() -> SearchStrategy[str]:
     """Shell-style patterns for `allowedDevs`."""
     usual = st.sampled_from(["mesh*", "ib?", "veth[0-9]", "wg[!ab]*"])
-    return usual | st.text(_ASCII_NAME + "*?[]!", min_size=1, max_size=64).filter(_accepts(rules.device_pattern))
+    return usual | st.text(_ASCII_NAME + "*?[]!", min_size=1, max_size=64).filter(
+        _accepts(rules.device_pattern)
+    )
 
 
 def gate_names() -> SearchStrategy[str]:
     """Names of service units, templates and instances that may be gates."""
     usual = st.sampled_from([*DEFAULT_GATES, "kubelet.service", "systemd-nspawn@kube.service"])
-    odd = st.text(_ASCII_NAME + ":\\@", min_size=1, max_size=40).map(lambda prefix: f"{prefix}.service")
+    odd = st.text(_ASCII_NAME + ":\\@", min_size=1, max_size=40).map(
+        lambda prefix: f"{prefix}.service"
+    )
     return usual | odd.filter(_accepts(rules.gate))
 
 
@@ -117,15 +133,21 @@ def static_routes(*families: int) -> SearchStrategy[StaticRoute]:
 
 
 def static_routes_configs(*families: int) -> SearchStrategy[StaticRoutesConfig]:
-    """Sections with routes that do not contradict each other; without routes they may be enabled or not."""
-    routes = st.lists(static_routes(*families), max_size=5, unique_by=lambda route: (route.destination, route.metric))
+    """Sections with routes that do not contradict each other."""
+    routes = st.lists(
+        static_routes(*families),
+        max_size=5,
+        unique_by=lambda route: (route.destination, route.metric),
+    )
     enabled = st.builds(StaticRoutesConfig, enabled=st.just(True), routes=routes.map(tuple))
     return enabled | st.just(StaticRoutesConfig())
 
 
 def route_overlap_configs(*families: int) -> SearchStrategy[RouteOverlapConfig]:
     """Sections of `routeOverlap`."""
-    presets = [name for name in PRESETS if IPV6 in (families or (IPV6,)) or not name.endswith("-ipv6")]
+    presets = [
+        name for name in PRESETS if IPV6 in (families or (IPV6,)) or not name.endswith("-ipv6")
+    ]
     return st.builds(
         RouteOverlapConfig,
         expected_cidrs=_tuples(cidrs(*families).filter(_accepts(rules.expected_cidr))),
@@ -179,7 +201,7 @@ def watch_configs() -> SearchStrategy[WatchConfig]:
 
 
 def configs(*families: int) -> SearchStrategy[HostRoutingConfig]:
-    """Whole configs, from the empty one to one with every section filled; routes and proofs are of these families."""
+    """Whole configs, from empty to full; routes and proofs are of these families."""
     return st.builds(
         HostRoutingConfig,
         static_routes=static_routes_configs(*families),
@@ -191,7 +213,9 @@ def configs(*families: int) -> SearchStrategy[HostRoutingConfig]:
     )
 
 
-def _prefixes(families: tuple[int, ...], min_length: int = 0, *, first_byte: int = 0) -> SearchStrategy[Prefix]:
+def _prefixes(
+    families: tuple[int, ...], min_length: int = 0, *, first_byte: int = 0
+) -> SearchStrategy[Prefix]:
     return st.sampled_from(families or (IPV4, IPV6)).flatmap(
         lambda family: st.builds(
             Prefix,

@@ -1,4 +1,4 @@
-"""The promises of `RouteBackend` as tests, for our backends and for yours. Needs the extra `testing`.
+"""The promises of `RouteBackend` as tests, for any backend. Needs the extra `testing`.
 
 Derive a class from the contract and override its fixtures:
 
@@ -25,6 +25,6 @@ import pytest
 # pytest rewrites the asserts of a module only if it knows of the module before the import.
 pytest.register_assert_rewrite(f"{__name__}.routes", f"{__name__}.route_changes")
 
-from hostrouting.testing.contracts.route_changes import RouteBackendContract  # noqa: E402 - as said above
+from hostrouting.testing.contracts.route_changes import RouteBackendContract  # noqa: E402
 
 __all__ = ["RouteBackendContract"]

@@ -1,4 +1,4 @@
-"""The promises of `RouteBackend` for changes, as tests; with those for reading they are the whole contract."""
+"""The promises of `RouteBackend` for changes, as tests; `routes` has those for reading."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ IPV6_OTHERS: Final = "fd00:9::/32 via fd00:a::9 dev ib0 metric 1"
 IPV6_OFF_LINK: Final = "fd00:8::/32 via fd00:99::1 dev eth0 proto 142 metric 1"
 #: ON_LINK, as a removal names it.
 ABSENT: Final = resting(route(ON_LINK))
-#: By the family, additions beside THEIRS (of IPv6: beside IPV6_OTHERS), and the errno of their refusal.
+#: By the family, additions beside THEIRS (of IPv6: beside IPV6_OTHERS), and the errno of their
+#: refusal.
 REFUSED: Final = {
     IPV4: [
         (_add, "9.0.0.0/8 via 172.16.0.9 dev ib0 proto 142", errno.EEXIST),
@@ -91,7 +92,7 @@ def metrics(kind: int, value: int) -> Extra:
 
 
 class RouteBackendContract(RouteReadingContract):
-    """Each test has a fresh `node` with a loopback device that is up, and nothing else; `backend` sees that node."""
+    """Each test has a fresh `node` with only a loopback device, up, which `backend` sees."""
 
     def _refused(self, backend: RouteBackend, *changes: RouteChange) -> RouteRejectedError:
         """Apply a batch that must be refused; assert that nothing changed."""
@@ -106,7 +107,7 @@ class RouteBackendContract(RouteReadingContract):
     # --- applying
 
     def test_an_added_route_is_as_wanted(self, eth0: Node, backend: RouteBackend) -> None:
-        """Ours, blackholes, multipath routes, other tables and on-link gateways are read back so; verified or not."""
+        """Routes of every kind, table and gateway are read back as added, verified or not."""
         wanted = [
             route("172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142 src 10.224.0.4 metric 5"),
             *map(route, ["blackhole 9.1.0.0/16", "9.2.0.0/16 dev ib0 table 1000"]),
@@ -122,14 +123,25 @@ class RouteBackendContract(RouteReadingContract):
 
     def test_changes_are_made_in_their_order(self, eth0: Node, backend: RouteBackend) -> None:
         """A gateway may be reached by a route that the same batch added before it."""
-        texts = ["9.9.9.9 dev eth0 proto 142 scope link", "9.0.0.0/8 via 9.9.9.9 dev eth0 proto 142"]
+        texts = [
+            "9.9.9.9 dev eth0 proto 142 scope link",
+            "9.0.0.0/8 via 9.9.9.9 dev eth0 proto 142",
+        ]
         backend.apply([_add(route(text)) for text in texts])
         assert shown(backend, protocol=142) == texts[::-1]
 
-    def test_exactly_the_named_route_is_removed(self, world: Node, family: int, backend: RouteBackend) -> None:
-        """Another metric, protocol, device or table at the same destination stays; an empty batch removes nothing."""
+    def test_exactly_the_named_route_is_removed(
+        self, world: Node, family: int, backend: RouteBackend
+    ) -> None:
+        """Another metric, protocol, device or table stays; an empty batch removes nothing."""
         ours = f"{_NEAR[family]} metric 5"
-        arrange(world, ours.replace("eth0 proto 142", "ib0 proto static"), ours, f"{ours}7", f"{ours} table 88")
+        arrange(
+            world,
+            ours.replace("eth0 proto 142", "ib0 proto static"),
+            ours,
+            f"{ours}7",
+            f"{ours} table 88",
+        )
         before = backend.routes(family)
         backend.apply([])
         assert backend.routes(family) == before
@@ -137,7 +149,9 @@ class RouteBackendContract(RouteReadingContract):
         backend.apply([_remove(gone)])
         assert backend.routes(family) == [one for one in before if one != gone]
 
-    def test_a_replacement_takes_the_named_route_alone(self, eth0: Node, backend: RouteBackend) -> None:
+    def test_a_replacement_takes_the_named_route_alone(
+        self, eth0: Node, backend: RouteBackend
+    ) -> None:
         """Of several routes in one place the others stay, even if one of them is the first."""
         old, new = "9.0.0.0/8 via 10.224.0.1 dev eth0", "9.0.0.0/8 via 172.16.0.9 dev ib0 proto 142"
         arrange(eth0, THEIRS, old, OTHERS)
@@ -145,7 +159,7 @@ class RouteBackendContract(RouteReadingContract):
         assert place(backend) == [new, THEIRS, OTHERS]
 
     def test_a_prepended_route_decides(self, eth0: Node, backend: RouteBackend) -> None:
-        """It stands before the other routes of its place, also if only the protocol differs, or alone."""
+        """It stands first in its place, also if only the protocol differs, or alone."""
         theirs = OURS.replace("142", "static")
         arrange(eth0, theirs)
         alone = "8.0.0.0/8 via 10.224.0.1 dev eth0 proto 142"
@@ -154,7 +168,7 @@ class RouteBackendContract(RouteReadingContract):
         assert [deciding(backend, address) for address in ("9.1.1.1", "8.1.1.1")] == [OURS, alone]
 
     def test_a_route_is_moved_to_the_front(self, eth0: Node, backend: RouteBackend) -> None:
-        """The kernel moves no route, so it is removed and added, as the last step of a batch: a refusal moves none."""
+        """To move a route is to remove and add it, last in a batch, so a refusal moves none."""
         arrange(eth0, THEIRS, OURS)
         move = _replace(find(backend, OURS), route(OURS))
         self._refused(backend, move, _add(route(OFF_LINK)), _remove(ABSENT))
@@ -169,8 +183,10 @@ class RouteBackendContract(RouteReadingContract):
         backend.apply([_remove(find(backend, THEIRS))])
         assert deciding(backend, "9.1.1.1") == OURS
 
-    def test_what_was_read_can_be_put_back(self, world: Node, family: int, backend: RouteBackend) -> None:
-        """Foreign routes of every kind, removed and added again from a reading or by a rollback, are the same."""
+    def test_what_was_read_can_be_put_back(
+        self, world: Node, family: int, backend: RouteBackend
+    ) -> None:
+        """Foreign routes are the same when added again, from a reading or by a rollback."""
         usual = backend.routes(family)
         for one in _FOREIGN[family]:
             world.insert_route(one)
@@ -183,7 +199,7 @@ class RouteBackendContract(RouteReadingContract):
         assert backend.routes(family) == before
 
     def test_unknown_attributes_are_kept(self, eth0: Node, backend: RouteBackend) -> None:
-        """An attribute that a backend does not understand is installed, read and removed with its route."""
+        """An attribute that a backend cannot parse is installed, read and removed."""
         backend.apply([_add(attrs.evolve(route(OURS), extra=metrics(2, 1400)))])
         held = find(backend, OURS)
         assert held.extra == metrics(2, 1400)
@@ -191,8 +207,10 @@ class RouteBackendContract(RouteReadingContract):
         backend.apply([_remove(held)])
         assert place(backend) == [THEIRS]
 
-    def test_verification_finds_a_route_that_did_not_last(self, eth0: Node, backend: RouteBackend) -> None:
-        """The kernel limits the mtu of a route that it accepts: the wanted one is not there, as a reading shows it."""
+    def test_verification_finds_a_route_that_did_not_last(
+        self, eth0: Node, backend: RouteBackend
+    ) -> None:
+        """A route whose mtu the kernel limits is accepted, but a reading shows another route."""
         changes = [_add(attrs.evolve(route(ON_LINK), extra=metrics(2, 70_000)))]
         with pytest.raises(RouteRejectedError, match="not there on reading back"):
             backend.apply(changes)
@@ -202,8 +220,10 @@ class RouteBackendContract(RouteReadingContract):
 
     # --- refusals
 
-    def test_each_reason_has_its_errno(self, world: Node, family: int, backend: RouteBackend) -> None:
-        """An addition never overwrites a route, whoever owns it, and a route is not moved within its place.
+    def test_each_reason_has_its_errno(
+        self, world: Node, family: int, backend: RouteBackend
+    ) -> None:
+        """An addition never overwrites any route, and a route is not moved within its place.
 
         No addition makes one IPv6 route of two.
         """
@@ -212,10 +232,14 @@ class RouteBackendContract(RouteReadingContract):
         for verb, wanted, number in REFUSED[family]:
             change = verb(route(wanted))
             error = self._refused(backend, change)
-            assert [(refusal.change, refusal.errno) for refusal in error.refusals] == [(str(change), number)]
+            assert [(refusal.change, refusal.errno) for refusal in error.refusals] == [
+                (str(change), number)
+            ]
             assert error.errno == number
 
-    @pytest.mark.parametrize("detail", [{"metric": 2}, {"protocol": 4}, {"gateway": None}, {"dev": "ib0"}])
+    @pytest.mark.parametrize(
+        "detail", [{"metric": 2}, {"protocol": 4}, {"gateway": None}, {"dev": "ib0"}]
+    )
     def test_removing_what_is_not_there_is_esrch(
         self, world: Node, family: int, backend: RouteBackend, detail: dict[str, Any]
     ) -> None:
@@ -233,16 +257,22 @@ class RouteBackendContract(RouteReadingContract):
     def test_a_removal_never_takes_another_route(
         self, eth0: Node, backend: RouteBackend, standing: list[str], *, verify: bool
     ) -> None:
-        """A deletion cannot express every field, and the kernel takes the first route that fits: it is not sent."""
+        """A deletion that would remove another route is not sent."""
         arrange(eth0, *standing)
         before = backend.routes()
-        with pytest.raises(RouteRejectedError, match=f"the kernel would remove '{standing[0]}' instead") as caught:
+        with pytest.raises(
+            RouteRejectedError, match=f"the kernel would remove '{standing[0]}' instead"
+        ) as caught:
             backend.apply([_add(route("7.0.0.0/8 dev eth0")), _remove(ABSENT)], verify=verify)
-        assert [(refusal.change, refusal.errno) for refusal in caught.value.refusals] == [(f"- {ON_LINK}", errno.ESRCH)]
+        assert [(refusal.change, refusal.errno) for refusal in caught.value.refusals] == [
+            (f"- {ON_LINK}", errno.ESRCH)
+        ]
         assert backend.routes() == before
 
-    def test_what_another_program_changed_meanwhile_is_not_overwritten(self, eth0: Node, backend: RouteBackend) -> None:
-        """If another program has replaced the route, its replacement is refused and the other program's route stays."""
+    def test_what_another_program_changed_meanwhile_is_not_overwritten(
+        self, eth0: Node, backend: RouteBackend
+    ) -> None:
+        """A route that another program replaced stays: its replacement is refused."""
         arrange(eth0, OTHERS)
         old = find(backend, OTHERS)
         eth0.insert_route(route(THEIRS), verb="replace")
@@ -255,21 +285,30 @@ class RouteBackendContract(RouteReadingContract):
         standing = [one for one in backend.routes() if one.network == 9 << 24]
         self._refused(backend, *map(_remove, reversed(standing)), _add(route(OFF_LINK)))
 
-    def test_a_missing_device_is_named_before_anything_is_done(self, eth0: Node, backend: RouteBackend) -> None:
+    def test_a_missing_device_is_named_before_anything_is_done(
+        self, eth0: Node, backend: RouteBackend
+    ) -> None:
         """A typing error in a device's name changes nothing."""
         before = backend.routes()
         with pytest.raises(LinkNotFoundError) as caught:
             backend.apply([_add(route(OURS)), _add(route("8.0.0.0/8 dev eht0"))])
         assert caught.value.dev == "eht0"
-        assert str(caught.value) == "no such device: eht0; nothing was changed. The node has lo, eth0, ib0"
+        assert (
+            str(caught.value)
+            == "no such device: eht0; nothing was changed. The node has lo, eth0, ib0"
+        )
         assert backend.routes() == before
 
     def test_one_refusal_undoes_the_whole_batch(self, eth0: Node, backend: RouteBackend) -> None:
-        """Additions, replacements and removals before and after the refused change are all rolled back.
+        """Changes of every verb before and after the refused one are all rolled back.
 
         A foreign route that stands before an addition of the batch stays.
         """
-        arrange(eth0, THEIRS, *(f"{network}.0.0.0/8 via 10.224.0.1 dev eth0 metric 3" for network in (8, 9)))
+        arrange(
+            eth0,
+            THEIRS,
+            *(f"{network}.0.0.0/8 via 10.224.0.1 dev eth0 metric 3" for network in (8, 9)),
+        )
         first, second = (one for one in backend.routes() if one.metric == 3)
         self._refused(
             backend,
@@ -282,13 +321,19 @@ class RouteBackendContract(RouteReadingContract):
         )
 
     def test_every_refusal_is_named(self, eth0: Node, backend: RouteBackend) -> None:
-        """With more refusals than a socket's queue holds, each is named, in order, and the rest is rolled back."""
-        near, far = route("20.0.0.0/24 via 10.224.0.1 dev eth0"), route("20.0.0.0/24 via 192.0.2.1 dev eth0")
+        """With more refusals than a socket's queue holds, each is named, in order."""
+        near, far = (
+            route("20.0.0.0/24 via 10.224.0.1 dev eth0"),
+            route("20.0.0.0/24 via 192.0.2.1 dev eth0"),
+        )
         changes = [
-            _add(attrs.evolve((far, near)[number % 2], network=20 << 24 | number << 8)) for number in range(1200)
+            _add(attrs.evolve((far, near)[number % 2], network=20 << 24 | number << 8))
+            for number in range(1200)
         ]
         error = self._refused(backend, *changes)
-        assert [refusal.change for refusal in error.refusals] == [str(change) for change in changes[::2]]
+        assert [refusal.change for refusal in error.refusals] == [
+            str(change) for change in changes[::2]
+        ]
         assert {refusal.errno for refusal in error.refusals} == {errno.ENETUNREACH}
 
     # --- IPv6
@@ -302,7 +347,9 @@ class RouteBackendContract(RouteReadingContract):
         backend.apply([*map(_remove, held)])
         assert backend.routes_of(142) == backend.routes_of(142, IPV6) == []
 
-    def test_a_replaced_ipv6_route_leaves_its_place_first(self, six: Node, backend: RouteBackend) -> None:
+    def test_a_replaced_ipv6_route_leaves_its_place_first(
+        self, six: Node, backend: RouteBackend
+    ) -> None:
         """Two routes by gateways would become one."""
         arrange(six, IPV6_OURS)
         change = _replace(find(backend, IPV6_OURS), route(IPV6_OTHERS))
@@ -310,8 +357,10 @@ class RouteBackendContract(RouteReadingContract):
         backend.apply([change])
         assert place(backend, IPV6) == [IPV6_OTHERS]
 
-    def test_a_removal_of_ipv6_never_takes_another_route(self, six: Node, backend: RouteBackend) -> None:
-        """A deletion without a gateway fits a route by any gateway of the device: it is not sent."""
+    def test_a_removal_of_ipv6_never_takes_another_route(
+        self, six: Node, backend: RouteBackend
+    ) -> None:
+        """A deletion without a gateway, which fits any gateway of the device, is not sent."""
         arrange(six, IPV6_OTHERS, IPV6_ON_LINK)
         error = self._refused(backend, _remove(find(backend, IPV6_ON_LINK)))
         assert f"the kernel would remove '{IPV6_OTHERS}' instead" in str(error)

@@ -11,7 +11,15 @@ import attrs
 import pytest
 
 from hostrouting.fib.model import FIRST_RULES
-from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits, format_ipv4, parse_ipv4
+from hostrouting.net.addresses import (
+    IPV4,
+    IPV6,
+    Address,
+    Prefix,
+    address_bits,
+    format_ipv4,
+    parse_ipv4,
+)
 from hostrouting.net.routes import KINDS, PROTOCOL_NAMES, NextHop, Route
 from hostrouting.net.rules import Range, Rule
 
@@ -25,7 +33,8 @@ DEFAULT: Final = "default via 10.224.0.1 dev eth0"
 IPV6_DEFAULT: Final = "default via fd00:1::1 dev eth0 metric 1024"
 LONGER: Final = "172.16.8.0/24 via 10.224.0.1 dev eth0"
 LOWER: Final = "9.0.0.0/8 dev eth0 scope link metric 3"
-#: By the family: a route with two next hops (of IPv6 they are sorted), and addresses that it decides.
+#: By the family: a route with two next hops (of IPv6 they are sorted), and addresses that it
+#: decides.
 MULTIPATH: Final = {
     IPV4: Route(
         network=9 << 24,
@@ -36,7 +45,10 @@ MULTIPATH: Final = {
     IPV6: Route(
         network=0xFD000009 << 96,
         prefix_length=32,
-        nexthops=(NextHop(Address.parse("fd00:1::9"), "eth0", weight=3), NextHop(Address.parse("fd00:a::9"), "ib0")),
+        nexthops=(
+            NextHop(Address.parse("fd00:1::9"), "eth0", weight=3),
+            NextHop(Address.parse("fd00:a::9"), "ib0"),
+        ),
         metric=7,
         family=IPV6,
     ),
@@ -129,7 +141,9 @@ def route(text: str) -> Route:
 
 
 #: Only packets from the uplink's network take it.
-BY_SOURCE: Final = attrs.evolve(route("fd00:9::/32 dev ib0 metric 5"), from_prefix=Prefix.parse("fd00:1::/64"))
+BY_SOURCE: Final = attrs.evolve(
+    route("fd00:9::/32 dev ib0 metric 5"), from_prefix=Prefix.parse("fd00:1::/64")
+)
 
 
 def arrange(node: Node, *texts: str) -> None:
@@ -141,17 +155,21 @@ def arrange(node: Node, *texts: str) -> None:
 def shown(backend: RouteBackend, **fields: Any) -> list[str]:
     """Return the routes with these fields, in their order; without a family, those of IPv4."""
     routes = backend.routes(fields.get("family", IPV4))
-    return [str(one) for one in routes if all(getattr(one, name) == fields[name] for name in fields)]
+    return [
+        str(one) for one in routes if all(getattr(one, name) == fields[name] for name in fields)
+    ]
 
 
 def place(backend: RouteBackend, family: int = IPV4) -> list[str]:
-    """Return the routes of 9.0.0.0/8 or fd00:9::/32, which the tests of places use, in their order."""
+    """Return the routes of 9.0.0.0/8 or fd00:9::/32, which tests of places use, in order."""
     return shown(backend, family=family, network=MULTIPATH[family].network)
 
 
 def find(backend: RouteBackend, text: str) -> ObservedRoute:
     """Return the one route with this text."""
-    (found,) = [one for family in backend.families for one in backend.routes(family) if str(one) == text]
+    (found,) = [
+        one for family in backend.families for one in backend.routes(family) if str(one) == text
+    ]
     return found
 
 
@@ -168,7 +186,7 @@ def deciding(backend: RouteBackend, address: str) -> str:
 
 
 class RouteReadingContract:
-    """Each test has a fresh `node` with a loopback device that is up, and nothing else; `backend` sees that node."""
+    """Each test has a fresh `node` with only a loopback device, up, which `backend` sees."""
 
     @pytest.fixture
     def node(self) -> Node:
@@ -182,7 +200,7 @@ class RouteReadingContract:
 
     @pytest.fixture
     def eth0(self, node: Node) -> Node:
-        """A node with eth0 on 10.224.0.4/16, its default route by 10.224.0.1, and a fabric on ib0."""
+        """A node with eth0 on 10.224.0.4/16, default gateway 10.224.0.1, a fabric on ib0."""
         for dev, address in ("eth0", "10.224.0.4/16"), ("ib0", "172.16.1.4/16"):
             node.add_link(dev)
             node.add_address(dev, address)
@@ -191,7 +209,7 @@ class RouteReadingContract:
 
     @pytest.fixture
     def six(self, eth0: Node, backend: RouteBackend) -> Node:
-        """The same node with fd00:1::4/64 on eth0, its default route by fd00:1::1, and fd00:a::4/64 on ib0."""
+        """The node with fd00:1::4/64 on eth0, default gateway fd00:1::1, fd00:a::4/64 on ib0."""
         if IPV6 not in backend.families:
             pytest.skip("it knows no IPv6")
         eth0.add_address("eth0", "fd00:1::4/64")
@@ -222,7 +240,9 @@ class RouteReadingContract:
         eth0.add_link("tun0", carrier=False)
         lo, *others = backend.links()
         assert (lo.name, lo.up, lo.carrier, lo.loopback, lo.ifindex) == ("lo", True, True, True, 1)
-        assert [(link.name, link.up, link.carrier, [*map(str, link.addresses)]) for link in others] == [
+        assert [
+            (link.name, link.up, link.carrier, [*map(str, link.addresses)]) for link in others
+        ] == [
             ("eth0", True, True, ["10.224.0.4/16"]),
             ("ib0", True, True, ["172.16.1.4/16"]),
             ("down0", False, False, []),
@@ -241,7 +261,7 @@ class RouteReadingContract:
         }
 
     def test_known_neighbours_belong_to_their_link(self, eth0: Node, backend: RouteBackend) -> None:
-        """Peers whose hardware address is known are listed in order, and go when the device goes down."""
+        """Peers with a hardware address are listed in order, and go when the device goes down."""
         for peer in "172.16.3.9", "172.16.3.2":
             eth0.add_neighbour("ib0", peer)
 
@@ -259,10 +279,13 @@ class RouteReadingContract:
 
     # --- routes
 
-    def test_a_multipath_route_shows_every_leg(self, world: Node, family: int, backend: RouteBackend) -> None:
+    def test_a_multipath_route_shows_every_leg(
+        self, world: Node, family: int, backend: RouteBackend
+    ) -> None:
         """Next hops come in the kernel's order (of IPv6, sorted) with gateway, device and weight.
 
-        Neighbouring addresses leave by different devices, so the answer of a lookup names all of them.
+        Neighbouring addresses leave by different devices, so the answer of a lookup names all of
+        them.
         """
         world.insert_route(MULTIPATH[family])
         [found] = [one for one in backend.routes(family) if one.fulfils(MULTIPATH[family])]
@@ -271,8 +294,10 @@ class RouteReadingContract:
         answers = backend.lookup([found.network + number for number in (1, 2, 3)], family=family)
         assert [answer.route for answer in answers] == [found] * 3
 
-    def test_routes_of_one_table_are_ordered(self, world: Node, family: int, backend: RouteBackend) -> None:
-        """By network, then the longest prefix first, then the lower metric; those of one protocol, too.
+    def test_routes_of_one_table_are_ordered(
+        self, world: Node, family: int, backend: RouteBackend
+    ) -> None:
+        """By network, then the longest prefix, then the lower metric; also those of one protocol.
 
         Metric, protocol, source, table and type are as given.
         """
@@ -288,12 +313,16 @@ class RouteReadingContract:
 
     # --- rules
 
-    def test_the_rules_of_a_fresh_node(self, world: Node, family: int, backend: RouteBackend) -> None:
+    def test_the_rules_of_a_fresh_node(
+        self, world: Node, family: int, backend: RouteBackend
+    ) -> None:
         """Local and main, and of IPv4 default, in this order."""
         assert backend.rules(family) == [rule for rule in FIRST_RULES if rule.family == family]
 
-    def test_rules_come_in_the_order_of_their_priority(self, world: Node, family: int, backend: RouteBackend) -> None:
-        """Rules of one priority keep their order of insertion; each has all of its selectors, and its action."""
+    def test_rules_come_in_the_order_of_their_priority(
+        self, world: Node, family: int, backend: RouteBackend
+    ) -> None:
+        """Rules of one priority keep their order of insertion, their selectors and action."""
         rule, rest = partial(Rule, family=family), address_bits(family) - 32
         added = [
             rule(100, table=88, source=(parse_ipv4("10.224.0.4") << rest, 32)),
@@ -301,7 +330,13 @@ class RouteReadingContract:
             rule(50, table=4000, destination=(parse_ipv4("172.16.0.0") << rest, 16), inverted=True),
             rule(40, table=88, mark=1, mark_mask=0xFF, oif="eth0"),
             rule(30, table=88, iif="lo", tos=8, uids=Range(1000, 1001)),
-            rule(20, table=88, ip_protocol=6, source_ports=Range(1, 2), destination_ports=Range(443, 444)),
+            rule(
+                20,
+                table=88,
+                ip_protocol=6,
+                source_ports=Range(1, 2),
+                destination_ports=Range(443, 444),
+            ),
             rule(10, table=254, suppress_prefix_length=0, suppress_group=1),
         ]
         for one in added:
@@ -310,8 +345,10 @@ class RouteReadingContract:
 
     # --- lookups
 
-    def test_the_deciding_route_answers(self, world: Node, family: int, backend: RouteBackend) -> None:
-        """The longest prefix decides, then the lower metric, whichever came first; a route that blocks has an errno.
+    def test_the_deciding_route_answers(
+        self, world: Node, family: int, backend: RouteBackend
+    ) -> None:
+        """The longest prefix decides, then the lower metric; a route that blocks has an errno.
 
         The kernel's own routes of IPv6 have the metric 256.
         """
@@ -320,34 +357,49 @@ class RouteReadingContract:
         assert {address: deciding(backend, address) for address in decided} == decided
 
     def test_a_route_by_source_hides_the_others(self, six: Node, backend: RouteBackend) -> None:
-        """Whatever the metrics: packets from elsewhere, or from nowhere yet, go to a shorter prefix."""
+        """Packets from elsewhere, or without a source, go to a shorter prefix."""
         arrange(six, "fd00:9::/32 dev eth0 metric 1")
         six.insert_route(BY_SOURCE)
-        asked, *sources = (Address.parse(text).number for text in ("fd00:9::1", "fd00:1::4", "fd00:a::4"))
+        asked, *sources = (
+            Address.parse(text).number for text in ("fd00:9::1", "fd00:1::4", "fd00:a::4")
+        )
         answers = backend.lookup([asked] * 3, sources=[*sources, None], family=IPV6)
         assert [str(one.route) for one in answers] == [str(BY_SOURCE), IPV6_DEFAULT, IPV6_DEFAULT]
 
-    def test_the_nodes_own_address_is_decided_by_its_owner(self, eth0: Node, backend: RouteBackend) -> None:
-        """An own address is local on the device that holds it, not on lo; so is the broadcast address."""
+    def test_the_nodes_own_address_is_decided_by_its_owner(
+        self, eth0: Node, backend: RouteBackend
+    ) -> None:
+        """Own and broadcast addresses are local on the device that has them, not on lo."""
         answers = [answer.route for answer in ask(backend, "172.16.1.4", "10.224.255.255")]
-        assert [one and (one.kind, one.dev) for one in answers] == [("local", "ib0"), ("broadcast", "eth0")]
+        assert [one and (one.kind, one.dev) for one in answers] == [
+            ("local", "ib0"),
+            ("broadcast", "eth0"),
+        ]
 
     def test_no_route_at_all_is_enetunreach(self, node: Node, backend: RouteBackend) -> None:
         """Without a default route most of the world is unreachable."""
         node.add_link("eth0")
         assert deciding(backend, "192.0.2.1") == "ENETUNREACH"
 
-    def test_resolving_names_the_path_and_the_source(self, eth0: Node, backend: RouteBackend) -> None:
+    def test_resolving_names_the_path_and_the_source(
+        self, eth0: Node, backend: RouteBackend
+    ) -> None:
         """The answer has one packet's gateway, device and source address."""
-        paths = [answer.route for answer in ask(backend, "192.0.2.1", "172.16.9.9", "172.16.1.4", resolve=True)]
-        assert [path and (path.kind, path.dev, path.gateway, format_ipv4(path.source or 0)) for path in paths] == [
+        paths = [
+            answer.route
+            for answer in ask(backend, "192.0.2.1", "172.16.9.9", "172.16.1.4", resolve=True)
+        ]
+        assert [
+            path and (path.kind, path.dev, path.gateway, format_ipv4(path.source or 0))
+            for path in paths
+        ] == [
             ("unicast", "eth0", Address.parse("10.224.0.1"), "10.224.0.4"),
             ("unicast", "ib0", None, "172.16.1.4"),
             ("local", "lo", None, "172.16.1.4"),
         ]
 
     def test_many_lookups_keep_their_order(self, eth0: Node, backend: RouteBackend) -> None:
-        """A thousand questions get a thousand answers, each in its place, with refusals; no question gets none."""
+        """A thousand lookups get a thousand answers in their order, with refusals."""
         assert backend.lookup([]) == []
         arrange(eth0, "prohibit 9.0.0.0/8")
         asked = [(9 + number % 2) << 24 | number for number in range(1000)]
@@ -358,7 +410,9 @@ class RouteReadingContract:
 
     def test_sources_must_match_destinations(self, node: Node, backend: RouteBackend) -> None:
         """A missing source is an error of the caller."""
-        with pytest.raises(ValueError, match="1 sources for 2 destinations: give one for each, or none"):
+        with pytest.raises(
+            ValueError, match="1 sources for 2 destinations: give one for each, or none"
+        ):
             backend.lookup([1 << 24, 2 << 24], sources=[None])
 
     def test_lookups_from_many_threads_do_not_mix(self, eth0: Node, backend: RouteBackend) -> None:
