@@ -3,7 +3,7 @@
     Host            routes, services, files and lock in one value: Host.live(), Host.offline(root)
     ports           RouteBackend, LinkLayer, NetworkEvents, ...: their docstrings are the contract
     machine_ports   FileStore, ServiceManager, RunLock, ...: likewise
-    netlink/        the kernel's routes, devices, neighbours and bridges, and its events, by packed messages
+    netlink/        the kernel's routes, devices, neighbours, bridges and events, by packed messages
     pyroute         the same routes over pyroute2
     packets/        nft and ebtables, with EbtablesRule and EbtablesReading
     systemd/        systemctl and unit files, with UnitState
@@ -11,7 +11,8 @@
     imds            the cloud's description of the machine
     offline         stands for the kernel where there is none
 
-Adapters are imported when a `Host` is made, not with this package: no netlink, no subprocess at import.
+Adapters are imported when a `Host` is made, not with this package: no netlink, no subprocess at
+import.
 """
 
 from __future__ import annotations
@@ -21,10 +22,23 @@ from typing import TYPE_CHECKING
 import attrs
 
 from hostrouting.exceptions import HostFileError
-from hostrouting.host.machine_ports import FileStore, InstanceMetadata, RunLock, ServiceManager, Supervisor
+from hostrouting.host.machine_ports import (
+    FileStore,
+    InstanceMetadata,
+    RunLock,
+    ServiceManager,
+    Supervisor,
+)
 from hostrouting.host.offline import NoSupervisor, absent, late, offline_routes
 from hostrouting.host.packets.ebtables_rules import EbtablesReading, EbtablesRule
-from hostrouting.host.ports import Ebtables, LinkLayer, Listener, NetworkEvents, Nftables, RouteBackend
+from hostrouting.host.ports import (
+    Ebtables,
+    LinkLayer,
+    Listener,
+    NetworkEvents,
+    Nftables,
+    RouteBackend,
+)
 from hostrouting.host.units import UnitState
 from hostrouting.net.addresses import IPV4, IPV6, Address
 from hostrouting.net.changes import RouteChange
@@ -108,7 +122,7 @@ class Host:
 
     @classmethod
     def live(cls) -> Host:
-        """Return this machine: the kernel in the current network namespace, systemd and the files."""
+        """Return this machine: its current network namespace, systemd and files."""
         # Imported here, so that a program with other backends does not load these.
         import os
 
@@ -138,15 +152,15 @@ class Host:
 
     @classmethod
     def given_or_live(cls, host: object) -> Host:
-        """Return the host that a task was given, this machine for None, and raise TypeError for anything else."""
+        """Return the host of a task, this machine for None; raise TypeError for another type."""
         if host is not None and not isinstance(host, Host):
-            step = "pass host=FakeHost(routes) in a test, host=Host(routes=..., ...), or nothing for this machine"
+            step = "pass host=FakeHost(routes) in a test, host=Host(routes=..., ...), or nothing"
             raise TypeError(f"expected a Host, not {host!r}; {step}")
         return host or cls.live()
 
     @classmethod
     def offline(cls, root: str | os.PathLike[str]) -> Host:
-        """Return the image with the root folder `root`, which may be `/`; the kernel and systemd are left alone."""
+        """Return the image at `root`, which may be `/`; the kernel and systemd are left alone."""
         from pathlib import Path
 
         from hostrouting.host.files.lock import FileLock

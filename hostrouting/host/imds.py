@@ -67,7 +67,7 @@ class InstanceMetadataClient:
         except DeadlineExceededError as error:
             raise BackendError(
                 f"the instance metadata service at {self.endpoint} gave no answer in {tries} "
-                f"{'try' if tries == 1 else 'tries'} within the time that there was; the last: {last}; "
+                f"{'try' if tries == 1 else 'tries'} before the deadline; the last: {last}; "
                 f"check if it can be reached: {self._command}"
             ) from error
 
@@ -97,12 +97,17 @@ class InstanceMetadataClient:
         try:
             return json.loads(answer.body)
         except (ValueError, RecursionError) as error:
-            what = f"text that is not JSON and begins with {answer.start}" if answer.body.strip() else "nothing"
+            what = (
+                f"text that is not JSON and begins with {answer.start}"
+                if answer.body.strip()
+                else "nothing"
+            )
             raise self._error(what) from error
 
     def _error(self, what: str, *, guess: str = "is something else there? ") -> BackendError:
         return BackendError(
-            f"the instance metadata service at {self.endpoint} answered with {what}; {guess}see {self._command}"
+            f"the instance metadata service at {self.endpoint} answered with {what}; {guess}"
+            f"see {self._command}"
         )
 
     @property
@@ -123,7 +128,8 @@ class _Answer(NamedTuple):
             return self.words
         status = f"{self.status} {_shown(self.words)}".strip()
         if self.location:
-            return f"{status}, a redirect to {self.location[:_MOST_CHARACTERS]!r}, which is not followed"
+            target = self.location[:_MOST_CHARACTERS]
+            return f"{status}, a redirect to {target!r}, which is not followed"
         return f"{status}: {self.start}" if self.body.strip() else status
 
     @property
@@ -154,7 +160,7 @@ class _Exchange:
         threading.Thread(target=self._run, name=f"request to {server}", daemon=True).start()
 
     def abandon(self) -> None:
-        """End the request if it is not over: a service that sends a byte a second would hold the thread for hours."""
+        """End the request if it is not over: a slow service could hold the thread for hours."""
         self._is_abandoned = True
         from socket import SHUT_RDWR
 
@@ -180,12 +186,16 @@ class _Exchange:
             self._socket = self._connection.sock
             if self._is_abandoned:
                 return _Answer(None, "given up")
-            self._connection.request("GET", _PATH, headers={"Metadata": "true", "Connection": "close"})
+            self._connection.request(
+                "GET", _PATH, headers={"Metadata": "true", "Connection": "close"}
+            )
             with self._connection.getresponse() as response:
                 body = response.read(_MOST_BYTES + 1)
                 if len(body) <= _MOST_BYTES and response.length:
                     return _Answer(None, f"the answer broke off after {len(body)} bytes")
-                location = response.headers.get("Location", "") if 300 <= response.status < 400 else ""
+                location = (
+                    response.headers.get("Location", "") if 300 <= response.status < 400 else ""
+                )
                 return _Answer(response.status, response.reason, body, location)
         except TimeoutError:
             return _too_slow(self._timeout)
@@ -196,7 +206,7 @@ class _Exchange:
 
 
 def _shown(text: str) -> str:
-    """Return the service's text without control characters, so that it can change no terminal and flood no log."""
+    """Return the service's text, shortened and without control characters."""
     return repr(text[:_MOST_CHARACTERS])[1:-1]
 
 

@@ -18,22 +18,25 @@ def absent(part: str) -> Any:
 
     >>> absent("link_layer").devices()
     Traceback (most recent call last):
-    hostrouting.exceptions.BackendError: this Host has no link_layer; make it with Host.live(), or give it one: \
-link_layer=...
+    hostrouting.exceptions.BackendError: this Host has no link_layer; make it with Host.live(), ...
     """
     return _Absent(f"this Host has no {part}; make it with Host.live(), or give it one: {part}=...")
 
 
 def offline_routes() -> Any:
-    """Return the stand-in for the routes of an image; those of the machine that prepares it mean nothing.
+    """Return the stand-in for an image's routes; the preparing machine's routes mean nothing.
 
-    An empty answer would let a task believe that it has seen a kernel. Tasks check `Host.is_live` first.
+    An empty answer would let a task believe that it has seen a kernel. Tasks check `Host.is_live`
+    first.
     """
-    return _Absent("an offline image has no kernel to ask for routes or to change; use Host.live() on a machine")
+    return _Absent(
+        "an offline image has no kernel to ask for routes or to change; "
+        "use Host.live() on a machine"
+    )
 
 
 def late(module: str, name: str) -> Any:
-    """Return the stand-in for an adapter of `hostrouting.host` that is imported and made on first use.
+    """Return a stand-in for an adapter, which is imported and made on first use.
 
     >>> late("netlink", "NetlinkBackend").lookup([])
     []
@@ -54,7 +57,8 @@ class Signs(ABC):
 
     def reloading(self) -> None:
         """See `Supervisor.reloading`."""
-        # systemd compares it with the time of the signal that it sent: CLOCK_MONOTONIC of this machine, no test's.
+        # systemd compares it with the time of the signal that it sent: CLOCK_MONOTONIC of this
+        # machine, no test's.
         self._send(RELOADING="1", MONOTONIC_USEC=str(time.monotonic_ns() // 1000))
 
     def alive(self) -> None:

@@ -33,7 +33,7 @@ LinkAddress = tuple[str, str]
 
 
 class Routing(Protocol):
-    """The routing of a node, to be read: a network namespace's, or a model's (`hostrouting.fib.Fib`).
+    """The routing of a node, to read: a network namespace's, or a model's (`hostrouting.fib.Fib`).
 
     `family` is `IPV4` or `IPV6`, one of `families`. Reading needs no privilege. Every failure is a
     `BackendError`. On a node without IPv6 the lists of routes and rules of this family are empty,
@@ -80,7 +80,7 @@ class Routing(Protocol):
         resolve: bool = False,
         family: int = IPV4,
     ) -> list[Lookup]:
-        """Return which route decides each destination: one answer per destination, in the same order.
+        """Return which route decides each destination: an answer for each, in the same order.
 
         The route is the one in the table, with all its next hops. An address of the node itself is
         decided by a `local` route whose device has the address. `sources` has one entry per
@@ -100,8 +100,8 @@ class Routing(Protocol):
 class RouteBackend(Routing, Protocol):
     """The routes of one network namespace.
 
-    Reading needs no privilege. Every method may be called from any thread. Every failure is a `BackendError`, never an
-    error of the library or system call underneath.
+    Reading needs no privilege. Every method may be called from any thread. Every failure is a
+    `BackendError`, never an error of the library or system call underneath.
     """
 
     def routes_of(self, protocol: int, family: int = IPV4) -> list[ObservedRoute]:
@@ -146,7 +146,8 @@ class RouteBackend(Routing, Protocol):
 class LinkLayer(Protocol):
     """The neighbours, bridge stations and BPF programs of one network namespace.
 
-    Reading needs no privilege. Every method may be called from any thread. Every failure is a `BackendError`.
+    Reading needs no privilege. Every method may be called from any thread. Every failure is a
+    `BackendError`.
     """
 
     def newest_address(self, dev: str) -> float | None:
@@ -215,16 +216,17 @@ class LinkLayer(Protocol):
     def remove_neighbours(self, neighbours: Sequence[Neighbour]) -> None:
         """Remove neighbours, each by its full description; one that differs stays.
 
-        `NeighbourRejectedError` names each refusal, and has the neighbours that were removed: they do not come back by
-        themselves. What can be known is refused before anything is sent. Missing privilege is a
-        `PermissionDeniedError`.
+        `NeighbourRejectedError` names each refusal, and has the neighbours that were removed: they
+        do not come back by themselves. What can be known is refused before anything is sent.
+        Missing privilege is a `PermissionDeniedError`.
 
-        Refusals, by errno: ENOENT a neighbour that does not exist, or instead of which the kernel would remove another;
-        ENODEV a device that is gone; EINVAL a neighbour that the kernel would not show so.
+        Refusals, by errno: ENOENT a neighbour that does not exist, or instead of which the kernel
+        would remove another; ENODEV a device that is gone; EINVAL a neighbour that the kernel would
+        not show so.
         """
 
     def add_neighbours(self, neighbours: Sequence[Neighbour]) -> None:
-        """Add neighbours to empty places; a removed one that is added again has every detail as before.
+        """Add neighbours to empty places; a removed neighbour keeps every detail if added again.
 
         The errors are those of `remove_neighbours`, and EEXIST for an occupied place.
         """
@@ -233,16 +235,18 @@ class LinkLayer(Protocol):
 class NetworkEvents(Protocol):
     """The changes of one network namespace, as the kernel announces them.
 
-    They are those of devices, and of routes, addresses and rules of both families. Listening needs no privilege, but
-    without CAP_NET_ADMIN a burst of some hundred events may be lost.
+    They are those of devices, and of routes, addresses and rules of both families. Listening needs
+    no privilege, but without CAP_NET_ADMIN a burst of some hundred events may be lost.
 
-    The kernel announces nothing of the routes that go with a device or an address, except those that it made for the
-    address; newer kernels also announce the routes that send from a removed address. A next hop that dies with its
-    device, and revives, is not announced either.
+    The kernel announces nothing of the routes that go with a device or an address, except those
+    that it made for the address; newer kernels also announce the routes that send from a removed
+    address. A next hop that dies with its device, and revives, is not announced either.
     """
 
-    def listen(self, ctx: Context, *, families: Sequence[int] = (IPV4, IPV6)) -> AbstractContextManager[Listener]:
-        """Listen while the `with` block runs; from the return of `__enter__` on no announced change is missed.
+    def listen(
+        self, ctx: Context, *, families: Sequence[int] = (IPV4, IPV6)
+    ) -> AbstractContextManager[Listener]:
+        """Listen while the `with` block runs: no announced change is missed from `__enter__` on.
 
         Routes, addresses and rules are those of `families`. `ctx` is notified when there is
         something to take, so a task waits without using processor time::
@@ -258,9 +262,10 @@ class NetworkEvents(Protocol):
 class Listener(Protocol):
     """The events of one `listen`; one thread at a time may take them.
 
-    A reading of the node is exact if nothing happened meanwhile: `take()`, read, and `take()` nothing. If an event
-    comes after the first `take`, the reading may show it or not. Read again, or let the event change nothing that is so
-    already; the second can go wrong where a route replaced another, so compare everything later.
+    A reading of the node is exact if nothing happened meanwhile: `take()`, read, and `take()`
+    nothing. If an event comes after the first `take`, the reading may show it or not. Read again,
+    or let the event change nothing that is so already; the second can go wrong where a route
+    replaced another, so compare everything later.
     """
 
     @property
@@ -281,10 +286,11 @@ class Listener(Protocol):
 
 
 class Nftables(Protocol):
-    """The nftables ruleset of one network namespace, a table at a time. Reading it needs CAP_NET_ADMIN, too.
+    """The nftables ruleset of one network namespace, by table. It needs CAP_NET_ADMIN to read, too.
 
-    If nft is not installed every method raises `ToolNotFoundError`; without privilege `PermissionDeniedError`. Any
-    other failure is a `BackendError` with nft's own words. Every method is bound by its context.
+    If nft is not installed every method raises `ToolNotFoundError`; without privilege
+    `PermissionDeniedError`. Any other failure is a `BackendError` with nft's own words. Every
+    method is bound by its context.
     """
 
     def table(self, ctx: Context, family: str, name: str) -> Listing | None:
@@ -315,7 +321,7 @@ class Nftables(Protocol):
 
 
 class Ebtables(Protocol):
-    """The rules of the ebtables table `nat` in one network namespace, of both backends: `nft` and `legacy`.
+    """The rules of the ebtables table `nat` in one network namespace, of both `nft` and `legacy`.
 
     Reading them needs CAP_NET_ADMIN, too. Every method is bound by its context.
     """

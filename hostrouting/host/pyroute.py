@@ -1,7 +1,7 @@
 """A backend over the pyroute2 `IPRoute` or `NetNS` that an agent already holds.
 
-It is the default backend with another conversation: pyroute2 carries the messages, one request for each change, so it
-is simple instead of fast.
+It is the default backend with another conversation: pyroute2 carries the messages, one request for
+each change, so it is simple instead of fast.
 """
 
 from __future__ import annotations
@@ -18,7 +18,16 @@ from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink.backend import NetlinkBackend
 from hostrouting.host.netlink.commit import AnswersLostError, Failure, Failures
 from hostrouting.host.netlink.conversation import Conversation
-from hostrouting.host.netlink.frames import ACK, DUMP, ERROR, HEADER_LENGTH, Request, message, message_start, messages
+from hostrouting.host.netlink.frames import (
+    ACK,
+    DUMP,
+    ERROR,
+    HEADER_LENGTH,
+    Request,
+    message,
+    message_start,
+    messages,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -30,7 +39,7 @@ __all__ = [
 
 
 class Pyroute2Backend(NetlinkBackend):
-    """A `RouteBackend` over `ipr`, which belongs to the caller: it is neither configured nor closed here.
+    """A `RouteBackend` over the caller's `ipr`, which is neither configured nor closed here.
 
     >>> from pyroute2 import IPRoute
     >>> with IPRoute() as ipr:
@@ -42,7 +51,9 @@ class Pyroute2Backend(NetlinkBackend):
         super().__init__()
         if find_spec("pyroute2") is None:
             step = "install pyroute2, or use NetlinkBackend, which needs no package"
-            raise BackendError(f"Pyroute2Backend needs pyroute2, which is not installed for this Python; {step}")
+            raise BackendError(
+                f"Pyroute2Backend needs pyroute2, which is not installed for this Python; {step}"
+            )
         self._ipr = ipr
         # The socket belongs to the caller: one request at a time.
         self._lock = threading.RLock()
@@ -53,7 +64,9 @@ class Pyroute2Backend(NetlinkBackend):
             try:
                 yield _Pyroute2Conversation(self._ipr)
             except OSError as error:
-                raise BackendError(f"pyroute2: {error.strerror or error}", errno=error.errno) from error
+                raise BackendError(
+                    f"pyroute2: {error.strerror or error}", errno=error.errno
+                ) from error
 
 
 class _Pyroute2Conversation(Conversation):
@@ -115,7 +128,7 @@ class _Pyroute2Conversation(Conversation):
         return answer
 
     def _request(self, request: memoryview) -> list[memoryview]:
-        """Send one message and return the answers as the kernel sent them; NetlinkError is its refusal."""
+        """Send one message and return the kernel's answers; raise NetlinkError if it refuses."""
         _, kind, flags = message_start(request)
         packed = _packed_message()()
         packed["header"].update(type=kind, flags=flags | ACK)
@@ -137,6 +150,8 @@ def _packed_message() -> Any:
 
         def encode(self) -> None:
             head = self["header"]
-            self.data += message(head["type"], head["flags"], self.payload, sequence=head["sequence_number"])
+            self.data += message(
+                head["type"], head["flags"], self.payload, sequence=head["sequence_number"]
+            )
 
     return Packed

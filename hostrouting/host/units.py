@@ -13,7 +13,17 @@ MASK: Final = "/dev/null"
 #: Settings that one assignment of another name sets as well.
 _ALSO_SET_BY: Final = {"TimeoutStartSec": "TimeoutSec"}
 #: Settings to which each assignment adds a value.
-_ADDS_UP: Final = ("Exec", "After", "Before", "Requires", "Wants", "BindsTo", "Upholds", "RequiredBy", "WantedBy")
+_ADDS_UP: Final = (
+    "Exec",
+    "After",
+    "Before",
+    "Requires",
+    "Wants",
+    "BindsTo",
+    "Upholds",
+    "RequiredBy",
+    "WantedBy",
+)
 #: Only these count as white space, and only these end a line.
 _WHITE: Final = " \t\n\r"
 _HEADER: Final = re.compile(r"""\[[^\x00-\x1f\x7f"'\\]*\]""")
@@ -34,12 +44,13 @@ class UnitState(NamedTuple):
     #: `success`, or the failure of the last run: `exit-code`, `timeout`, `signal`, ...
     result: str = "success"
     main_pid: int = 0
-    #: The file, or a drop-in that systemd has read, has changed since. New drop-ins and links show in the two fields
-    #: below.
+    #: The file, or a drop-in that systemd has read, has changed since. New drop-ins and links show
+    #: in the two fields below.
     needs_reload: bool = False
     #: The paths of the drop-ins that systemd has read.
     drop_ins: frozenset[str] = frozenset()
-    #: The units that a start of this one starts and needs, by the settings and links that systemd has read.
+    #: The units that a start of this one starts and needs, by the settings and links that systemd
+    #: has read.
     requires: frozenset[str] = frozenset()
 
     @property
@@ -74,7 +85,7 @@ def template_of(unit: str) -> str | None:
 
 
 def reach(unit: str, ahead_of: Callable[[frozenset[str]], Iterable[str]]) -> frozenset[str]:
-    """Return every unit that `ahead_of` leads to from `unit`, in any number of steps; call it once for each step."""
+    """Return every unit that `ahead_of` leads to from `unit`, transitively; call it once each."""
     reached: set[str] = set()
     ring = frozenset({unit})
     while ring:
@@ -86,7 +97,8 @@ def reach(unit: str, ahead_of: Callable[[frozenset[str]], Iterable[str]]) -> fro
 def words(texts: Iterable[str], name: str) -> list[str]:
     r"""Return the words of one setting, see `settings`.
 
-    >>> words(["[Service]\nExecStart=/bin/a", "[Service]\nExecStart=\nExecStart=/bin/b -c"], "ExecStart")
+    >>> texts = ["[Service]\nExecStart=/bin/a", "[Service]\nExecStart=\nExecStart=/bin/b -c"]
+    >>> words(texts, "ExecStart")
     ['/bin/b', '-c']
     >>> words(["[Unit]\nBefore=a.service", "[Unit]\nBefore=\nBefore=b.service"], "Before")
     ['a.service', 'b.service']
@@ -112,7 +124,7 @@ def assignments(texts: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]
 
 
 def _joined(text: str) -> Iterator[str]:
-    """Yield the lines without comments; a line that ends in a single backslash goes on in the next one."""
+    """Yield the lines without comments; a single backslash at the end joins the next line."""
     begun: list[str] = []
     for raw in _LINE_END.split(text):
         line = raw.lstrip(_WHITE)
@@ -129,7 +141,7 @@ def _joined(text: str) -> Iterator[str]:
 
 
 def settings(texts: Iterable[str], *names: str) -> dict[str, str]:
-    r"""Return the final text of each setting: the last assignment, or a line for each if assignments add up.
+    r"""Return the final text of each setting: the last assignment, or all if they add up.
 
     An empty assignment starts afresh. Only dependencies stay: in [Unit] it does nothing.
 
@@ -151,7 +163,7 @@ def settings(texts: Iterable[str], *names: str) -> dict[str, str]:
 
 
 def seconds(text: str) -> float:
-    """Return the seconds of a duration, as unit files and systemd write it; infinity for text that cannot be read.
+    """Return the seconds of a duration, as unit files write it; infinity for invalid text.
 
     >>> seconds("1min 30s"), seconds("90"), seconds("500ms"), seconds("infinity")
     (90.0, 90.0, 0.5, inf)

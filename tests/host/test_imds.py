@@ -169,7 +169,7 @@ class TestTriesAgain:
     def test_an_answer_other_than_http_is_an_error(self, said: bytes) -> None:
         """Bytes of another protocol are a documented error, not one of the HTTP library."""
         client = InstanceMetadataClient(saying(said))
-        with pytest.raises(BackendError, match="in 11 tries within the time that there was; the last: no answer: "):
+        with pytest.raises(BackendError, match="in 11 tries before the deadline; the last: no answer: "):
             client.network_interfaces(hurried()[0])
 
 

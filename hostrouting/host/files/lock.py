@@ -1,4 +1,4 @@
-"""The run lock: one run at a time, by a file lock that the kernel releases however its holder ends."""
+"""The run lock: one run at a time, by a file lock that the kernel releases when its holder ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 _PATH: Final = "/run/hostrouting.lock"
 #: flock cannot wait for a context. A tenth of a second is short compared with a run.
 _SECONDS_BETWEEN_TRIES: Final = 0.1
-#: The wait of a run without a deadline: its holder may be waiting for this very run, which nothing else would end.
+#: The wait of a run without a deadline: its holder may be waiting for this very run, which nothing
+#: else would end.
 _LONGEST_WAIT: Final = 600.0
 _LONGEST_PID: Final = 20
 
@@ -75,14 +76,14 @@ class WaitingLock(ABC):
             ctx.sleep(_SECONDS_BETWEEN_TRIES)
         except DeadlineExceededError as error:
             raise LockHeldError(
-                f"another run of hostrouting ({holder}) holds {self.shown} and did not end in time; "
-                f"try again when it has, or allow more time"
+                f"another run of hostrouting ({holder}) holds {self.shown} and did not end in "
+                f"time; try again when it has, or allow more time"
             ) from error
 
 
 @contextmanager
 def take_at_once(lock: threading.Lock) -> Iterator[bool]:
-    """Take a lock of this process for a `with` block, whose value is False if another thread has it."""
+    """Lock within this process for a `with` block; yield False if another thread has it."""
     taken = lock.acquire(blocking=False)
     try:
         yield taken
@@ -92,7 +93,7 @@ def take_at_once(lock: threading.Lock) -> Iterator[bool]:
 
 
 class FileLock(WaitingLock):
-    """A locked file on the machine or image below `root`, which contains the holder's process id."""
+    """A locked file on the machine or image at `root`, which contains the holder's process id."""
 
     def __init__(self, *, root: str = "/") -> None:
         self._root = root
@@ -106,7 +107,8 @@ class FileLock(WaitingLock):
     def attempt(self) -> Iterator[bool]:
         """See `WaitingLock`."""
         while True:
-            # Whatever happens from here on, the file is closed, and the kernel ends the lock with it.
+            # Whatever happens from here on, the file is closed, and the kernel ends the lock with
+            # it.
             with self._opened() as descriptor:
                 taken = False
                 with suppress(BlockingIOError):

@@ -1,10 +1,10 @@
 """Paths below a root folder that no symbolic link can leave.
 
-An image is a foreign tree: `/etc/systemd/system` in it may lead over absolute links, or over links that climb with
-`..`. Followed by the kernel, they would end on the machine that prepares the image. So this module walks one component
-at a time from the descriptor of the root folder, and reads links as the target machine will: an absolute one starts
-again at the root, and `..` ends at it. Because it uses descriptors and no computed path, no other process can swap a
-folder for a link in between.
+An image is a foreign tree: `/etc/systemd/system` in it may lead over absolute links, or over links
+that climb with `..`. Followed by the kernel, they would end on the machine that prepares the image.
+So this module walks one component at a time from the descriptor of the root folder, and reads links
+as the target machine will: an absolute one starts again at the root, and `..` ends at it. Because
+it uses descriptors and no computed path, no other process can swap a folder for a link in between.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def open_parent(
     create: bool = False,
     passing: Callable[[int], object] = lambda _: None,
 ) -> Iterator[tuple[int, str]]:
-    """Yield the descriptor of the folder that holds `path` below `root`, and the last name of `path` in it.
+    """Yield the descriptor of the folder of `path` below `root`, and the last name of `path`.
 
     With `follow`, the last name is resolved, too: it is not a symbolic link, unless another process
     makes it one right now. With `create`, missing folders are made. `passing` is called with the
@@ -87,12 +87,16 @@ def open_file(folder: int, name: str, flags: int, mode: int = 0) -> Iterator[int
 
 @contextmanager
 def file_errors(verb: str, root: str, path: str) -> Iterator[None]:
-    """Translate an error of the system into HostFileError with the action, the path and the reason."""
+    """Translate an error into HostFileError with the action, the path and the reason."""
     try:
         yield
     except OSError as error:
-        advice = "; are you root?" if isinstance(error, PermissionError) and os.geteuid() != 0 else ""
-        raise HostFileError(f"cannot {verb} {shown_path(root, path)}: {error.strerror}{advice}") from error
+        advice = (
+            "; are you root?" if isinstance(error, PermissionError) and os.geteuid() != 0 else ""
+        )
+        raise HostFileError(
+            f"cannot {verb} {shown_path(root, path)}: {error.strerror}{advice}"
+        ) from error
 
 
 def shown_path(root: str, path: str) -> str:
@@ -105,16 +109,21 @@ def shown_path(root: str, path: str) -> str:
 
 
 def exposure(path: str, user: int, mode: int, *, owner: int = 0) -> str | None:
-    """Return why others than root and the owner could change a file or folder, and the remedy; None if they cannot.
+    """Return why any user but root and the owner could change a path, and the remedy; or None.
 
-    >>> print(exposure("/etc/x", 0, 0o40777))
-    others than root may change /etc/x (owner 0, mode 0777); run: chown 0 '/etc/x' && chmod go-w '/etc/x'
+    >>> print(exposure("/x", 0, 0o40777))
+    others than root may change /x (owner 0, mode 0777); run: chown 0 '/x' && chmod go-w '/x'
     """
     if user in {0, owner} and not mode & 0o022:
         return None
     # A sticky folder, such as /tmp, is for everybody.
-    remedy = "use another place" if mode & stat.S_ISVTX else f"run: chown {owner} {path!r} && chmod go-w {path!r}"
-    return f"others than root may change {path} (owner {user}, mode {stat.S_IMODE(mode):04o}); {remedy}"
+    remedy = (
+        "use another place"
+        if mode & stat.S_ISVTX
+        else f"run: chown {owner} {path!r} && chmod go-w {path!r}"
+    )
+    shown = f"owner {user}, mode {stat.S_IMODE(mode):04o}"
+    return f"others than root may change {path} ({shown}); {remedy}"
 
 
 def path_parts(path: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Files of this machine or of an offline image: written as a whole or not at all, and only if they differ."""
+"""Files of this machine or an offline image, written whole or not at all, only if they differ."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ from hostrouting.host.files.rooted import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-#: Stands between a dot with the file's name and a random end, and so makes the name of a file under way. systemd
-#: ignores names that begin with a dot, so it never takes a leftover for a unit or a drop-in.
+#: Stands between a dot with the file's name and a random end, and so makes the name of a file under
+#: way. systemd ignores names that begin with a dot, so it never takes a leftover for a unit or a
+#: drop-in.
 _UNDER_WAY: Final = ".hostrouting-"
 #: The folder is not empty, or a file system is mounted on it.
 _NOT_TO_BE_REMOVED: Final = frozenset({errno.ENOTEMPTY, errno.EBUSY, errno.EROFS})
@@ -40,7 +41,7 @@ _Answer = TypeVar("_Answer")
 
 @attrs.frozen
 class RootedFiles:
-    """The files below `root`, from which no symbolic link leads out: `/` is this machine, any other root an image.
+    """The files below `root`: `/` is this machine, any other root an image, which no link leaves.
 
     It implements `FileStore`.
     """
@@ -53,7 +54,10 @@ class RootedFiles:
 
     def write(self, path: str, content: bytes, *, mode: int) -> bool:
         """See `FileStore.write`."""
-        with file_errors("write", self.root, path), open_parent(self.root, path, create=True) as (folder, name):
+        with (
+            file_errors("write", self.root, path),
+            open_parent(self.root, path, create=True) as (folder, name),
+        ):
             _sweep(folder)
             present = _inspect(folder, name, content)
             if present == mode:
@@ -69,7 +73,10 @@ class RootedFiles:
 
     def link(self, path: str, target: str) -> bool:
         """See `FileStore.link`."""
-        with file_errors("link", self.root, path), open_parent(self.root, path, create=True) as (folder, name):
+        with (
+            file_errors("link", self.root, path),
+            open_parent(self.root, path, create=True) as (folder, name),
+        ):
             _sweep(folder)
             if link_text(folder, name) == target:
                 return False
@@ -80,7 +87,11 @@ class RootedFiles:
     def mode(self, path: str) -> int | None:
         """See `FileStore.mode`."""
         status = self._find("look at", path, _status, follow=True)
-        return stat.S_IMODE(status.st_mode) if status is not None and stat.S_ISREG(status.st_mode) else None
+        return (
+            stat.S_IMODE(status.st_mode)
+            if status is not None and stat.S_ISREG(status.st_mode)
+            else None
+        )
 
     def modified(self, path: str) -> float | None:
         """See `FileStore.modified`."""
@@ -102,7 +113,10 @@ class RootedFiles:
         # The folder of an image itself does not exist on the target machine.
         is_image = self.root != "/"
         owner = os.geteuid() if is_image else 0
-        reasons = (exposure(name, status.st_uid, status.st_mode, owner=owner) for name, status in passed[is_image:])
+        reasons = (
+            exposure(name, status.st_uid, status.st_mode, owner=owner)
+            for name, status in passed[is_image:]
+        )
         return next(filter(None, reasons), None)
 
     def rename(self, path: str, name: str) -> bool:
@@ -138,7 +152,9 @@ class RootedFiles:
             with (
                 suppress(FileNotFoundError),
                 open_parent(
-                    self.root, f"{path}/.anything", passing=lambda folder: obstacles.append(_obstacle(folder, size))
+                    self.root,
+                    f"{path}/.anything",
+                    passing=lambda folder: obstacles.append(_obstacle(folder, size)),
                 ),
             ):
                 pass
@@ -168,7 +184,7 @@ class RootedFiles:
         follow: bool = False,
         passing: Callable[[int], object] = lambda _: None,
     ) -> _Answer | None:
-        """Call `act` with the folder of the path and its name there; return None if the path is absent."""
+        """Call `act` with the path's folder and name there; return None if the path is absent."""
         with (
             file_errors(verb, self.root, path),
             suppress(FileNotFoundError, NotADirectoryError),  # a file in the place of a folder
@@ -183,7 +199,10 @@ def _status(folder: int, name: str) -> os.stat_result:
 
 
 def _read(folder: int, name: str, *, limit: int | None = None) -> bytes:
-    with open_file(folder, name, _FILE) as descriptor, open(descriptor, "rb", closefd=False) as file:
+    with (
+        open_file(folder, name, _FILE) as descriptor,
+        open(descriptor, "rb", closefd=False) as file,
+    ):
         return file.read(limit)
 
 
@@ -226,7 +245,7 @@ def _rename(new: str, folder: int, name: str) -> bool:
 
 
 def _inspect(folder: int, name: str, content: bytes) -> int | None:
-    """Return the mode of the file if it holds exactly `content`; None for another file or none at all."""
+    """Return the mode of the file if it holds exactly `content`, else None."""
     try:
         status = _status(folder, name)
         # The size avoids reading a large file of another program.
@@ -271,11 +290,13 @@ def _replace_by_link(folder: int, name: str, target: str) -> None:
 
 @contextmanager
 def _successor(folder: int, name: str) -> Iterator[tuple[int, str]]:
-    """Create the new file under a temporary name, locked, so that no other writer's sweep takes it for a leftover."""
+    """Create the new file under a temporary name, locked against another writer's sweep."""
     while True:
         successor = _successor_name(name)
         # Until the file gets its final mode no other user can open it, so none can hold the lock.
-        with open_file(folder, successor, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600) as descriptor:
+        with open_file(
+            folder, successor, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600
+        ) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             # A sweep may have come between the two steps, and have removed the name.
             if os.fstat(descriptor).st_nlink:
@@ -303,12 +324,15 @@ def _sweep(folder: int) -> None:
 
 
 def _obstacle(folder: int, size: int) -> int | None:
-    """Return the errno for which nothing of that size can be written into the folder; None if it can."""
+    """Return the errno for which nothing of that size can be written there; None if it can."""
     room = os.fstatvfs(folder)
     if room.f_flag & os.ST_RDONLY:
         return errno.EROFS
     # Some file systems count neither.
-    if size and ((room.f_blocks and room.f_bfree * room.f_frsize < size) or (room.f_files and not room.f_ffree)):
+    if size and (
+        (room.f_blocks and room.f_bfree * room.f_frsize < size)
+        or (room.f_files and not room.f_ffree)
+    ):
         return errno.ENOSPC
     return None if os.access(".", os.W_OK, dir_fd=folder, effective_ids=True) else errno.EACCES
 

@@ -1,4 +1,4 @@
-"""The kernel over rtnetlink, packed and read by hand: routes, rules, devices, neighbours, IPv6, events, probes."""
+"""The kernel over rtnetlink, in packed messages: routes, rules, devices, neighbours, events."""
 
 from __future__ import annotations
 

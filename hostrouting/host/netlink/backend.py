@@ -1,7 +1,8 @@
 """The default backend of routes: rtnetlink, without a library in between.
 
-The messages of `apply` and `check` are packed and parsed by hand (`route_writer`, `route_reader`): pyroute2 takes about
-ninety times as long to encode a route as the kernel takes to install it, and 145 ms to import.
+The messages of `apply` and `check` are packed and parsed by hand (`route_writer`, `route_reader`):
+pyroute2 takes about ninety times as long to encode a route as the kernel takes to install it, and
+145 ms to import.
 """
 
 from __future__ import annotations
@@ -13,7 +14,13 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.base.collector import collector_paused
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import device_codec, rule_codec
-from hostrouting.host.netlink.commit import AnswersLostError, Failures, Steps, Transport, missing_after
+from hostrouting.host.netlink.commit import (
+    AnswersLostError,
+    Failures,
+    Steps,
+    Transport,
+    missing_after,
+)
 from hostrouting.host.netlink.conversation import BATCH, Adapter, Conversation
 from hostrouting.host.netlink.frames import UNREADABLE
 from hostrouting.host.netlink.route_codec import Echoes, Indexes, parse_ipv6_routes
@@ -35,7 +42,7 @@ _NO_IPV6: Final = frozenset({errno.EAFNOSUPPORT, errno.EOPNOTSUPP})
 
 
 class NetlinkBackend(Adapter):
-    """The routes of this process's network namespace, or of the one named `netns` (a name, or a path).
+    """The routes of this process's network namespace, or of `netns` (a name, or a path).
 
     >>> backend = NetlinkBackend()
     >>> [link.name for link in backend.links()][0]
@@ -59,7 +66,9 @@ class NetlinkBackend(Adapter):
         """Return the policy rules in the kernel's order."""
         with self._open() as kernel:
             try:
-                return kernel.consistently(lambda: [*map(rule_codec.parse_rule, kernel.dump(rule_codec.RULES[family]))])
+                return kernel.consistently(
+                    lambda: [*map(rule_codec.parse_rule, kernel.dump(rule_codec.RULES[family]))]
+                )
             except OSError as error:
                 if family == IPV4 or error.errno not in _NO_IPV6:
                     raise
@@ -74,7 +83,9 @@ class NetlinkBackend(Adapter):
         """Return the routes of one protocol; the kernel filters them."""
         with self._open() as kernel, collector_paused():
             # Kernels before 4.20 do not filter.
-            return [route for route in _routes(kernel, family, protocol) if route.protocol == protocol]
+            return [
+                route for route in _routes(kernel, family, protocol) if route.protocol == protocol
+            ]
 
     def lookup(
         self,
@@ -86,15 +97,22 @@ class NetlinkBackend(Adapter):
     ) -> list[Lookup]:
         """Return which route decides each destination."""
         if sources is not None and len(sources) != len(destinations):
-            raise ValueError(f"{len(sources)} sources for {len(destinations)} destinations: give one for each, or none")
+            raise ValueError(
+                f"{len(sources)} sources for {len(destinations)} destinations: "
+                "give one for each, or none"
+            )
         batch = BATCH
         while True:
             try:
                 with self._open() as kernel, collector_paused():
-                    return _lookup(kernel, destinations, sources, batch, resolve=resolve, family=family)
+                    return _lookup(
+                        kernel, destinations, sources, batch, resolve=resolve, family=family
+                    )
             except AnswersLostError as error:
                 if batch == 1:
-                    raise BackendError("the kernel's answer to a lookup was lost", errno=errno.ENOBUFS) from error
+                    raise BackendError(
+                        "the kernel's answer to a lookup was lost", errno=errno.ENOBUFS
+                    ) from error
                 # A lookup changes nothing: repeat it with smaller batches.
                 batch //= 2
 
@@ -127,12 +145,12 @@ class _KernelTransport(Transport):
         return [route for family in self._families for route in _routes(self._kernel, family)]
 
     def unfulfilled(self, steps: Steps) -> Failures:
-        """Return `missing_after` of a fresh reading, for `steps` that end with the last that were sent.
+        """Return `missing_after` of a fresh reading, for `steps` up to the last that were sent.
 
-        An IPv4 route is sent as the kernel writes it, so the kernel shows a healthy one byte for byte as it was sent,
-        and nothing has to be parsed: that saves 30 to 40 % of a verified `apply` of 10,000 routes. If that does not
-        hold (after a removal, on a device without carrier, with two changes of one route), the routes are parsed and
-        compared.
+        An IPv4 route is sent as the kernel writes it, so the kernel shows a healthy one byte for
+        byte as it was sent, and nothing has to be parsed: that saves 30 to 40 % of a verified
+        `apply` of 10,000 routes. If that does not hold (after a removal, on a device without
+        carrier, with two changes of one route), the routes are parsed and compared.
         """
         if IPV6 not in self._families and all(verb != "remove" for verb, _, _ in steps):
             self._strike_seen()
@@ -141,8 +159,10 @@ class _KernelTransport(Transport):
         return missing_after(steps, self.standing())
 
     def _strike_seen(self) -> None:
-        """Remove every route message from the echoes that the kernel shows; a disturbed dump leaves the rest there."""
-        request = dump_request(table=_only(self._writer.tables), protocol=_only(self._writer.protocols))
+        """Remove each route in a dump from the echoes; a disturbed dump leaves the rest there."""
+        request = dump_request(
+            table=_only(self._writer.tables), protocol=_only(self._writer.protocols)
+        )
         try:
             for received in self._kernel.receive_dump(request):
                 if strike_seen(received, self._echoes):
@@ -186,7 +206,9 @@ def _lookup(
             batch = destinations[start : start + size]
             batch_sources = None if sources is None else sources[start : start + size]
             packed = pack_lookups(batch, batch_sources, resolve=resolve, family=family)
-            received = kernel.ask_many(packed, len(batch), f"ip -{4 if family == IPV4 else 6} route get")
+            received = kernel.ask_many(
+                packed, len(batch), f"ip -{4 if family == IPV4 else 6} route get"
+            )
             decided = reader.read_answers(memoryview(received))
             if len(decided) != len(batch):
                 raise ValueError(f"{len(decided)} answers to {len(batch)} lookups")

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 
 from hostrouting.exceptions import LinkNotFoundError
 from hostrouting.fib.tables import Bucket, Key, Tables, inserted, key_of
-from hostrouting.host.netlink.commit import AnyRoute, Batch, Failure, Failures, Step, Steps, Transport, identity
+from hostrouting.host.netlink.commit import (
+    AnyRoute,
+    Batch,
+    Failure,
+    Failures,
+    Step,
+    Steps,
+    Transport,
+    identity,
+)
 from hostrouting.net.changes import RouteChange, is_deleted_by, is_merged
 from hostrouting.net.routes import ObservedRoute, resting
 
@@ -41,8 +50,10 @@ def commit_routes(
     batch.commit(parts, verify=verify)
 
 
-def _wrong_removals(changes: Sequence[RouteChange], parts: Iterable[Steps], before: Iterable[AnyRoute]) -> Failures:
-    """Return the removals of routes that do not exist, or instead of which the kernel would take another one."""
+def _wrong_removals(
+    changes: Sequence[RouteChange], parts: Iterable[Steps], before: Iterable[AnyRoute]
+) -> Failures:
+    """Return the removals of absent routes, or for which the kernel would take another route."""
     buckets = _crowded(changes, before)
     failures: Failures = {}
     # In the order in which the steps are sent.
@@ -54,9 +65,14 @@ def _wrong_removals(changes: Sequence[RouteChange], parts: Iterable[Steps], befo
             buckets[key] = inserted(buckets[key], resting(route), last=verb == "append")
             continue
         here = buckets[key]
-        # The kernel shows the protocol of one next hop; another program may have merged one of any protocol with it.
-        owned = ((each._replace(protocol=route.protocol) if is_merged(each) else each) for each in here)
-        first = next((each for each, own in zip(here, owned, strict=True) if is_deleted_by(route, own)), None)
+        # The kernel shows the protocol of one next hop; another program may have merged one of any
+        # protocol with it.
+        owned = (
+            (each._replace(protocol=route.protocol) if is_merged(each) else each) for each in here
+        )
+        first = next(
+            (each for each, own in zip(here, owned, strict=True) if is_deleted_by(route, own)), None
+        )
         if first is None:
             other = f", but there is '{here[0]}'" if here else ""
             failures[position] = Failure(errno.ESRCH, f"{os.strerror(errno.ESRCH)}{other}")
@@ -68,7 +84,7 @@ def _wrong_removals(changes: Sequence[RouteChange], parts: Iterable[Steps], befo
 
 
 def _crowded(changes: Sequence[RouteChange], before: Iterable[AnyRoute]) -> dict[Key, Bucket]:
-    """Return the routes to each destination but those where, as usual, one change removes the one route."""
+    """Return the routes to each destination that has more than a single removal of one route."""
     if all(change.before is None for change in changes):
         return {}
     keys = [key_of(change.route) for change in changes]
@@ -85,9 +101,10 @@ def _crowded(changes: Sequence[RouteChange], before: Iterable[AnyRoute]) -> dict
 def _route_parts(changes: Sequence[RouteChange]) -> list[list[Step]]:
     """Return the steps of the changes, in up to three parts.
 
-    A part is sent only after everything before it has succeeded. The removals that end a batch, and those of
-    replacements, are the second part: a route that is never removed cannot fail to return, and keeps its place among
-    its duplicates. Changes that remove first are the third: nothing is moved if anything else is refused.
+    A part is sent only after everything before it has succeeded. The removals that end a batch, and
+    those of replacements, are the second part: a route that is never removed cannot fail to return,
+    and keeps its place among its duplicates. Changes that remove first are the third: nothing is
+    moved if anything else is refused.
     """
     end = len(changes)
     while end and changes[end - 1].after is None:
@@ -118,7 +135,8 @@ def _check_devices(changes: Sequence[RouteChange], names: Collection[str]) -> No
     missing = sorted(used.difference(names))
     if missing:
         raise LinkNotFoundError(
-            f"no such device: {', '.join(missing)}; nothing was changed. The node has {', '.join(names)}",
+            f"no such device: {', '.join(missing)}; nothing was changed. "
+            f"The node has {', '.join(names)}",
             dev=missing[0],
             errno=errno.ENODEV,
         )

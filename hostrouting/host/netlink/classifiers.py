@@ -1,4 +1,4 @@
-"""The BPF programs that a device runs for packets: by tc filters, shown by rtnetlink, or by tcx, shown by bpf(2).
+"""The BPF programs that a device runs for packets: tc filters (rtnetlink) and tcx (bpf(2)).
 
 tcx (Linux 6.6) is queried in the network namespace of the device. The names of programs need
 CAP_SYS_ADMIN.
@@ -31,14 +31,17 @@ _TCX_INGRESS, _TCX_EGRESS = 46, 47
 _MOST_PROGRAMS: Final = 64
 #: Ids, revision and links of attached programs: `union bpf_attr` for BPF_PROG_QUERY.
 _query: Final = struct.Struct("=IIIIQIIQQQQ")
-#: The length of the part of `struct bpf_prog_info` that has the name, and the position and length of the name.
+#: The length of the part of `struct bpf_prog_info` that has the name, and the position and length
+#: of the name.
 _INFO_LENGTH, _NAME_AT, _NAME_LENGTH = 80, 64, 16
 #: A kernel without tcx, without bpf(2), or a device without programs or that is gone.
-_NOTHING_THERE: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP})
+_NOTHING_THERE: Final = frozenset(
+    {errno.EINVAL, errno.ENOSYS, errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP}
+)
 
 
 def program_names(index: int) -> frozenset[str]:
-    """Return the names of the programs that tcx runs for packets in and out of the device, cut after 15 bytes.
+    """Return the names of the device's tcx programs, in and out, cut after 15 bytes.
 
     Raise PermissionError if they may not be seen. A kernel without tcx has none.
     """
@@ -57,7 +60,9 @@ def _programs(index: int, direction: int) -> list[int]:
 
     ids = (ctypes.c_uint32 * _MOST_PROGRAMS)()
     request = ctypes.create_string_buffer(_query.size)
-    _query.pack_into(request, 0, index, direction, 0, 0, ctypes.addressof(ids), _MOST_PROGRAMS, 0, 0, 0, 0, 0)
+    _query.pack_into(
+        request, 0, index, direction, 0, 0, ctypes.addressof(ids), _MOST_PROGRAMS, 0, 0, 0, 0, 0
+    )
     try:
         _bpf(_PROG_QUERY, request, _query.size)
     except OSError as error:
@@ -91,7 +96,11 @@ def _name(identity: int) -> str:
 def filter_requests(index: int, dev: str) -> list[Request]:
     """Return requests for the packet filters of the device, ingress first."""
     return [
-        Request(_GETTFILTER, struct.pack("=BxxxiIII", 0, index, 0, parent, 0), f"tc filter show dev {dev} {direction}")
+        Request(
+            _GETTFILTER,
+            struct.pack("=BxxxiIII", 0, index, 0, parent, 0),
+            f"tc filter show dev {dev} {direction}",
+        )
         for parent, direction in ((_INGRESS, "ingress"), (_EGRESS, "egress"))
     ]
 
@@ -102,7 +111,8 @@ def parse_bpf_names(payloads: Iterable[bytes]) -> set[str]:
     for payload in payloads:
         fields = attributes(payload, 20)
         if fields.get(_TCA_KIND) == b"bpf\0":
-            # A filter is shown twice: its priority by itself, without options, and each of its handles.
+            # A filter is shown twice: its priority by itself, without options, and each of its
+            # handles.
             name = attributes(fields.get(_TCA_OPTIONS, b"")).get(_TCA_BPF_NAME)
             if name:
                 names.add(name.rstrip(b"\0").decode(errors="replace"))

@@ -10,10 +10,11 @@ steps that succeeded are rolled back, the newest first, and the routes are read 
 rollback that was refused or not answered, and that is not in force on reading back, is reported in
 the error. (If it was answered and is not in force, another program has changed the route since.)
 
-The kernel does not always make the change of a step. A deletion cannot express every field and takes the first route
-that fits, so the routes are read first, and a removal that would take another one is refused before anything is sent.
-And the kernel changes some values of a route that it accepts. So the rollback compares with the first reading, and
-removes an added route in the form that the kernel gave it.
+The kernel does not always make the change of a step. A deletion cannot express every field and
+takes the first route that fits, so the routes are read first, and a removal that would take another
+one is refused before anything is sent. And the kernel changes some values of a route that it
+accepts. So the rollback compares with the first reading, and removes an added route in the form
+that the kernel gave it.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ class Failure(NamedTuple):
     reason: str
 
 
-#: One message: a verb, the route, and the position of the change that it belongs to. The verbs are `add` (to an empty
-#: place), `prepend` (before the routes of a place), `append` (after them) and `remove`.
+#: One message: a verb, the route, and the position of the change that it belongs to. The verbs are
+#: `add` (to an empty place), `prepend` (before the routes of a place), `append` (after them) and
+#: `remove`.
 Step: TypeAlias = tuple[str, AnyRoute, int]
 Steps: TypeAlias = Sequence[Step]
 #: Refusals by the step's number, or by the change's position.
@@ -59,7 +61,7 @@ class Transport(Protocol):
     """A backend's way to the kernel, or to a model of it."""
 
     def send(self, steps: Steps) -> Failures:
-        """Do all the steps and return the refusals by the step's number; a refusal does not stop the rest.
+        """Do all the steps; return the refusals by the step's number.
 
         A removal takes the route of its full description and no other.
         """
@@ -108,11 +110,14 @@ class Batch:
         all_refused = not done and len(refused) == len(part)
         if all_refused and {failure.errno for failure in refused.values()} == {errno.EPERM}:
             raise PermissionDeniedError(
-                "changing routes needs root or CAP_NET_ADMIN; nothing was changed", errno=errno.EPERM
+                "changing routes needs root or CAP_NET_ADMIN; nothing was changed",
+                errno=errno.EPERM,
             )
         accepted = [step for number, step in enumerate(part) if number not in refused]
         return accepted, {
-            position: refused[number] for number, (_, _, position) in enumerate(part) if number in refused
+            position: refused[number]
+            for number, (_, _, position) in enumerate(part)
+            if number in refused
         }
 
     def rejection(
@@ -123,7 +128,10 @@ class Batch:
     ) -> RouteRejectedError:
         """Return the error for these failures, by the change's position."""
         return RouteRejectedError(
-            [Refusal(self.describe(position), *failure) for position, failure in sorted(failures.items())],
+            [
+                Refusal(self.describe(position), *failure)
+                for position, failure in sorted(failures.items())
+            ],
             rolled_back=not left_behind,
             left_behind=[*left_behind],
         )
@@ -135,7 +143,9 @@ class Batch:
         before = _near(done, self.before)
         back = _inverse(done, _firsts(before))
         refused = self._refused(back)
-        doubtful = [step for number, step in enumerate(back) if refused is None or number in refused]
+        doubtful = [
+            step for number, step in enumerate(back) if refused is None or number in refused
+        ]
         unsure = {identity(route) for _, route, _ in doubtful}
         standing = _near(done, self.transport.standing())
         expected = {one: wanted for one, wanted in _expectations(back).items() if one in unsure}
@@ -144,12 +154,14 @@ class Batch:
         if repairs:
             self._refused(repairs)
             left_behind += _unmet(_expectations(repairs), self.transport.standing())
-        words = [f"{'missing' if wrong.there else 'still there'}: {wrong.route}" for wrong in left_behind]
+        words = [
+            f"{'missing' if wrong.there else 'still there'}: {wrong.route}" for wrong in left_behind
+        ]
         words += [f"now the last of its place: {route}" for route in _moved(back, before, standing)]
         return self.rejection(failures, left_behind=words)
 
     def _refused(self, steps: Steps) -> Failures | None:
-        """Send the steps and return the refusals by the step's number, or None if answers were lost."""
+        """Send the steps; return the refusals by the step's number, None if answers were lost."""
         try:
             return self.transport.send(steps)
         except AnswersLostError:
@@ -163,8 +175,10 @@ def _near(steps: Steps, routes: Iterable[AnyRoute]) -> dict[Hashable, AnyRoute]:
     return {identity(route): route for route in routes if place(route) in places}
 
 
-def _changed_forms(unremoved: Steps, before: Collection[Hashable], standing: Mapping[Hashable, AnyRoute]) -> list[Step]:
-    """Return the removals of added routes that the kernel changed, so that the first removal missed them."""
+def _changed_forms(
+    unremoved: Steps, before: Collection[Hashable], standing: Mapping[Hashable, AnyRoute]
+) -> list[Step]:
+    """Return removals of added routes that the kernel changed, which a first removal missed."""
     forms = {
         _form(route): position
         for verb, route, position in unremoved
@@ -178,8 +192,12 @@ def _changed_forms(unremoved: Steps, before: Collection[Hashable], standing: Map
 
 
 def _form(route: AnyRoute) -> Hashable:
-    """Return the part of a route that the kernel keeps as it was sent; it limits the metrics of a route."""
-    return identity(route._replace(extra=()) if isinstance(route, ObservedRoute) else attrs.evolve(route, extra=()))
+    """Return the part of a route that the kernel keeps as sent; it limits metrics."""
+    return identity(
+        route._replace(extra=())
+        if isinstance(route, ObservedRoute)
+        else attrs.evolve(route, extra=())
+    )
 
 
 def missing_after(steps: Steps, standing: Iterable[AnyRoute]) -> Failures:
@@ -187,7 +205,9 @@ def missing_after(steps: Steps, standing: Iterable[AnyRoute]) -> Failures:
     return {
         wrong.position: Failure(errno.ENOENT, "not refused, but not there on reading back")
         if wrong.there
-        else Failure(errno.EEXIST, f"not refused, but on reading back '{wrong.route}' is still there")
+        else Failure(
+            errno.EEXIST, f"not refused, but on reading back '{wrong.route}' is still there"
+        )
         for wrong in _unmet(_expectations(steps), standing)
     }
 
@@ -206,10 +226,10 @@ def _firsts(before: Mapping[Hashable, AnyRoute]) -> set[Hashable]:
 
 
 def _inverse(done: Steps, firsts: Collection[Hashable]) -> list[Step]:
-    """Newest first: a gateway's on-link route was added before the routes through it, and goes after them.
+    """Newest first: a gateway's on-link route was added before the routes through it.
 
-    A route that came first in its place comes first again: appended, it would no longer decide. The kernel prepends no
-    IPv6 route, and merges those by gateways.
+    A route that came first in its place comes first again: appended, it would no longer decide. The
+    kernel prepends no IPv6 route, and merges those by gateways.
     """
 
     def verb_for(verb: str, route: AnyRoute) -> str:
@@ -222,13 +242,19 @@ def _inverse(done: Steps, firsts: Collection[Hashable]) -> list[Step]:
     return [(verb_for(verb, route), route, position) for verb, route, position in reversed(done)]
 
 
-def _moved(back: Steps, before: Mapping[Hashable, AnyRoute], standing: Mapping[Hashable, AnyRoute]) -> list[AnyRoute]:
+def _moved(
+    back: Steps, before: Mapping[Hashable, AnyRoute], standing: Mapping[Hashable, AnyRoute]
+) -> list[AnyRoute]:
     """Return the routes that a rollback appended, though others came after them before."""
     appended = {identity(route): route for verb, route, _ in back if verb == "append"}
     places = set(map(place, appended.values()))
     was = [one for one, route in before.items() if one in standing and place(route) in places]
     now = [one for one, route in standing.items() if one in before and place(route) in places]
-    return [appended[one] for one, other in zip(now, was, strict=True) if one != other and one in appended]
+    return [
+        appended[one]
+        for one, other in zip(now, was, strict=True)
+        if one != other and one in appended
+    ]
 
 
 class _Expectation(NamedTuple):
@@ -238,11 +264,16 @@ class _Expectation(NamedTuple):
 
 
 def _expectations(steps: Steps) -> dict[Hashable, _Expectation]:
-    """Return the routes that must and must not exist after the steps; the last step of each route decides."""
-    return {identity(route): _Expectation(position, route, there=verb != "remove") for verb, route, position in steps}
+    """Return the routes that must and must not exist after the steps, by each route's last."""
+    return {
+        identity(route): _Expectation(position, route, there=verb != "remove")
+        for verb, route, position in steps
+    }
 
 
-def _unmet(expected: dict[Hashable, _Expectation], standing: Iterable[AnyRoute]) -> list[_Expectation]:
+def _unmet(
+    expected: dict[Hashable, _Expectation], standing: Iterable[AnyRoute]
+) -> list[_Expectation]:
     """Return which expectations `standing` does not meet; `expected` is used up."""
     unmet = []
     for route in standing:

@@ -31,8 +31,8 @@ _NAMED_NAMESPACES: Final = "/run/netns"
 def in_namespace(netns: str | None, function: Callable[[], _Result]) -> _Result:
     """Return the result of a call in the namespace `netns`: a name of `ip netns`, a path, or None.
 
-    A new thread enters the namespace and ends there, so no failure can leave one of the caller's threads in it. A
-    socket belongs to the namespace that its thread was in when it was made.
+    A new thread enters the namespace and ends there, so no failure can leave one of the caller's
+    threads in it. A socket belongs to the namespace that its thread was in when it was made.
     """
     if not netns:
         return function()
@@ -61,11 +61,13 @@ def in_namespace(netns: str | None, function: Callable[[], _Result]) -> _Result:
 
 def open_here() -> socket.socket:
     """Return a raw rtnetlink socket in the namespace of this thread."""
-    return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
+    return socket.socket(
+        socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE
+    )
 
 
 def enlarge(opened: socket.socket, size: int) -> None:
-    """Give a socket room for so many bytes; without CAP_NET_ADMIN it gets no more than the usual size."""
+    """Set the size of a socket's buffer; CAP_NET_ADMIN exceeds the usual limit."""
     try:
         opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, size)
     except PermissionError:
@@ -73,7 +75,7 @@ def enlarge(opened: socket.socket, size: int) -> None:
 
 
 def call_libc(name: str, *arguments: object) -> int:
-    """Call a function of the C library; OSError is its errno. Only for rare calls: to import ctypes takes 5 ms."""
+    """Call a function of the C library. Only for rare calls: to import ctypes takes 5 ms."""
     import ctypes
 
     answer: int = getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments)
@@ -82,13 +84,14 @@ def call_libc(name: str, *arguments: object) -> int:
     return answer
 
 
-#: Messages a send. All their answers are queued before `send` returns. Of the kernels that were tried, 6.12 has room
-#: for the fewest in the default receive buffer: 221. Further answers are lost, while their changes are made all the
-#: same.
+#: Messages a send. All their answers are queued before `send` returns. Of the kernels that were
+#: tried, 6.12 has room for the fewest in the default receive buffer: 221. Further answers are lost,
+#: while their changes are made all the same.
 BATCH: Final = 200
 
 _SOL_NETLINK: Final = 270
-#: Refusals come without the request that they refuse, but with the kernel's sentence; dumps filter by table.
+#: Refusals come without the request that they refuse, but with the kernel's sentence; dumps filter
+#: by table.
 _CAP_ACK, _EXT_ACK, _STRICT_CHECK = 10, 11, 12
 
 _RECEIVE_BYTES: Final = 1 << 17
@@ -101,7 +104,7 @@ _READINGS: Final = 20
 
 
 class Adapter:
-    """The kernel of one network namespace: this process's, or the one named `netns` (a name, or a path)."""
+    """The kernel of this process's network namespace, or of `netns` (a name, or a path)."""
 
     def __init__(self, *, netns: str | None = None) -> None:
         self._netns = netns
@@ -122,9 +125,13 @@ class Adapter:
             yield
         except OSError as error:
             where = f" in network namespace {self._netns}" if self._netns else ""
-            forbidden = "; a sandbox forbids it: allow AF_NETLINK (RestrictAddressFamilies= of the unit)"
+            forbidden = (
+                "; a sandbox forbids it: allow AF_NETLINK (RestrictAddressFamilies= of the unit)"
+            )
             step = forbidden if error.errno == errno.EAFNOSUPPORT else ""
-            raise BackendError(f"rtnetlink{where}: {error.strerror or error}{step}", errno=error.errno) from error
+            raise BackendError(
+                f"rtnetlink{where}: {error.strerror or error}{step}", errno=error.errno
+            ) from error
 
 
 class Conversation:
@@ -169,13 +176,16 @@ class Conversation:
                 yield frames.payload_of(answer, request.kind)
 
     def receive_dump(self, request: Request) -> Iterator[memoryview]:
-        """Send the request and yield each receive, until the caller has found the end of the dump."""
+        """Send the request and yield each receive, until the caller stops at the dump's end."""
         self._command = request.command
         self._socket.send(request.packed(frames.DUMP))
         while True:
             length = self._socket.recv_into(self._buffer, 0, socket.MSG_TRUNC)
             if length > len(self._buffer):
-                raise OSError(errno.EMSGSIZE, f"the kernel sent {length} bytes at once, more than {len(self._buffer)}")
+                raise OSError(
+                    errno.EMSGSIZE,
+                    f"the kernel sent {length} bytes at once, more than {len(self._buffer)}",
+                )
             yield self._buffer[:length]
 
     def ask_many(self, packed: memoryview, count: int, command: str) -> bytes:
@@ -183,18 +193,20 @@ class Conversation:
         self._command = command
         self._socket.send(packed)
         try:
-            return b"".join(map(self._socket.recv, repeat(_LONGEST_ANSWER, count), repeat(socket.MSG_DONTWAIT)))
+            return b"".join(
+                map(self._socket.recv, repeat(_LONGEST_ANSWER, count), repeat(socket.MSG_DONTWAIT))
+            )
         except OSError as error:
             if error.errno in {errno.ENOBUFS, errno.EAGAIN}:
                 raise AnswersLostError from error
             raise
 
     def deliver(self, batches: Iterable[bytes | memoryview], count: int) -> Failures:
-        """Send `count` changes in batches and return the refusals by the change's position; none stops the rest.
+        """Send `count` changes in batches; return the refusals by the change's position.
 
-        The sequence number of a message is its position counted from 1, in network byte order. Replies are queued
-        when `send` returns, so this never waits; if the barrier's reply is missing at the end, replies were lost. A
-        reply that cannot be read counts as lost.
+        The sequence number of a message is its position counted from 1, in network byte order.
+        Replies are queued when `send` returns, so this never waits; if the barrier's reply is
+        missing at the end, replies were lost. A reply that cannot be read counts as lost.
         """
         failures: Failures = {}
         lost = False
@@ -202,7 +214,9 @@ class Conversation:
             self._socket.send(batch)
             lost |= not self._drain(failures)
         # It does nothing and is acknowledged: its answer follows those of all messages before it.
-        self._socket.send(frames.message(frames.NOOP, frames.REQUEST | frames.ACK, b"", sequence=_BARRIER))
+        self._socket.send(
+            frames.message(frames.NOOP, frames.REQUEST | frames.ACK, b"", sequence=_BARRIER)
+        )
         if not self._drain(failures) or lost or _BARRIER - 1 not in failures:
             raise AnswersLostError
         del failures[_BARRIER - 1]
@@ -223,7 +237,8 @@ class Conversation:
         except frames.UNREADABLE as error:
             raise OSError(
                 errno.EBADMSG,
-                f"the kernel's answer to the request that `{self._command}` sends cannot be read: {error}; "
+                f"the kernel's answer to the request that `{self._command}` sends cannot be "
+                f"read: {error}; "
                 f"run that command, and report its output and this error together with `uname -a`",
             ) from error
         raise OSError(
@@ -232,7 +247,7 @@ class Conversation:
         )
 
     def _drain(self, failures: Failures) -> bool:
-        """Note every queued answer; return False if the queue had overflowed and answers were lost."""
+        """Note every queued answer; return False if answers were lost to an overflow."""
         complete = True
         while True:
             try:
@@ -247,13 +262,16 @@ class Conversation:
                 continue
             answer = bytes(self._buffer[:length])
             try:
-                failures[int.from_bytes(answer[8:12], "big") - 1] = Failure(*frames.error_of(answer))
+                failures[int.from_bytes(answer[8:12], "big") - 1] = Failure(
+                    *frames.error_of(answer)
+                )
             except frames.UNREADABLE:
                 complete = False
 
     def discard_queued(self) -> None:
         """Discard the rest of a dump."""
-        # The kernel continues a dump whenever some of it was received: only an empty queue is its end.
+        # The kernel continues a dump whenever some of it was received: only an empty queue is its
+        # end.
         with suppress(BlockingIOError):
             while True:
                 self._socket.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)

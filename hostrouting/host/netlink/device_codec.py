@@ -1,4 +1,4 @@
-"""Devices, their addresses and their neighbours, of both families: parsed from dumps, and neighbours packed."""
+"""Devices, addresses and neighbours: parsed from dumps, and neighbours packed."""
 
 from __future__ import annotations
 
@@ -30,15 +30,25 @@ _ifinfomsg = struct.Struct("=4xiI4x")
 _ifaddrmsg = struct.Struct("=BBBBI")
 # An ifinfomsg that leaves out the statistics, which are most of a link's message.
 _IFLA_EXT_MASK, _SKIP_STATISTICS = 29, 8
-LINKS: Final = Request(18, bytes(16) + attribute(_IFLA_EXT_MASK, struct.pack("=I", _SKIP_STATISTICS)), "ip -d link")
+LINKS: Final = Request(
+    18, bytes(16) + attribute(_IFLA_EXT_MASK, struct.pack("=I", _SKIP_STATISTICS)), "ip -d link"
+)
 ADDRESSES: Final = Request(22, bytes(8), "ip address")
 
 _IFF_UP, _IFF_LOOPBACK, _IFF_LOWER_UP = 0x1, 0x8, 0x10000
-_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_GROUP, _IFLA_INFO_KIND = 1, 3, 10, 18, 27, 1
+_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_GROUP, _IFLA_INFO_KIND = (
+    1,
+    3,
+    10,
+    18,
+    27,
+    1,
+)
 #: Tunnels show their own IPv4 or IPv6 address in place of a hardware address.
 _NO_HARDWARE: Final = (4, 16)
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST, _IFA_CACHEINFO = 1, 2, 4, 6
-#: The position in `ifa_cacheinfo` of the time at which the address was added, and its ticks in a second.
+#: The position in `ifa_cacheinfo` of the time at which the address was added, and its ticks in a
+#: second.
 _ADDED_AT: Final = 8
 _TICKS: Final = 100
 _SECONDARY, _OPTIMISTIC, _DADFAILED, _DEPRECATED, _TENTATIVE = 0x01, 0x04, 0x08, 0x20, 0x40
@@ -47,7 +57,7 @@ _SECONDARY, _OPTIMISTIC, _DADFAILED, _DEPRECATED, _TENTATIVE = 0x01, 0x04, 0x08,
 def parse_devices(
     links: Iterable[bytes], addresses: Iterable[bytes], neighbours: Iterable[Neighbour] = ()
 ) -> list[Device]:
-    """Return the devices in the order of their indexes, each with its addresses in the kernel's order.
+    """Return the devices by index, each with its addresses in the kernel's order.
 
     The links and addresses are payloads: messages without their headers.
     """
@@ -64,14 +74,16 @@ def parse_devices(
     links = list(links)
     names = parse_names(links)
     devices = [
-        device._replace(addresses=tuple(held[device.ifindex]), neighbours=tuple(sorted(known[device.name])))
+        device._replace(
+            addresses=tuple(held[device.ifindex]), neighbours=tuple(sorted(known[device.name]))
+        )
         for device in (parse_device(payload, names) for payload in links)
     ]
     return sorted(devices, key=lambda device: device.ifindex)
 
 
 def parse_device(payload: bytes, names: Names) -> Device:
-    """Return a device without its addresses and neighbours; `names` are those of all devices, for its master."""
+    """Return a device without addresses and neighbours; `names` has the name of its master."""
     (index, flags), fields = parsed(payload, _ifinfomsg)
     mac = fields.get(_IFLA_ADDRESS, b"")
     info = attributes(fields.get(_IFLA_LINKINFO, b""))
@@ -122,12 +134,13 @@ def parse_address(payload: bytes) -> tuple[int, DeviceAddress]:
 
 def device_name(packed: bytes) -> str:
     """Return the name of a device."""
-    # A name may hold any byte but a slash, a colon, white space and zero; bytes that are not UTF-8 must survive.
+    # A name may hold any byte but a slash, a colon, white space and zero; bytes that are not UTF-8
+    # must survive.
     return packed.rstrip(b"\0").decode(errors="surrogateescape")
 
 
 def parse_youngest(addresses: Iterable[bytes], dev: int | None, now: float) -> float | None:
-    """Return the age of the youngest IPv6 address on the device of that index; `now` is in seconds since the boot."""
+    """Return the age of the device's youngest IPv6 address; `now` is in seconds since the boot."""
     ages = []
     for payload in addresses:
         (family, *_, index), fields = parsed(payload, _ifaddrmsg)
@@ -197,7 +210,11 @@ def pack_neighbour(neighbour: Neighbour, index: int) -> bytes:
     """
     address = Address.parse(neighbour.address)
     packed = _ndmsg.pack(
-        address.family, index, _NUD_PERMANENT if neighbour.permanent else _NUD_STALE, neighbour.flags & 0xFF, 0
+        address.family,
+        index,
+        _NUD_PERMANENT if neighbour.permanent else _NUD_STALE,
+        neighbour.flags & 0xFF,
+        0,
     )
     packed += attribute(_NDA_DST, address.packed)
     packed += attribute(_NDA_LLADDR, bytes.fromhex(neighbour.mac.replace(":", "")))
@@ -221,7 +238,8 @@ def parse_stations(payloads: Iterable[bytes], names: Names, bridge: str) -> list
                 Station(
                     fields[_NDA_LLADDR].hex(":"),
                     device_of(index, names),
-                    # A station that was added is `permanent` (taken for the node itself) or `static`.
+                    # A station that was added is `permanent` (taken for the node itself) or
+                    # `static`.
                     permanent=bool(state & (_NUD_PERMANENT | _NUD_NOARP)),
                     vlan=number_of(fields.get(_NDA_VLAN), size=2),
                 )

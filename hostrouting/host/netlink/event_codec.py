@@ -1,4 +1,4 @@
-"""Events, parsed from the messages with which the kernel announces them; it announces each in a separate datagram."""
+"""Events, parsed from the datagrams in which the kernel announces them, one in each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ import struct
 from typing import TYPE_CHECKING, Final, Literal
 
 from hostrouting.host.netlink.device_codec import parse_address, parse_device
-from hostrouting.host.netlink.frames import EXCLUSIVE, HEADER_LENGTH, REPLACE, message_start, number_of, parsed
+from hostrouting.host.netlink.frames import (
+    EXCLUSIVE,
+    HEADER_LENGTH,
+    REPLACE,
+    message_start,
+    number_of,
+    parsed,
+)
 from hostrouting.host.netlink.route_codec import NEWROUTE, Names, device_of
 from hostrouting.host.netlink.route_reader import RouteReader
 from hostrouting.host.netlink.rule_codec import parse_rule
@@ -25,8 +32,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-#: The multicast groups by family: links, nexthop objects; addresses, routes, rules and settings of each.
-GROUPS: Final = {0: 0x8000_0001, IPV4: 0x10 | 0x40 | 0x80 | 0x80_0000, IPV6: 0x100 | 0x400 | 0x4_0000 | 0x100_0000}
+#: The multicast groups by family: links, nexthop objects; addresses, routes, rules and settings of
+#: each.
+GROUPS: Final = {
+    0: 0x8000_0001,
+    IPV4: 0x10 | 0x40 | 0x80 | 0x80_0000,
+    IPV6: 0x100 | 0x400 | 0x4_0000 | 0x100_0000,
+}
 
 _NEWLINK, _NEWADDR, _NEWRULE, _NEWNETCONF, _NEWNEXTHOP = 16, 20, 32, 80, 104
 #: The families of each kind of message about something new; the number of its removal is one more.
@@ -62,14 +74,14 @@ def is_event(datagram: bytes) -> bool:
 
 
 class EventReader:
-    """Parses events in their order; `names` are those of the devices before the first, by interface index."""
+    """Parses events in their order; `names` are the names of devices by interface index."""
 
     def __init__(self, names: Names) -> None:
         self._names = dict(names)
         self._routes = RouteReader(self._names)
 
     def read(self, datagram: bytes) -> NetworkEvent | None:
-        """Return the event that a datagram announces; None if it is of a setting that concerns no route."""
+        """Return the event of a datagram; None if it is of a setting that concerns no route."""
         length, kind, flags = message_start(datagram)
         if length != len(datagram):
             raise ValueError(f"an announcement is {length} bytes long, but {len(datagram)} came")
@@ -83,7 +95,9 @@ class EventReader:
             return self._link(payload, is_gone=is_gone)
         if new == _NEWADDR:
             index, address = parse_address(payload)
-            return AddressEvent("remove" if is_gone else "set", device_of(index, self._names), address)
+            return AddressEvent(
+                "remove" if is_gone else "set", device_of(index, self._names), address
+            )
         if new == _NEWRULE:
             return RuleEvent("remove" if is_gone else "add", parse_rule(payload))
         if new == _NEWNEXTHOP:

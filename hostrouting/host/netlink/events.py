@@ -1,4 +1,4 @@
-"""The adapter of the port `NetworkEvents`: a separate socket, which a thread empties while the caller is busy."""
+"""The adapter of `NetworkEvents`: a separate socket, which a thread reads without delay."""
 
 from __future__ import annotations
 
@@ -24,18 +24,20 @@ if TYPE_CHECKING:
     from hostrouting.net.events import NetworkEvent
     from phases import Context
 
-#: The buffer of the socket. The kernel doubles it, and counts 768 bytes for each route: it holds 20,000.
+#: The buffer of the socket. The kernel doubles it, and counts 768 bytes for each route: it holds
+#: 20,000.
 _SOCKET_BYTES: Final = 8 << 20
 #: A listener stores so much until the caller takes it: 130,000 routes, in twice as much memory.
 _MOST_BYTES: Final = 8 << 20
-#: In a storm the socket is emptied so often, not for each announcement: that would take three times the time.
+#: In a storm the socket is emptied so often, not for each announcement: that would take three times
+#: the time.
 _MILLISECONDS_TOGETHER: Final = 5
 #: No announcement is longer; that of a link has two kilobytes.
 _LONGEST: Final = 1 << 16
 
 
 class NetlinkEvents(Adapter):
-    """The events of this process's network namespace, or of the one named `netns` (a name, or a path).
+    """The events of this process's network namespace, or of `netns` (a name, or a path).
 
     >>> from phases import Context
     >>> with NetlinkEvents().listen(Context()) as listener:
@@ -43,19 +45,24 @@ class NetlinkEvents(Adapter):
     """
 
     @contextmanager
-    def listen(self, ctx: Context, *, families: Sequence[int] = (IPV4, IPV6)) -> Iterator[NetlinkListener]:
+    def listen(
+        self, ctx: Context, *, families: Sequence[int] = (IPV4, IPV6)
+    ) -> Iterator[NetlinkListener]:
         """Listen until the end of the `with` block."""
         ctx.check()
         with ExitStack() as stack:
             with self._translated():
                 opened = stack.enter_context(in_namespace(self._netns, open_here))
-                # Without privilege at most net.core.rmem_max, which is enough for 250 routes by default.
+                # Without privilege at most net.core.rmem_max, which is enough for 250 routes by
+                # default.
                 enlarge(opened, _SOCKET_BYTES)
                 opened.bind((0, sum(GROUPS[family] for family in (0, *families))))
                 end = os.eventfd(0, os.EFD_CLOEXEC)
                 stack.callback(os.close, end)
             listener = NetlinkListener(opened, netns=self._netns)
-            thread = Thread(target=listener.empty, args=(end, ctx.notify), name="network-events", daemon=True)
+            thread = Thread(
+                target=listener.empty, args=(end, ctx.notify), name="network-events", daemon=True
+            )
             thread.start()
             stack.callback(thread.join)
             stack.callback(os.eventfd_write, end, 1)
@@ -63,7 +70,7 @@ class NetlinkEvents(Adapter):
 
 
 class NetlinkListener(Adapter):
-    """Stores the announcements of a socket in the groups. A thread runs `empty`, another one takes the events."""
+    """Stores the announcements of a socket; `empty` runs in a separate thread."""
 
     def __init__(self, opened: socket.socket, *, netns: str | None = None) -> None:
         super().__init__(netns=netns)
@@ -85,7 +92,9 @@ class NetlinkListener(Adapter):
     def take(self) -> list[NetworkEvent]:
         """Return the events since the last call."""
         if self._failure is not None:
-            raise BackendError(f"listening to network events has ended: {self._failure}") from self._failure
+            raise BackendError(
+                f"listening to network events has ended: {self._failure}"
+            ) from self._failure
         with self._translated(), self._lock:
             self._receive()
             announced, self._stored, self._size = self._stored, [], 0
@@ -108,15 +117,15 @@ class NetlinkListener(Adapter):
             with collector_paused():
                 return [event for event in map(self._reader.read, announced) if event is not None]
         except (UnknownDeviceError, *UNREADABLE) as error:
-            message = f"an event cannot be read, so it and those after it are lost: {error}; read everything anew"
-            raise EventsLostError(message, errno=errno.EBADMSG) from error
+            why = f"an event cannot be read, so it and those after it are lost: {error}"
+            raise EventsLostError(f"{why}; read everything anew", errno=errno.EBADMSG) from error
 
     def _new_reader(self) -> EventReader:
         with self._open() as kernel:
             return EventReader(kernel.names())
 
     def empty(self, end: int, notify: Callable[[], None]) -> None:
-        """Store the announcements, and call `notify` for them, until the event descriptor `end` is written to."""
+        """Store announcements, and call `notify` for them, until `end` (an eventfd) is written."""
         any_of_both, the_end = select.poll(), select.poll()
         for descriptor in self._socket.fileno(), end:
             any_of_both.register(descriptor, select.POLLIN)
@@ -161,4 +170,6 @@ class NetlinkListener(Adapter):
 
 
 def _too_many(where: str) -> EventsLostError:
-    return EventsLostError(f"too many network events came at once {where}; read everything anew", errno=errno.ENOBUFS)
+    return EventsLostError(
+        f"too many network events came at once {where}; read everything anew", errno=errno.ENOBUFS
+    )

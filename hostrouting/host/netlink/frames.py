@@ -1,7 +1,8 @@
 """The frame of netlink messages: headers, attributes, the kernel's refusals. Bytes in, values out.
 
-A message that cannot be read (a wrong length, an attribute of another size) raises one of the errors in `UNREADABLE`,
-here and in every module that decodes messages. `conversation` translates them for the callers of an adapter.
+A message that cannot be read (a wrong length, an attribute of another size) raises one of the
+errors in `UNREADABLE`, here and in every module that decodes messages. `conversation` translates
+them for the callers of an adapter.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ DONE: Final = 3
 #: The errors that decoding raises for bytes that no kernel writes.
 UNREADABLE: Final = (struct.error, LookupError, ValueError, OverflowError)
 
-#: The flags of a change by its verb. A route is never sent with REPLACE: it takes the first of a place, even if that is
-#: foreign by then.
+#: The flags of a change by its verb. A route is never sent with REPLACE: it takes the first of a
+#: place, even if that is foreign by then.
 CHANGE_FLAGS: Final = {
     "add": REQUEST | _CREATE | EXCLUSIVE,
     "prepend": REQUEST | _CREATE,
@@ -72,7 +73,7 @@ def attribute(number: int, payload: bytes) -> bytes:
 
 
 def attributes(packed: bytes, offset: int = 0) -> Attributes:
-    """Return the payload of each attribute by its number, without the bits for nesting and byte order."""
+    """Return the payload of each attribute by its number, without the flags."""
     return dict(each_attribute(packed, offset))
 
 
@@ -82,7 +83,9 @@ def each_attribute(packed: bytes, offset: int) -> Iterator[tuple[int, bytes]]:
     while offset < end:
         length, number = _attribute.unpack_from(packed, offset)
         if not 4 <= length <= end - offset:
-            raise ValueError(f"attribute {number & 0x3FFF} is {length} bytes long, but {end - offset} are left")
+            raise ValueError(
+                f"attribute {number & 0x3FFF} is {length} bytes long, but {end - offset} are left"
+            )
         yield number & 0x3FFF, packed[offset + 4 : offset + length]
         offset += length + 3 & ~3
 
@@ -93,7 +96,7 @@ def parsed(payload: bytes, layout: struct.Struct) -> tuple[tuple[Any, ...], Attr
 
 
 def next_hops(packed: bytes) -> Iterator[tuple[int, int, int, bytes]]:
-    """Yield (flags, weight - 1, interface index, packed attributes) of each next hop of a multipath route."""
+    """Yield (flags, weight - 1, interface index, packed attributes) of each next hop."""
     offset, end = 0, len(packed)
     while offset < end:
         length, flags, hops, index = _next_hop.unpack_from(packed, offset)
@@ -105,7 +108,11 @@ def next_hops(packed: bytes) -> Iterator[tuple[int, int, int, bytes]]:
 
 def address_of(payload: bytes | None, family: int) -> int | None:
     """Return the address in an attribute; None if the attribute is absent."""
-    return None if payload is None else int.from_bytes(_whole(payload, address_bits(family) // 8), "big")
+    return (
+        None
+        if payload is None
+        else int.from_bytes(_whole(payload, address_bits(family) // 8), "big")
+    )
 
 
 def number_of(payload: bytes | None, *, size: int = 4) -> int:
@@ -122,7 +129,9 @@ def _whole(payload: bytes, size: int) -> bytes:
 def checked_length(length: int, family: int) -> int:
     """Return the prefix length; raise ValueError if it is longer than an address of the family."""
     if length > address_bits(family):
-        raise ValueError(f"a prefix is {length} bits long, but an address has {address_bits(family)}")
+        raise ValueError(
+            f"a prefix is {length} bits long, but an address has {address_bits(family)}"
+        )
     return length
 
 
@@ -159,7 +168,7 @@ def message(kind: int, flags: int, payload: bytes, *, sequence: int = 1) -> byte
 
 
 def error_of(answer: bytes) -> tuple[int, str]:
-    """Return (errno, reason) of an NLMSG_ERROR message, with the kernel's own sentence if it has one; 0 is an ack."""
+    """Return (errno, reason) of an NLMSG_ERROR message, with the kernel's sentence; 0 is an ack."""
     _, kind, flags = message_start(answer)
     if kind != ERROR:
         raise ValueError(f"a message has the type {kind}, which answers no request")
@@ -170,12 +179,13 @@ def error_of(answer: bytes) -> tuple[int, str]:
         # NETLINK_CAP_ACK.
         sentence = attributes(answer, HEADER_LENGTH + 4 + HEADER_LENGTH).get(_NLMSGERR_ATTR_MSG)
         if sentence:
-            reason = f"{sentence.rstrip(bytes(1)).decode(errors='replace').removeprefix('Error: ')} ({reason})"
+            text = sentence.rstrip(bytes(1)).decode(errors="replace")
+            reason = f"{text.removeprefix('Error: ')} ({reason})"
     return number, reason
 
 
 def is_end_of_dump(received: memoryview) -> bool:
-    """Return True if this message ends a dump; raise OSError if it failed, InterruptedError if it must be repeated."""
+    """Return True at the end of a dump; raise OSError if it failed or must be repeated."""
     _, kind, flags = message_start(received)
     if flags & DUMP_INTERRUPTED:
         raise InterruptedError(errno.EINTR, "the table changed during the dump")

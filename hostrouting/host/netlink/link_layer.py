@@ -32,7 +32,7 @@ _ETHERNET: Final = len("02:00:00:00:00:01")
 
 
 class NetlinkLinkLayer(Adapter):
-    """The link layer of this process's network namespace, or of the one named `netns` (a name, or a path).
+    """The link layer of this process's network namespace, or of `netns` (a name, or a path).
 
     >>> NetlinkLinkLayer().stations("no-such-bridge")
     []
@@ -50,7 +50,9 @@ class NetlinkLinkLayer(Adapter):
         """Return the forwarding database of a bridge."""
         with self._open() as kernel:
             return kernel.consistently(
-                lambda: device_codec.parse_stations(kernel.dump(device_codec.STATIONS), kernel.names(), bridge)
+                lambda: device_codec.parse_stations(
+                    kernel.dump(device_codec.STATIONS), kernel.names(), bridge
+                )
             )
 
     def answering(self, ctx: Context, addresses: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
@@ -75,7 +77,9 @@ class NetlinkLinkLayer(Adapter):
             return frozenset()
         wired = {device.name for device in self._devices() if device.carrier}
         waiting = frozenset(pair for pair in addresses if pair not in known and pair[0] in wired)
-        from hostrouting.host.netlink import probes  # hardly ever: a node has resolved the neighbours to which it sends
+        from hostrouting.host.netlink import (
+            probes,
+        )  # hardly ever: a node has resolved the neighbours to which it sends
 
         probes.touch(waiting, netns=self._netns)
         until = ctx.clock.monotonic() + _SECONDS_TO_RESOLVE
@@ -94,23 +98,29 @@ class NetlinkLinkLayer(Adapter):
 
     def _devices(self) -> list[Device]:
         with self._open() as kernel:
-            return kernel.consistently(lambda: device_codec.parse_devices(kernel.dump(device_codec.LINKS), ()))
+            return kernel.consistently(
+                lambda: device_codec.parse_devices(kernel.dump(device_codec.LINKS), ())
+            )
 
     def _unresolved(self, addresses: Iterable[LinkAddress]) -> frozenset[LinkAddress]:
         with self._open() as kernel:
             unresolved = kernel.neighbours().unresolved
-        return frozenset((dev, address) for dev, address in addresses if (address, dev) in unresolved)
+        return frozenset(
+            (dev, address) for dev, address in addresses if (address, dev) in unresolved
+        )
 
     def newest_address(self, dev: str) -> float | None:
         """Return the seconds since an IPv6 address was added to a device."""
         with self._open() as kernel:
             index = kernel.indexes().get(dev)
             return kernel.consistently(
-                lambda: device_codec.parse_youngest(kernel.dump(device_codec.ADDRESSES), index, time.monotonic())
+                lambda: device_codec.parse_youngest(
+                    kernel.dump(device_codec.ADDRESSES), index, time.monotonic()
+                )
             )
 
     def classifiers(self, dev: str) -> tuple[str, ...]:
-        """Return the names of the BPF programs that tc or tcx runs for packets in and out of the device."""
+        """Return the names of the BPF programs of tc and tcx on the device, in and out."""
         with self._open() as kernel:
             index = kernel.indexes().get(dev)
             if index is None:
@@ -127,7 +137,9 @@ class NetlinkLinkLayer(Adapter):
         except PermissionError:
             # A watch reads them twice for each repair of the rules for IPv6 probes.
             if not self._has_logged_tcx:
-                _logger.info("which BPF programs are attached by tcx cannot be told without CAP_SYS_ADMIN")
+                _logger.info(
+                    "which BPF programs are attached by tcx cannot be told without CAP_SYS_ADMIN"
+                )
             self._has_logged_tcx = True
         except OSError as error:
             raise BackendError(f"bpf: {error.strerror or error}", errno=error.errno) from error
@@ -152,11 +164,17 @@ class NetlinkLinkLayer(Adapter):
             for number, neighbour in enumerate(neighbours):
                 # An entry without a known hardware address need not hinder an addition.
                 is_free = (neighbour.address, neighbour.dev) not in table.unresolved
-                flags = CHANGE_FLAGS[verb] if verb == "remove" or is_free else CHANGE_FLAGS["append"] | REPLACE
+                flags = (
+                    CHANGE_FLAGS[verb]
+                    if verb == "remove" or is_free
+                    else CHANGE_FLAGS["append"] | REPLACE
+                )
                 kind = device_codec.DELNEIGH if verb == "remove" else device_codec.NEWNEIGH
                 payload = device_codec.pack_neighbour(neighbour, indexes[neighbour.dev])
                 packed.append(message(kind, flags, payload, sequence=socket.htonl(number + 1)))
-            batches = (b"".join(packed[start : start + BATCH]) for start in range(0, len(packed), BATCH))
+            batches = (
+                b"".join(packed[start : start + BATCH]) for start in range(0, len(packed), BATCH)
+            )
             try:
                 failures = kernel.deliver(batches, len(packed))
             except AnswersLostError:

@@ -18,11 +18,15 @@ Verb = Literal["remove", "add"]
 
 
 def refuse_impossible(
-    verb: Verb, neighbours: Sequence[Neighbour], known: Iterable[Neighbour], devices: Collection[str]
+    verb: Verb,
+    neighbours: Sequence[Neighbour],
+    known: Iterable[Neighbour],
+    devices: Collection[str],
 ) -> None:
-    """Raise `NeighbourRejectedError` for each change that the kernel would refuse, or make of another neighbour.
+    """Raise `NeighbourRejectedError` for changes that the kernel would refuse or misapply.
 
-    It removes by address and device alone, and shows some neighbours otherwise than they were added.
+    It removes by address and device alone, and shows some neighbours otherwise than they were
+    added.
     """
     in_place = {(neighbour.address, neighbour.dev): neighbour for neighbour in known}
     refusals = []
@@ -38,7 +42,9 @@ def refuse_impossible(
             number, reason = errno.EEXIST, f"its place is taken by '{current}'"
         elif verb == "remove" and current != neighbour:
             number = errno.ENOENT
-            reason = f"the kernel would remove '{current}' instead" if current else os.strerror(number)
+            reason = (
+                f"the kernel would remove '{current}' instead" if current else os.strerror(number)
+            )
         else:
             in_place.pop(slot, None)
             if verb == "add":
@@ -50,20 +56,27 @@ def refuse_impossible(
 
 
 def check_changes(
-    verb: Verb, neighbours: Sequence[Neighbour], failures: Mapping[int, Failure], known: Iterable[Neighbour]
+    verb: Verb,
+    neighbours: Sequence[Neighbour],
+    failures: Mapping[int, Failure],
+    known: Iterable[Neighbour],
 ) -> None:
-    """Raise `NeighbourRejectedError` if not all changes are in force in `known`, a reading after them."""
+    """Raise `NeighbourRejectedError` if a change is not in force in `known`, a later reading."""
     in_place = set(known)
     made, refusals = [], []
     for number, neighbour in enumerate(neighbours):
         if (neighbour in in_place) == (verb == "add"):
             made.append(neighbour)
         else:
-            failure = failures.get(number) or (errno.EAGAIN, "not in force on reading back: another program is at work")
+            failure = failures.get(number) or (
+                errno.EAGAIN,
+                "not in force on reading back: another program is at work",
+            )
             refusals.append(Refusal(_change(verb, neighbour), *failure))
     if refusals and not made and {refusal.errno for refusal in refusals} == {errno.EPERM}:
         raise PermissionDeniedError(
-            "changing neighbours needs root or CAP_NET_ADMIN; nothing was changed", errno=errno.EPERM
+            "changing neighbours needs root or CAP_NET_ADMIN; nothing was changed",
+            errno=errno.EPERM,
         )
     if refusals:
         raise NeighbourRejectedError(refusals, made)

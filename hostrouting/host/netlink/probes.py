@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 #: Seconds to wait for answers to the first request, and to the second, which is sent because a
 #: frame may be lost.
 _PATIENCE: Final = (0.3, 0.7)
-#: Seconds between two checks of the context while waiting; seconds until a failed send is tried again.
+#: Seconds between two checks of the context while waiting; seconds until a failed send is tried
+#: again.
 _STEP, _BREATH = 0.05, 0.005
 #: A request that cannot be sent in this time is an error: silence means nothing if the request was
 #: never sent.
@@ -42,7 +43,8 @@ _GONE: Final = frozenset({errno.ENETDOWN, errno.ENXIO, errno.ENODEV})
 _FULL: Final = frozenset({errno.EAGAIN, errno.ENOBUFS})
 
 _ethernet = struct.Struct("!6s6sH")
-#: Types and lengths of both kinds of address, the operation, then the two addresses of the sender and of the target.
+#: Types and lengths of both kinds of address, the operation, then the two addresses of the sender
+#: and of the target.
 _arp = struct.Struct("!HHBBH6s4s6s4s")
 _arp_kinds: Final = (1, 0x0800, 6, 4)
 _ARP_REQUEST, _ARP_REPLY = 1, 2
@@ -56,13 +58,14 @@ _OPTIONS_START: Final = _DISCOVERY_START + _discovery.size
 #: The hop limit of a packet that no router has forwarded: each would have decreased it.
 _ON_LINK: Final = 255
 _SOLICITED_NODE: Final = bytes.fromhex("ff0200000000000000000001ff")
-#: The destination of IPv6 answers. It is not the device's own address: the kernel would receive the answers too,
-#: forward or refuse them, and resolve the pod's address to do so; later the pod would check that we are still
-#: reachable. Every bridge drops this group address (of pause frames, IEEE 802.3) at its port, and the kernel neither
-#: forwards nor refuses packets to a group. The packet socket receives them before all that.
+#: The destination of IPv6 answers. It is not the device's own address: the kernel would receive the
+#: answers too, forward or refuse them, and resolve the pod's address to do so; later the pod would
+#: check that we are still reachable. Every bridge drops this group address (of pause frames, IEEE
+#: 802.3) at its port, and the kernel neither forwards nor refuses packets to a group. The packet
+#: socket receives them before all that.
 _ASKER_MAC: Final = bytes.fromhex("0180c2000001")
-#: The link-local address that belongs to that hardware address (RFC 4291, modified EUI-64). No device has either, so no
-#: entry of a real neighbour changes.
+#: The link-local address that belongs to that hardware address (RFC 4291, modified EUI-64). No
+#: device has either, so no entry of a real neighbour changes.
 _ASKER: Final = bytes.fromhex("fe800000000000000380c2fffe000001")
 #: "Source link-layer address", one unit of eight bytes.
 _ASKER_OPTION: Final = b"\x01\x01" + _ASKER_MAC
@@ -72,7 +75,7 @@ _ASKER_OPTION: Final = b"\x01\x01" + _ASKER_MAC
 
 
 def pack_address(address: str) -> bytes:
-    """Return the address as packets contain it; raise `BackendError` (EINVAL) if it is not an address.
+    """Return the packed address; raise `BackendError` (EINVAL) if it is not an address.
 
     >>> pack_address("10.240.0.9").hex()
     '0af00009'
@@ -108,7 +111,7 @@ def question(mac: bytes, address: bytes) -> bytes:
 
 
 def answered_address(frame: bytes) -> bytes | None:
-    """Return the address that an ARP reply or a neighbour advertisement is about; None for any other frame."""
+    """Return the address of an ARP reply or a neighbour advertisement, else None."""
     protocol = int.from_bytes(frame[12:14], "big")
     if protocol == _ETH_P_ARP and len(frame) >= _ethernet.size + _arp.size:
         *kinds, operation, _, address, _, _ = _arp.unpack_from(frame, _ethernet.size)
@@ -123,7 +126,13 @@ def _advertised(frame: bytes) -> bytes | None:
     kind, code, _, _, address = _discovery.unpack_from(frame, _DISCOVERY_START)
     # A short frame may have been padded: bytes after the end of the packet do not belong to it.
     body = frame[_DISCOVERY_START : _DISCOVERY_START + length]
-    if (first >> 28, protocol, hops, kind, code) != (6, socket.IPPROTO_ICMPV6, _ON_LINK, _ADVERTISEMENT, 0):
+    if (first >> 28, protocol, hops, kind, code) != (
+        6,
+        socket.IPPROTO_ICMPV6,
+        _ON_LINK,
+        _ADVERTISEMENT,
+        0,
+    ):
         return None
     if len(body) != length or not _are_options(body[_discovery.size :]) or length < _discovery.size:
         return None
@@ -142,11 +151,16 @@ def _are_options(packed: bytes) -> bool:
 
 
 def _checksum(ipv6: bytes, body: bytes) -> int:
-    """Return the checksum of an ICMPv6 message without one; return 0 for a message with the right one."""
+    """Return the checksum of an ICMPv6 message without one; 0 if its checksum is right."""
     # The pseudo header: both addresses, the length, the protocol.
-    packed = ipv6[8:] + struct.pack("!II", len(body), socket.IPPROTO_ICMPV6) + body + bytes(len(body) % 2)
-    # The ones' complement sum of 16-bit words is the whole, as one number, modulo 2 ** 16 - 1. There 0 and the modulus
-    # are the same, and the sum of anything but zeros is the modulus.
+    packed = (
+        ipv6[8:]
+        + struct.pack("!II", len(body), socket.IPPROTO_ICMPV6)
+        + body
+        + bytes(len(body) % 2)
+    )
+    # The ones' complement sum of 16-bit words is the whole, as one number, modulo 2 ** 16 - 1.
+    # There 0 and the modulus are the same, and the sum of anything but zeros is the modulus.
     return 0xFFFF - (int.from_bytes(packed, "big") % 0xFFFF or 0xFFFF)
 
 
@@ -169,29 +183,35 @@ def ask(
 
 
 def touch(pairs: Iterable[LinkAddress], *, netns: str | None) -> None:
-    """Send an empty datagram to each (device, IPv4 address), so that the kernel looks for its hardware address."""
+    """Send an empty datagram to each (device, IPv4 address), so that the kernel resolves it."""
     for dev, address in pairs:
         try:
             made = partial(socket.socket, socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
             with in_namespace(netns, made) as opened:
                 opened.setblocking(False)
-                opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, dev.encode(errors="surrogateescape"))
+                opened.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_BINDTODEVICE, dev.encode(errors="surrogateescape")
+                )
                 opened.sendto(b"", (address, _DISCARD_PORT))
         except PermissionError as error:
             raise PermissionDeniedError(
-                f"no datagram to {address} may be sent by {dev}; its answer is unknown", errno=error.errno
+                f"no datagram to {address} may be sent by {dev}; its answer is unknown",
+                errno=error.errno,
             ) from error
         except OSError as error:
             if error.errno not in _GONE:
                 raise BackendError(
-                    f"a datagram to {address} by {dev}: {error.strerror or error}", errno=error.errno
+                    f"a datagram to {address} by {dev}: {error.strerror or error}",
+                    errno=error.errno,
                 ) from error
 
 
 class _Inquiry:
     """The requests of one call and their answers. OSError is the kernel's."""
 
-    def __init__(self, opened: socket.socket, macs: Mapping[str, bytes], places: Iterable[tuple[str, bytes]]) -> None:
+    def __init__(
+        self, opened: socket.socket, macs: Mapping[str, bytes], places: Iterable[tuple[str, bytes]]
+    ) -> None:
         self._socket = opened
         self._macs = macs
         #: A dict for its order.
@@ -243,7 +263,11 @@ class _Inquiry:
                 frame, (dev, _, kind, *_) = self._socket.recvfrom(_LONGEST_FRAME)
                 address = answered_address(frame)
                 # A frame that goes out of a device is not an answer from there.
-                if address is not None and kind != socket.PACKET_OUTGOING and (dev, address) in self._waiting:
+                if (
+                    address is not None
+                    and kind != socket.PACKET_OUTGOING
+                    and (dev, address) in self._waiting
+                ):
                     del self._waiting[dev, address]
                     self.answered.add((dev, address))
 
@@ -253,18 +277,26 @@ class _Inquiry:
 
 @contextmanager
 def _tap(netns: str | None) -> Iterator[socket.socket]:
-    """Open a socket that sends and receives on every device of the namespace; OSError becomes a `BackendError`."""
+    """Open a socket for every device of the namespace; OSError becomes a `BackendError`."""
     where = f" in network namespace {netns}" if netns else ""
     try:
-        # The bridge takes the frames of its ports before a socket of ETH_P_ARP sees them: such a socket would see only
-        # those to the node itself, as if they came from the bridge. A socket of ETH_P_ALL comes first. Answers to a
-        # group (those of IPv6) need no membership: a veth receives everything from its other end, and the port of a
-        # bridge is promiscuous. Multicast snooping comes later, too.
-        made = partial(socket.socket, socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.htons(_ETH_P_ALL))
+        # The bridge takes the frames of its ports before a socket of ETH_P_ARP sees them: such a
+        # socket would see only those to the node itself, as if they came from the bridge. A socket
+        # of ETH_P_ALL comes first. Answers to a group (those of IPv6) need no membership: a veth
+        # receives everything from its other end, and the port of a bridge is promiscuous. Multicast
+        # snooping comes later, too.
+        made = partial(
+            socket.socket,
+            socket.AF_PACKET,
+            socket.SOCK_RAW | socket.SOCK_CLOEXEC,
+            socket.htons(_ETH_P_ALL),
+        )
         with in_namespace(netns, made) as opened:
             opened.setblocking(False)
             # It receives only answers, and many of them.
-            program = array("B", b"".join(struct.pack("=HBBI", *instruction) for instruction in _ANSWERS_ONLY))
+            program = array(
+                "B", b"".join(struct.pack("=HBBI", *instruction) for instruction in _ANSWERS_ONLY)
+            )
             # The kernel has read the program when setsockopt returns.
             address, _ = program.buffer_info()
             attached = struct.pack("@HP", len(_ANSWERS_ONLY), address)
@@ -282,7 +314,8 @@ def _tap(netns: str | None) -> Iterator[socket.socket]:
         ) from error
 
 
-# Classic BPF, since all traffic of a busy node passes here: (operation, steps if true, steps if not, operand).
+# Classic BPF, since all traffic of a busy node passes here: (operation, steps if true, steps if
+# not, operand).
 _BYTE, _HALF, _IF_EQUAL, _RETURN = 0x30, 0x28, 0x15, 0x06
 _PACKET_KIND: Final = 0xFFFFF004  # SKF_AD_OFF + SKF_AD_PKTTYPE
 _ANSWERS_ONLY: Final = (

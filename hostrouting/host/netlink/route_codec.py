@@ -4,8 +4,9 @@ A route message has this form, and the kernel writes it in this order:
 
     header(16) | rtmsg(12) TABLE(8) DST-header(4) | destination(4 or 16) | further attributes
 
-The parts before and after the destination are the *signature* of a route: everything but its network. In a big table
-nearly all routes share a few signatures, so `route_writer` packs and `route_reader` parses each of them once.
+The parts before and after the destination are the *signature* of a route: everything but its
+network. In a big table nearly all routes share a few signatures, so `route_writer` packs and
+`route_reader` parses each of them once.
 """
 
 from __future__ import annotations
@@ -46,7 +47,15 @@ GETROUTE: Final = 26
 
 rtmsg: struct.Struct = struct.Struct("=8BI")
 RTA_DST, RTA_SRC, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_PREFSRC = 1, 2, 4, 5, 6, 7
-_RTA_MULTIPATH, _RTA_CACHEINFO, RTA_TABLE, _RTA_VIA, _RTA_PREF, _RTA_ENCAP_TYPE, _RTA_ENCAP = 9, 12, 15, 18, 20, 21, 22
+_RTA_MULTIPATH, _RTA_CACHEINFO, RTA_TABLE, _RTA_VIA, _RTA_PREF, _RTA_ENCAP_TYPE, _RTA_ENCAP = (
+    9,
+    12,
+    15,
+    18,
+    20,
+    21,
+    22,
+)
 _RTA_EXPIRES, RTA_UID, _RTA_NH_ID = 23, 25, 30
 #: Attributes that have a field, and those that only answers carry (requested source, incoming
 #: device, cache info, mark, expiry, user). The rest are `extra`.
@@ -54,7 +63,8 @@ _NOT_EXTRA: Final = frozenset({1, 2, 3, 4, 5, 6, 7, 9, 12, 15, 16, 18, 21, 22, 2
 #: The kernel shows it for every IPv6 route without a high or low preference, so it need not be
 #: carried.
 _MEDIUM_PREFERENCE: Final = (_RTA_PREF, b"\0")
-#: The position in `rta_cacheinfo` of the time that is left, and its ticks in a second, whatever the kernel's HZ.
+#: The position in `rta_cacheinfo` of the time that is left, and its ticks in a second, whatever the
+#: kernel's HZ.
 _EXPIRES_AT: Final = 8
 _TICKS: Final = 100
 #: A route that the kernel only caches.
@@ -78,7 +88,7 @@ Indexes = Mapping[str, int]
 
 
 class UnknownDeviceError(Exception):
-    """A route names an interface index that the link dump before it did not have: read both again."""
+    """A route names an interface index that the dump of links lacks: read both again."""
 
 
 # --- to the kernel
@@ -109,7 +119,9 @@ def pack_signature(route: Route | ObservedRoute, indexes: Indexes) -> Signature:
     )
     before += attribute(RTA_TABLE, word.pack(route.table))
     before += struct.pack("=HH", 4 + address_bits(route.family) // 8, RTA_DST)
-    after = b"" if source is None else attribute(RTA_SRC, Address(route.family, source.network).packed)
+    after = (
+        b"" if source is None else attribute(RTA_SRC, Address(route.family, source.network).packed)
+    )
     if isinstance(route, ObservedRoute) and route.expires:
         # A route that has ended and is not yet removed must not become one that never ends.
         after += attribute(_RTA_EXPIRES, word.pack(max(1, route.expires)))
@@ -122,7 +134,8 @@ def _pack_attributes(route: Route | ObservedRoute, indexes: Indexes) -> bytes:
     if route.source is not None:
         packed.append(attribute(_RTA_PREFSRC, Address(route.family, route.source).packed))
     if route.nexthop_id:
-        # A nexthop object names its own gateway and device; the kernel refuses a route that names them again.
+        # A nexthop object names its own gateway and device; the kernel refuses a route that names
+        # them again.
         return b"".join([*packed, attribute(_RTA_NH_ID, word.pack(route.nexthop_id))])
     packed.append(_pack_gateway(route.gateway, route.family))
     dev = "lo" if route.family == IPV6 and route.kind in DEVICELESS_KINDS else route.dev
@@ -137,7 +150,9 @@ def _pack_attributes(route: Route | ObservedRoute, indexes: Indexes) -> bytes:
 
 def _pack_next_hop(hop: NextHop, family: int, indexes: Indexes) -> bytes:
     parts = [attribute(number, payload) for number, payload in hop.extra]
-    tail = b"".join([*parts, _pack_gateway(hop.gateway, family), _pack_encapsulation(hop.encapsulation)])
+    tail = b"".join(
+        [*parts, _pack_gateway(hop.gateway, family), _pack_encapsulation(hop.encapsulation)]
+    )
     flags = FLAG_ONLINK if hop.onlink else 0
     return struct.pack("=HBBI", 8 + len(tail), flags, hop.weight - 1, indexes[hop.dev]) + tail
 
@@ -174,7 +189,9 @@ def parse_ipv6_routes(payloads: Iterable[bytes], names: Names) -> list[ObservedR
 
 def parse_route(payload: bytes, names: Names) -> ObservedRoute:
     """Return the route of one message, of a dump or of the answer to a lookup."""
-    family, length, source_length, tos, small_table, protocol, scope, kind, flags = rtmsg.unpack_from(payload)
+    family, length, source_length, tos, small_table, protocol, scope, kind, flags = (
+        rtmsg.unpack_from(payload)
+    )
     if family not in _KEPT_FLAGS:
         raise ValueError(f"a route has the address family {family}")
     fields = attributes(payload, rtmsg.size)
@@ -191,14 +208,18 @@ def parse_route(payload: bytes, names: Names) -> ObservedRoute:
         source=address_of(fields.get(_RTA_PREFSRC), family),
         tos=tos,
         flags=flags & _KEPT_FLAGS[family],
-        nexthops=tuple(_next_hops(fields[_RTA_MULTIPATH], names, family)) if _RTA_MULTIPATH in fields else (),
+        nexthops=tuple(_next_hops(fields[_RTA_MULTIPATH], names, family))
+        if _RTA_MULTIPATH in fields
+        else (),
         extra=_extra(fields),
         nexthop_id=number_of(fields.get(_RTA_NH_ID)),
         encapsulation=encapsulation_of(fields),
     )
     if family == IPV4:
         return route
-    source = Prefix(IPV6, address_of(fields.get(RTA_SRC), IPV6) or 0, checked_length(source_length, IPV6))
+    source = Prefix(
+        IPV6, address_of(fields.get(RTA_SRC), IPV6) or 0, checked_length(source_length, IPV6)
+    )
     return route._replace(
         # Routes that block are shown on the loopback device, whatever device they were made with.
         dev=None if route.kind in DEVICELESS_KINDS else route.dev,
@@ -211,7 +232,7 @@ def parse_route(payload: bytes, names: Names) -> ObservedRoute:
 
 
 def device_of(index: int, names: Names) -> str:
-    """Return the name of the device that has this index; raise UnknownDeviceError if there is none."""
+    """Return the name of the device with this index; raise UnknownDeviceError if absent."""
     try:
         return names[index]
     except KeyError:
@@ -265,4 +286,6 @@ def _next_hops(payload: bytes, names: Names, family: int) -> Iterator[NextHop]:
 
 
 def _extra(fields: Attributes) -> Extra:
-    return tuple(item for item in fields.items() if item[0] not in _NOT_EXTRA and item != _MEDIUM_PREFERENCE)
+    return tuple(
+        item for item in fields.items() if item[0] not in _NOT_EXTRA and item != _MEDIUM_PREFERENCE
+    )

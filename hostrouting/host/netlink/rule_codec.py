@@ -13,24 +13,50 @@ from hostrouting.net.rules import Range, Rule
 _fib_rule = struct.Struct("=8BI")
 #: By the family.
 RULES: Final = {
-    family: Request(34, bytes([family, *bytes(_fib_rule.size - 1)]), f"ip -{4 if family == IPV4 else 6} rule")
+    family: Request(
+        34, bytes([family, *bytes(_fib_rule.size - 1)]), f"ip -{4 if family == IPV4 else 6} rule"
+    )
     for family in (IPV4, IPV6)
 }
 
-_FRA_DST, _FRA_SRC, _FRA_IIF, _FRA_GOTO, _FRA_PRIORITY, _FRA_MARK, _FRA_TUN_ID = 1, 2, 3, 4, 6, 10, 12
+_FRA_DST, _FRA_SRC, _FRA_IIF, _FRA_GOTO, _FRA_PRIORITY, _FRA_MARK, _FRA_TUN_ID = (
+    1,
+    2,
+    3,
+    4,
+    6,
+    10,
+    12,
+)
 _FRA_SUPPRESS_GROUP, _FRA_SUPPRESS_LENGTH, _FRA_TABLE, _FRA_MARK_MASK, _FRA_OIF = 13, 14, 15, 16, 17
-_FRA_L3MDEV, _FRA_UIDS, _FRA_PROTOCOL, _FRA_IP_PROTOCOL, _FRA_SPORTS, _FRA_DPORTS = 19, 20, 21, 22, 23, 24
+_FRA_L3MDEV, _FRA_UIDS, _FRA_PROTOCOL, _FRA_IP_PROTOCOL, _FRA_SPORTS, _FRA_DPORTS = (
+    19,
+    20,
+    21,
+    22,
+    23,
+    24,
+)
 #: The rest are attributes that hostrouting does not understand, and that may select.
 KNOWN: Final = frozenset({*range(1, 5), 6, 10, *range(12, 25)})
 _RULE_INVERTED: Final = 0x2
 #: Stands for a suppressor that is off.
 _NO_NUMBER: Final = 0xFFFFFFFF
-RULE_ACTIONS: Final = {1: "lookup", 2: "goto", 3: "nop", 6: "blackhole", 7: "unreachable", 8: "prohibit"}
+RULE_ACTIONS: Final = {
+    1: "lookup",
+    2: "goto",
+    3: "nop",
+    6: "blackhole",
+    7: "unreachable",
+    8: "prohibit",
+}
 
 
 def parse_rule(payload: bytes) -> Rule:
     """Return the policy rule of one message."""
-    (family, to_length, from_length, tos, table, _, _, action, flags), fields = parsed(payload, _fib_rule)
+    (family, to_length, from_length, tos, table, _, _, action, flags), fields = parsed(
+        payload, _fib_rule
+    )
 
     def number(attribute: int, size: int = 4) -> int:
         return number_of(fields.get(attribute), size=size)
@@ -40,7 +66,10 @@ def parse_rule(payload: bytes) -> Rule:
         action=RULE_ACTIONS.get(action, f"action {action}"),
         table=number(_FRA_TABLE) or table,
         source=(address_of(fields.get(_FRA_SRC), family) or 0, checked_length(from_length, family)),
-        destination=(address_of(fields.get(_FRA_DST), family) or 0, checked_length(to_length, family)),
+        destination=(
+            address_of(fields.get(_FRA_DST), family) or 0,
+            checked_length(to_length, family),
+        ),
         inverted=bool(flags & _RULE_INVERTED),
         goto=number_of(fields[_FRA_GOTO]) if _FRA_GOTO in fields else None,
         tos=tos,

@@ -7,8 +7,8 @@ from typing import Final
 
 __all__ = ["with_sbin"]
 
-#: Debian and others have nft, ebtables and ip there, and systemd looks there for a program without a folder. The PATH
-#: of users, of cron and of su lacks these folders.
+#: Debian and others have nft, ebtables and ip there, and systemd looks there for a program without
+#: a folder. The PATH of users, of cron and of su lacks these folders.
 _FOLDERS: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 
@@ -18,4 +18,8 @@ def with_sbin() -> dict[str, str]:
     With it, programs started through others (`ip netns exec`, `nsenter`) are found as well.
     """
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    return {"PATH": os.pathsep.join([*folders, *(folder for folder in _FOLDERS if folder not in folders)])}
+    return {
+        "PATH": os.pathsep.join(
+            [*folders, *(folder for folder in _FOLDERS if folder not in folders)]
+        )
+    }

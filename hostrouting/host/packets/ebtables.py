@@ -19,7 +19,14 @@ from hostrouting.host.packets.ebtables_rules import (
     titles,
     why_unsafe,
 )
-from hostrouting.host.packets.ebtables_tools import UNSEEN, Command, RefusedError, Tools, find, legacy_may_have_rules
+from hostrouting.host.packets.ebtables_tools import (
+    UNSEEN,
+    Command,
+    RefusedError,
+    Tools,
+    find,
+    legacy_may_have_rules,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -31,9 +38,10 @@ _logger = logging.getLogger(__name__)
 
 @attrs.frozen
 class EbtablesCommand:
-    """The ebtables rules of this machine, or of another place that `prefix` enters: `("ip", "netns", "exec", NAME)`.
+    """The ebtables rules of this machine, or where `prefix` leads: `("ip", "netns", "exec", NAME)`.
 
-    It implements `Ebtables`. Of identical rules in a chain it deletes the first ones, whichever were named.
+    It implements `Ebtables`. Of identical rules in a chain it deletes the first ones, whichever
+    were named.
     """
 
     prefix: Sequence[str] = ()
@@ -56,13 +64,18 @@ class EbtablesCommand:
                 rules += parse_save(text, backend=backend)
                 texts.append((backend, text))
                 # "# Table `nat' contains incompatible base-chains, use 'nft' tool to list them."
-                notes += [f"ebtables ({backend}): {line[2:]}" for line in text.split("\n") if "# Table `nat'" in line]
+                notes += [
+                    f"ebtables ({backend}): {line[2:]}"
+                    for line in text.split("\n")
+                    if "# Table `nat'" in line
+                ]
         return EbtablesReading(tuple(rules), tuple(notes), denied=denied, texts=tuple(texts))
 
     def delete(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """See `Ebtables.delete`."""
         change = _Change(ctx, self.prefix, rules, "deleted")
-        # In the order of the chain: the program searches from its beginning, and so finds each rule at once.
+        # In the order of the chain: the program searches from its beginning, and so finds each rule
+        # at once.
         change.make([Command("-D", rule) for rule in matches(change.before, rules)])
 
     def insert(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
@@ -74,14 +87,20 @@ class EbtablesCommand:
 class _Change:
     """One call of `delete` or `insert`: the rules before it, and its commands."""
 
-    def __init__(self, ctx: Context, prefix: Sequence[str], rules: Sequence[EbtablesRule], done: str) -> None:
+    def __init__(
+        self, ctx: Context, prefix: Sequence[str], rules: Sequence[EbtablesRule], done: str
+    ) -> None:
         ctx.check()
         for rule in rules:
             if reason := why_unsafe(rule):
                 raise BackendError(f"{rule.line}: {reason}; nothing was {done}, do it by hand")
         self._ctx = ctx
         self._word = done
-        self._tools = {name: find(ctx, prefix, name) for name in BACKENDS if any(r.backend == name for r in rules)}
+        self._tools = {
+            name: find(ctx, prefix, name)
+            for name in BACKENDS
+            if any(r.backend == name for r in rules)
+        }
         self.before = self._read(ctx)
 
     def make(self, commands: Sequence[Command]) -> None:
@@ -92,18 +111,27 @@ class _Change:
                 tools.change(self._ctx, batch)
             except RefusedError as error:
                 culprit = error.rule.line if error.rule else f"one of these: {_titles(batch)}"
-                before = f"{done} rules were {self._word} before it" if done else f"nothing was {self._word}"
+                before = (
+                    f"{done} rules were {self._word} before it"
+                    if done
+                    else f"nothing was {self._word}"
+                )
                 raise BackendError(f"not {self._word}: {culprit}: {error}\n{before}") from error
             done += len(batch)
             fields = {"progress": (done, len(commands))}
-            _logger.info("%d of %d ebtables rules %s", done, len(commands), self._word, extra=fields)
+            _logger.info(
+                "%d of %d ebtables rules %s", done, len(commands), self._word, extra=fields
+            )
         if undone := self._undone(commands):
             words = f"{_titles(undone)} was {self._word}, and at once it was not"
             raise BackendError(f"{words}: something alive undoes it; find and stop that first")
 
     def _undone(self, commands: Sequence[Command]) -> list[Command]:
         """Return the commands that are not in force, by the rules that are there now."""
-        before, after = Counter(map(identity, self.before)), Counter(map(identity, self._read(self._ctx)))
+        before, after = (
+            Counter(map(identity, self.before)),
+            Counter(map(identity, self._read(self._ctx))),
+        )
         # How often each rule was in fact deleted or inserted: there are identical ones.
         times = before - after if self._word == "deleted" else after - before
         undone: list[Command] = []
@@ -115,7 +143,11 @@ class _Change:
 
     def _read(self, ctx: Context) -> list[EbtablesRule]:
         """Return the rules of the backends that the change is about."""
-        return [rule for backend, tools in self._tools.items() for rule in parse_save(tools.save(ctx), backend=backend)]
+        return [
+            rule
+            for backend, tools in self._tools.items()
+            for rule in parse_save(tools.save(ctx), backend=backend)
+        ]
 
     def _batches(self, commands: Sequence[Command]) -> Iterator[tuple[Tools, list[Command]]]:
         for backend, tools in self._tools.items():
@@ -125,23 +157,26 @@ class _Change:
 
 
 def insertions(present: Iterable[EbtablesRule], rules: Iterable[EbtablesRule]) -> list[Command]:
-    """Return the commands that insert each rule at its position, as if in ascending order, or at the end of its chain.
+    """Return the commands that insert each rule at its position, or else at its chain's end.
 
-    They are in the order of the chains, each from the last to the first. The program counts its way to a position, rule
-    by rule. From the end of the chain it passes only rules that were there before, not the thousands that it has just
-    inserted. To the first place and to the end it does not count at all.
+    They are in the order of the chains, each from the last to the first. The program counts its way
+    to a position, rule by rule. From the end of the chain it passes only rules that were there
+    before, not the thousands that it has just inserted. To the first place and to the end it does
+    not count at all.
     """
     layouts: dict[tuple[str, str], list[EbtablesRule | None]] = {}
     for rule in present:
         layouts.setdefault((rule.backend, rule.chain), []).append(None)
-    for rule in sorted(rules, key=lambda rule: (BACKENDS.index(rule.backend), rule.chain, rule.position)):
+    for rule in sorted(
+        rules, key=lambda rule: (BACKENDS.index(rule.backend), rule.chain, rule.position)
+    ):
         layout = layouts.setdefault((rule.backend, rule.chain), [])
         layout.insert(rule.position - 1 if 1 <= rule.position <= len(layout) else len(layout), rule)
     return [command for layout in layouts.values() for command in _from_the_back(layout)]
 
 
 def _from_the_back(layout: list[EbtablesRule | None]) -> Iterator[Command]:
-    """Yield the commands that give a chain this layout; None stands for a rule that is already there."""
+    """Yield the commands that give a chain this layout; None is a rule that is already there."""
     there = layout.count(None)
     end = max((number for number, rule in enumerate(layout, 1) if rule is None), default=0)
     yield from (Command("-A", rule) for rule in layout[end:] if rule is not None)

@@ -1,7 +1,7 @@
 """The values of the ebtables port: rules of the table `nat`, as ebtables-save prints them.
 
-A rule keeps its words as they were printed, with their quotes: only these mean the same to the program again.
-`EbtablesRule.normal` compares rules that two backends or two versions printed.
+A rule keeps its words as they were printed, with their quotes: only these mean the same to the
+program again. `EbtablesRule.normal` compares rules that two backends or two versions printed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,16 @@ if TYPE_CHECKING:
 #: Each backend has its own ruleset, and both are in force.
 BACKENDS: Final = ("nft", "legacy")
 
-#: The words that ebtables-restore reads: blanks and tabs separate them, except between double quotes.
+#: The words that ebtables-restore reads: blanks and tabs separate them, except between double
+#: quotes.
 _WORDS: Final = re.compile(r'(?:"[^"]*"|[^ \t])+')
-#: Counters in every printed form: before a rule as iptables prints them, after it with EBTABLES_SAVE_COUNTER=yes, and
-#: as the legacy program lists them. No alternative begins with a repetition, which would make a search quadratic.
+#: Counters in every printed form: before a rule as iptables prints them, after it with
+#: EBTABLES_SAVE_COUNTER=yes, and as the legacy program lists them. No alternative begins with a
+#: repetition, which would make a search quadratic.
 _COUNTERS_BEFORE: Final = re.compile(r"\[[0-9]+:[0-9]+\] ")
-_COUNTERS_BEHIND: Final = re.compile(r"(?:(?<=[ \t])-c [0-9]+ [0-9]+|, pcnt = [0-9]+ -- bcnt = [0-9]+)\Z")
+_COUNTERS_BEHIND: Final = re.compile(
+    r"(?:(?<=[ \t])-c [0-9]+ [0-9]+|, pcnt = [0-9]+ -- bcnt = [0-9]+)\Z"
+)
 #: The most characters of a line that an error shows.
 _MOST_CHARACTERS: Final = 100
 
@@ -33,11 +37,12 @@ _MOST_CHARACTERS: Final = 100
 class EbtablesRule(NamedTuple):
     """A rule and its place.
 
-    >>> rule = EbtablesRule.parse("-A PREROUTING -p ARP -j arpreply --arpreply-mac 2:0:0:0:0:a", backend="legacy")
+    >>> line = "-A PREROUTING -p ARP -j arpreply --arpreply-mac 2:0:0:0:0:a"
+    >>> rule = EbtablesRule.parse(line, backend="legacy")
     >>> rule.chain, rule.position
     ('PREROUTING', 1)
     >>> rule.normal
-    (('--arpreply-mac', '02:00:00:00:00:0a'), ('--arpreply-target', 'DROP'), ('-j', 'arpreply'), ('-p', 'ARP'))
+    (('--arpreply-mac', '02:00:00:00:00:0a'), ..., ('-j', 'arpreply'), ('-p', 'ARP'))
     """
 
     #: `nft` or `legacy`: each has its own ruleset, and both are in force.
@@ -45,7 +50,8 @@ class EbtablesRule(NamedTuple):
     chain: str
     #: The number in its chain, from 1.
     position: int
-    #: The description word by word, as its backend prints it, without `-A CHAIN` and without counters.
+    #: The description word by word, as its backend prints it, without `-A CHAIN` and without
+    #: counters.
     spec: tuple[str, ...]
 
     @classmethod
@@ -56,7 +62,10 @@ class EbtablesRule(NamedTuple):
         behind = _COUNTERS_BEHIND.search(bare)
         words = _WORDS.findall(bare[: behind.start()] if behind else bare)
         if len(words) < 2 or words[0] != "-A":
-            raise ValueError(f"{line!r} is not a rule as ebtables-save prints it: it begins with -A and the chain")
+            raise ValueError(
+                f"{line!r} is not a rule as ebtables-save prints it: "
+                "it begins with -A and the chain"
+            )
         return cls(backend, words[1], position, tuple(words[2:]))
 
     @property
@@ -69,10 +78,10 @@ class EbtablesRule(NamedTuple):
 
     @property
     def normal(self) -> tuple[tuple[str, str], ...]:
-        """The sorted (option, value) pairs of the rule in one spelling, whichever backend printed it.
+        """The sorted (option, value) pairs of the rule in one spelling for both backends.
 
-        `! ` before the value inverts it. Hardware addresses are in lower case with leading zeros, single addresses have
-        no mask, and the defaults that some backends leave out are filled in.
+        `! ` before the value inverts it. Hardware addresses are in lower case with leading zeros,
+        single addresses have no mask, and the defaults that some backends leave out are filled in.
         """
         pairs = [(option, _value(option, value)) for option, value in _pairs(self.spec)]
         named = dict(pairs)
@@ -86,7 +95,8 @@ class EbtablesReading(NamedTuple):
     """All the rules that could be read, and notes on the rest."""
 
     rules: tuple[EbtablesRule, ...]
-    #: Reasons why a backend was not read: it is not installed, the kernel does not support it, or privilege is missing.
+    #: Reasons why a backend was not read: it is not installed, the kernel does not support it, or
+    #: privilege is missing.
     notes: tuple[str, ...] = ()
     #: Privilege is missing, so root might see more rules.
     denied: bool = False
@@ -95,7 +105,7 @@ class EbtablesReading(NamedTuple):
 
 
 def parse_save(text: str, *, backend: str) -> list[EbtablesRule]:
-    r"""Return the rules of the table `nat` in the output of ebtables-save, chain by chain, each in its order.
+    r"""Return the rules of the table `nat` in the output of ebtables-save, by chain, in order.
 
     >>> parse_save("*nat\n:OUTPUT ACCEPT\n-A OUTPUT -j DROP\n", backend="nft")
     [EbtablesRule(backend='nft', chain='OUTPUT', position=1, spec=('-j', 'DROP'))]
@@ -119,8 +129,8 @@ def parse_save(text: str, *, backend: str) -> list[EbtablesRule]:
             except ValueError as error:
                 shown = line if len(line) <= _MOST_CHARACTERS else f"{line[:_MOST_CHARACTERS]}..."
                 raise BackendError(
-                    f"cannot read the rules of ebtables ({backend}): line {number} of them is not a line of "
-                    f"ebtables-save: {shown!r}; run the program by hand to see its output"
+                    f"cannot read the rules of ebtables ({backend}): line {number} of them is not "
+                    f"a line of ebtables-save: {shown!r}; run the program by hand to see its output"
                 ) from error
             chain = chains.setdefault(rule.chain, [])
             chain.append(rule._replace(position=len(chain) + 1))
@@ -130,7 +140,8 @@ def parse_save(text: str, *, backend: str) -> list[EbtablesRule]:
 def listing_to_save(text: str) -> str:
     r"""Turn the output of `ebtables -L` into that of ebtables-save.
 
-    >>> print(listing_to_save("Bridge table: nat\n\nBridge chain: OUTPUT, entries: 1, policy: ACCEPT\n-j DROP \n"))
+    >>> listing = "Bridge table: nat\n\nBridge chain: OUTPUT, entries: 1, policy: ACCEPT\n"
+    >>> print(listing_to_save(listing + "-j DROP \n"))
     *nat
     :OUTPUT ACCEPT
     -A OUTPUT -j DROP
@@ -158,7 +169,8 @@ def identity(rule: EbtablesRule) -> tuple[str, str, tuple[str, ...]]:
 def matches(present: Iterable[EbtablesRule], rules: Sequence[EbtablesRule]) -> list[EbtablesRule]:
     """Return the `present` rules that a deletion of `rules` deletes, in the order of their chains.
 
-    Of identical rules the first are deleted, as the programs do it. Raise BackendError if some are absent.
+    Of identical rules the first are deleted, as the programs do it. Raise BackendError if some are
+    absent.
     """
     wanted = Counter(map(identity, rules))
     matching = []
@@ -172,9 +184,10 @@ def matches(present: Iterable[EbtablesRule], rules: Sequence[EbtablesRule]) -> l
 
 
 def why_unsafe(rule: EbtablesRule) -> str | None:
-    """Return the reason why the program would not read the rule's words as they were printed; None if it would.
+    """Return why the program would not read the rule's words as printed; None if it would.
 
-    The programs print a log prefix as it is: with a quote or a backslash in it, it reads as something else.
+    The programs print a log prefix as it is: with a quote or a backslash in it, it reads as
+    something else.
 
     >>> print(why_unsafe(EbtablesRule.parse('-A OUTPUT --log-prefix "a b" -j DROP', backend="nft")))
     None
@@ -186,12 +199,13 @@ def why_unsafe(rule: EbtablesRule) -> str | None:
         if not word or not word.isprintable() or "\ufffd" in word:
             return f"the word {word!r} has characters that cannot be printed"
         if '"' in inner or ("\\" in inner and inner != word):
-            return f"the word {word} has a quote or backslash that the tool would not read as it printed it"
+            reason = "has a quote or backslash that the tool would not read as it printed it"
+            return f"the word {word} {reason}"
     return None
 
 
 def arguments(rule: EbtablesRule) -> list[str]:
-    """Return the words of a rule as arguments of a program: without the quotes that hold them together in a file."""
+    """Return the words of a rule as arguments of a program, without the quotes of a file."""
     return [_inside(word) for word in rule.spec]
 
 
@@ -206,7 +220,7 @@ def _inside(word: str) -> str:
 
 
 def _pairs(words: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the options with their values; `!` stands before the value or, in newer versions, before the option."""
+    """Return the options with their values; `!` stands before the value or before the option."""
     pairs: list[list[str]] = []
     inversion: list[str] = []
     for word, after in pairwise([*words, ""]):
@@ -230,7 +244,7 @@ def _value(option: str, value: str) -> str:
 
 
 def _mac(value: str) -> str:
-    """Return a hardware address with leading zeros and without a full mask, and a name (`Unicast`) in lower case."""
+    """Return a hardware address in full without its mask, a name (`Unicast`) in lower case."""
     mac, _, mask = (
         ":".join(group.zfill(2) for group in part.split(":")) if ":" in part else part
         for part in value.lower().partition("/")
@@ -239,12 +253,14 @@ def _mac(value: str) -> str:
 
 
 def _address(value: str) -> str:
-    """Return a single address without its mask, IPv6 compressed, and a mask as a length; leave other text as it is."""
+    """Return a single address without its mask, a mask as a length, other text unchanged."""
     text, _, mask = value.partition("/")
     try:
         address = Address.parse(text)
         whole = str(address_bits(address.family))
-        return str(Prefix.parse(f"{address}/{_length(mask or whole)}").masked).removesuffix(f"/{whole}")
+        return str(Prefix.parse(f"{address}/{_length(mask or whole)}").masked).removesuffix(
+            f"/{whole}"
+        )
     except ValueError:
         return value
 

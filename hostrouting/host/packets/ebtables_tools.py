@@ -1,7 +1,8 @@
 """The ebtables programs: which are installed, how to read their rules, and how to change them.
 
-Two programs share the name, and each has its own rules: that of iptables-nft, and the older `legacy`. A machine has
-either or both, as `ebtables-nft` and `ebtables-legacy`, or one of them as plain `ebtables`.
+Two programs share the name, and each has its own rules: that of iptables-nft, and the older
+`legacy`. A machine has either or both, as `ebtables-nft` and `ebtables-legacy`, or one of them as
+plain `ebtables`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,11 @@ class Command(NamedTuple):
     @property
     def words(self) -> list[str]:
         """The command without the rule's description."""
-        return [self.verb, self.rule.chain, *([str(self.position)] if self.position is not None else [])]
+        return [
+            self.verb,
+            self.rule.chain,
+            *([str(self.position)] if self.position is not None else []),
+        ]
 
 
 class UnsupportedError(BackendError):
@@ -68,7 +73,7 @@ class Tools:
     most: ClassVar[int]
 
     def save(self, ctx: Context) -> str:
-        """Return the rules as ebtables-save prints them; raise one of `UNSEEN` if they cannot be seen."""
+        """Return the rules as ebtables-save prints them; raise one of `UNSEEN` on failure."""
         raise NotImplementedError
 
     def change(self, ctx: Context, commands: Sequence[Command]) -> None:
@@ -77,7 +82,9 @@ class Tools:
 
     def _read(self, ctx: Context, *argv: str) -> str:
         try:
-            return run_command(ctx, [*self.prefix, *argv], env={**with_sbin(), **_ENVIRONMENT}).stdout
+            return run_command(
+                ctx, [*self.prefix, *argv], env={**with_sbin(), **_ENVIRONMENT}
+            ).stdout
         except CommandFailedError as error:
             words = _words(error)
             if re.search(r"Permission denied|right permissions|Operation not permitted", words):
@@ -85,8 +92,12 @@ class Tools:
                     f"ebtables ({self.backend}) may not be read without CAP_NET_ADMIN: {words}"
                 ) from error
             if "not support" in words or "doesn't support" in words:
-                raise UnsupportedError(f"ebtables ({self.backend}) is not supported by the kernel: {words}") from error
-            raise BackendError(f"cannot read the rules of ebtables ({self.backend}): {error}") from error
+                raise UnsupportedError(
+                    f"ebtables ({self.backend}) is not supported by the kernel: {words}"
+                ) from error
+            raise BackendError(
+                f"cannot read the rules of ebtables ({self.backend}): {error}"
+            ) from error
 
 
 class NftTools(Tools):
@@ -94,7 +105,8 @@ class NftTools(Tools):
 
     backend = "nft"
     package = "iptables"
-    # One process takes 10,000 as well, but reports no progress then, and one refusal costs the whole time.
+    # One process takes 10,000 as well, but reports no progress then, and one refusal costs the
+    # whole time.
     most = 1000
 
     def save(self, ctx: Context) -> str:
@@ -110,19 +122,23 @@ class NftTools(Tools):
             run_command(ctx, argv, input="\n".join(["*nat", *lines, "COMMIT", ""]), env=with_sbin())
         except CommandFailedError as error:
             words = _words(error)
-            # `line 3 failed: Bad rule`, `line 3: RULE_APPEND failed`, `Error occurred at line: 3`; `*nat` is line 1. If
-            # the kernel refuses a deletion (1.8.9 does for some rules with --among), the line may be another rule's.
+            # `line 3 failed: Bad rule`, `line 3: RULE_APPEND failed`, `Error occurred at line: 3`;
+            # `*nat` is line 1. If the kernel refuses a deletion (1.8.9 does for some rules with
+            # --among), the line may be another rule's.
             line = re.search(r"line:? (\d+)\b(?!: RULE_DELETE)", words)
             index = int(line[1]) - 2 if line else -1
-            raise RefusedError(words, commands[index].rule if 0 <= index < len(commands) else None) from error
+            raise RefusedError(
+                words, commands[index].rule if 0 <= index < len(commands) else None
+            ) from error
 
 
 class LegacyTools(Tools):
     """The legacy ebtables: a process for each rule.
 
-    It could change a file and commit that (`--atomic-commit`), but would lose the rules that another program adds in
-    between: the kernel replaces the whole table, for one rule too. So the time between reading and writing must be
-    short. `--concurrent` takes the lock that other users of the program may take.
+    It could change a file and commit that (`--atomic-commit`), but would lose the rules that
+    another program adds in between: the kernel replaces the whole table, for one rule too. So the
+    time between reading and writing must be short. `--concurrent` takes the lock that other users
+    of the program may take.
     """
 
     backend = "legacy"
@@ -139,13 +155,17 @@ class LegacyTools(Tools):
         for command in commands:
             words = [*command.words, *arguments(command.rule)]
             try:
-                run_command(ctx, [*self.prefix, self.name, "--concurrent", "-t", "nat", *words], env=with_sbin())
+                run_command(
+                    ctx,
+                    [*self.prefix, self.name, "--concurrent", "-t", "nat", *words],
+                    env=with_sbin(),
+                )
             except CommandFailedError as error:
                 raise RefusedError(_words(error), command.rule) from error
 
 
 def find(ctx: Context, prefix: Sequence[str], backend: str) -> Tools:
-    """Return the programs of a backend, under any of their names; raise ToolNotFoundError if there are none."""
+    """Return the programs of a backend by any name; raise ToolNotFoundError without any."""
     kind = NftTools if backend == NftTools.backend else LegacyTools
     for name in (f"ebtables-{backend}", "ebtables"):
         version = _version(ctx, prefix, name)
@@ -182,7 +202,8 @@ def _version(ctx: Context, prefix: Sequence[str], name: str) -> str | None:
     try:
         return run_command(ctx, [*prefix, name, "--version"], env=with_sbin()).stdout
     except CommandFailedError as error:
-        # The programs that run it elsewhere (ip, nsenter, env) name it in their errors, and none begins with that name.
+        # The programs that run it elsewhere (ip, nsenter, env) name it in their errors, and none
+        # begins with that name.
         missing = any(
             name in line and not line.startswith(name) and "No such file or directory" in line
             for line in error.stderr.splitlines()

@@ -20,11 +20,14 @@ Listing = list[dict[str, Any]]
 
 #: The most characters of nft's words that an error shows: the first mistake comes first.
 _MOST_WORDS: Final = 2000
-#: nft reads its arguments as one line of its language, and would read any other character in a name as more of it.
+#: nft reads its arguments as one line of its language, and would read any other character in a name
+#: as more of it.
 _FAMILY: Final = re.compile(r"ip6?|inet|arp|bridge|netdev")
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
 #: nft's whole answer for an absent table; newer versions go on `; did you mean table ...`.
-_NO_SUCH_TABLE: Final = re.compile(r"^Error: (Could not process rule: )?No such file or directory", re.MULTILINE)
+_NO_SUCH_TABLE: Final = re.compile(
+    r"^Error: (Could not process rule: )?No such file or directory", re.MULTILINE
+)
 _NO_PRIVILEGE: Final = re.compile(r"Operation not permitted|you must be root", re.IGNORECASE)
 
 
@@ -32,7 +35,8 @@ _NO_PRIVILEGE: Final = re.compile(r"Operation not permitted|you must be root", r
 class NftCommand:
     """The nftables of the network namespace that `command` runs in.
 
-    `command` is how to call nft, possibly through another program (`ip netns exec NAME nft`). It implements `Nftables`.
+    `command` is how to call nft, possibly through another program (`ip netns exec NAME nft`). It
+    implements `Nftables`.
     """
 
     command: Sequence[str] = ("nft",)
@@ -51,7 +55,9 @@ class NftCommand:
             return _objects(listing, what)
         except BackendError:
             # As text, nft prints flags correctly.
-            if not self._shows(ctx, "list", "table", family, name, beginning=f"table {family} {name} "):
+            if not self._shows(
+                ctx, "list", "table", family, name, beginning=f"table {family} {name} "
+            ):
                 raise
         return [{"table": {"family": family, "name": name, "unreadable": True}}]
 
@@ -61,7 +67,8 @@ class NftCommand:
 
     def check(self, ctx: Context, ruleset: str) -> None:
         """See `Nftables.check`."""
-        # The kernel checks the ruleset as well, in a transaction that is dropped, so this needs privilege.
+        # The kernel checks the ruleset as well, in a transaction that is dropped, so this needs
+        # privilege.
         self._submit(ctx, ruleset, "accept the ruleset", "-c")
 
     def _submit(self, ctx: Context, ruleset: str, what: str, *options: str) -> None:
@@ -72,12 +79,13 @@ class NftCommand:
 
     def _refused(self, ctx: Context, error: CommandFailedError, what: str) -> BackendError:
         translated = _translated(error, what)
-        # nft reports an owned table in the same words as missing privilege. Without privilege it lists no tables,
-        # either.
+        # nft reports an owned table in the same words as missing privilege. Without privilege it
+        # lists no tables, either.
         if isinstance(translated, PermissionDeniedError) and self._shows(ctx, "list", "tables"):
             first, *_ = error.stderr.strip().splitlines()
             return BackendError(
-                f"cannot {what}: another process owns the table, and only this process may change it while it runs; "
+                f"cannot {what}: another process owns the table, and only this process may "
+                "change it while it runs; "
                 f"`nft list ruleset` shows the table's `flags owner` and the process\n{first}"
             )
         return translated
@@ -104,14 +112,16 @@ family, and a name that begins with a letter and has letters, digits and _ . / -
     if not _FAMILY.fullmatch(family) or not _NAME.fullmatch(name):
         raise BackendError(
             f"{f'{family} {name}'!r} is not a table of nft: "
-            "give a family, and a name that begins with a letter and has letters, digits and _ . / - only"
+            "give a family, and a name that begins with a letter and has letters, digits and "
+            "_ . / - only"
         )
 
 
 def normalised(value: Any) -> Any:
     """Return libnftables-json(5) without the parts that differ between readings or versions of nft.
 
-    >>> normalised({"rule": {"handle": 4, "expr": [{"counter": {"packets": 1, "bytes": 60}}, {"accept": None}]}})
+    >>> rule = {"handle": 4, "expr": [{"counter": {"packets": 1, "bytes": 60}}, {"accept": None}]}
+    >>> normalised({"rule": rule})
     {'rule': {'expr': [{'counter': None}, {'accept': None}]}}
     """
     if isinstance(value, list):
@@ -125,10 +135,17 @@ def normalised(value: Any) -> Any:
             named = {name: item for name, item in part.items() if name not in {"packets", "bytes"}}
             kept[key] = normalised(named) or None
         elif key in {"table", "chain"} and isinstance(part, dict):
-            # nft prints the comment of a table or chain only since 1.1; it has always printed those of rules.
+            # nft prints the comment of a table or chain only since 1.1; it has always printed those
+            # of rules.
             kept[key] = normalised({name: item for name, item in part.items() if name != "comment"})
-        elif key == "right" and isinstance(part, dict) and isinstance(part.get("set"), list) and len(part["set"]) == 1:
-            # A comparison with a set of one equals a comparison with its element, which newer releases print.
+        elif (
+            key == "right"
+            and isinstance(part, dict)
+            and isinstance(part.get("set"), list)
+            and len(part["set"]) == 1
+        ):
+            # A comparison with a set of one equals a comparison with its element, which newer
+            # releases print.
             kept[key] = normalised(part["set"][0])
         elif key != "handle":
             kept[key] = normalised(part)
@@ -140,14 +157,18 @@ def _objects(listing: str, what: str) -> Listing:
 
     message = f"cannot {what}: nft printed no listing in JSON: {listing.strip()[:200]!r}"
     try:
-        objects = [normalised(item) for item in json.loads(listing)["nftables"] if "metainfo" not in item]
-        # nft 1.0.6 prints uninitialised memory for the flags of a table, and often stops in the middle of it.
+        objects = [
+            normalised(item) for item in json.loads(listing)["nftables"] if "metainfo" not in item
+        ]
+        # nft 1.0.6 prints uninitialised memory for the flags of a table, and often stops in the
+        # middle of it.
         has_flags = any("flags" in item.get("table", ()) for item in objects)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise BackendError(message) from error
     if has_flags:
         raise BackendError(message)
-    # Before 1.0.6, nft prints each chain with its rules; since then all chains first. The sort is stable.
+    # Before 1.0.6, nft prints each chain with its rules; since then all chains first. The sort is
+    # stable.
     return sorted(objects, key=lambda item: "rule" in item)
 
 

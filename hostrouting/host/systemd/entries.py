@@ -1,4 +1,4 @@
-"""Entries of the journal with fields of their own, in the native protocol of systemd, without its library."""
+"""Journal entries with additional fields, in systemd's native protocol, without its library."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ def entry(**fields: str) -> bytes:
     >>> entry(MESSAGE="fine")
     b'MESSAGE\n\x04\x00\x00\x00\x00\x00\x00\x00fine\n'
     """
-    values = {name: value[:_LONGEST].encode(errors="backslashreplace") for name, value in fields.items()}
+    values = {
+        name: value[:_LONGEST].encode(errors="backslashreplace") for name, value in fields.items()
+    }
     return b"".join(
-        b"%b\n%b%b\n" % (name.encode(), len(value).to_bytes(8, "little"), value) for name, value in values.items()
+        b"%b\n%b%b\n" % (name.encode(), len(value).to_bytes(8, "little"), value)
+        for name, value in values.items()
     )

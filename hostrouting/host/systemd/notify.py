@@ -42,7 +42,7 @@ class NotifySocket(Signs):
 
 
 def send(address: str, message: bytes) -> None:
-    """Send a datagram to a socket of systemd, a path or an abstract name; a failure is a line for debugging."""
+    """Send a datagram to a socket of systemd, a path or an abstract name; log a failure."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.settimeout(_SECONDS_TO_SEND)
@@ -53,7 +53,7 @@ def send(address: str, message: bytes) -> None:
 
 
 def supervisor_of(environment: Mapping[str, str]) -> Supervisor:
-    """Return the manager that started this process, as sd_notify(3) and sd_watchdog_enabled(3) find it.
+    """Return the manager that started this process: sd_notify(3), sd_watchdog_enabled(3).
 
     >>> supervisor_of({"NOTIFY_SOCKET": "/run/systemd/notify", "WATCHDOG_USEC": "60000000"})
     NotifySocket(address='/run/systemd/notify', seconds_between_signs=30.0)
@@ -66,6 +66,8 @@ def supervisor_of(environment: Mapping[str, str]) -> Supervisor:
     microseconds = environment.get("WATCHDOG_USEC", "")
     # A child inherits the variables of a process that is waited for.
     is_meant = environment.get("WATCHDOG_PID", "") in {"", str(os.getpid())}
-    is_number = microseconds.isascii() and microseconds.isdigit() and len(microseconds) <= _MOST_DIGITS
+    is_number = (
+        microseconds.isascii() and microseconds.isdigit() and len(microseconds) <= _MOST_DIGITS
+    )
     seconds = int(microseconds) / 1e6 / _SIGNS_IN_TIME if is_meant and is_number else 0
     return NotifySocket(address, seconds or None)

@@ -1,4 +1,4 @@
-"""systemd: the running manager through `systemctl`, whose exit status is the answer, or the unit files of an image."""
+"""systemd: the running manager through `systemctl`, or the unit files of an image."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-_PROPERTIES: Final = "Id,LoadState,ActiveState,SubState,Result,MainPID,NeedDaemonReload,DropInPaths,Requires"
+_PROPERTIES: Final = (
+    "Id,LoadState,ActiveState,SubState,Result,MainPID,NeedDaemonReload,DropInPaths,Requires"
+)
 #: systemctl does not show a template. So an unused instance is queried, which systemd loads for the
 #: answer.
 NOBODYS_INSTANCE: Final = "hostrouting-asks"
@@ -29,8 +31,8 @@ NOBODYS_INSTANCE: Final = "hostrouting-asks"
 class Systemctl:
     """The systemd that runs this machine.
 
-    `command` is how to call systemctl, possibly through another program (`nsenter ... systemctl`). It implements
-    `ServiceManager`.
+    `command` is how to call systemctl, possibly through another program (`nsenter ... systemctl`).
+    It implements `ServiceManager`.
     """
 
     command: Sequence[str] = ("systemctl",)
@@ -51,7 +53,8 @@ class Systemctl:
         except UnitError:
             if self.state(ctx, unit).exists:
                 raise
-        # A failed unit is not running, so stop leaves it failed, and in the manager's memory, even without a file.
+        # A failed unit is not running, so stop leaves it failed, and in the manager's memory, even
+        # without a file.
         if self.state(ctx, unit).active_state == "failed":
             self._run(ctx, "reset-failed", "--", unit)
 
@@ -63,8 +66,8 @@ class Systemctl:
 
     def loaded(self, ctx: Context, unit: str) -> list[UnitState]:
         """See `ServiceManager.loaded`."""
-        # A pattern finds the units that systemd has loaded. A backslash, as in `foo\x2dbar@`, is literal and escapes
-        # nothing.
+        # A pattern finds the units that systemd has loaded. A backslash, as in `foo\x2dbar@`, is
+        # literal and escapes nothing.
         pattern = instance_of(unit, "*")
         with _readable(pattern):
             return sorted(map(_unit_state, self._show(ctx, _PROPERTIES, [pattern], "--all")))
@@ -75,21 +78,28 @@ class Systemctl:
         def waiting(ring: frozenset[str]) -> set[str]:
             with _readable(*sorted(ring)):
                 shown = self._show(ctx, "Before", sorted(ring))
-                return {name for properties in shown for name in _names(properties.get("Before", ""))}
+                return {
+                    name for properties in shown for name in _names(properties.get("Before", ""))
+                }
 
         return reach(instance_of(unit, NOBODYS_INSTANCE), waiting)
 
     def settings(self, ctx: Context, unit: str, *names: str) -> dict[str, str]:
         """See `ServiceManager.settings`."""
         # systemd shows a duration under another name than unit files use.
-        shown_as = {name: f"{name.removesuffix('Sec')}USec" if name.endswith("Sec") else name for name in names}
+        shown_as = {
+            name: f"{name.removesuffix('Sec')}USec" if name.endswith("Sec") else name
+            for name in names
+        }
         shown = self._show(ctx, ",".join(shown_as.values()), [instance_of(unit, NOBODYS_INSTANCE)])
         # Without any property, systemctl prints no block.
         properties = shown[0] if shown else {}
         return {name: properties.get(key, "") for name, key in shown_as.items()}
 
-    def _show(self, ctx: Context, properties: str, units: Sequence[str], *options: str) -> list[dict[str, str]]:
-        """Return the output of `systemctl show` for units or patterns: one block for each, a blank line in between.
+    def _show(
+        self, ctx: Context, properties: str, units: Sequence[str], *options: str
+    ) -> list[dict[str, str]]:
+        """Return the output of `systemctl show` for units or patterns, a block for each.
 
         A property with several lines has them in its value.
         """
@@ -140,7 +150,9 @@ class OfflineUnits:
         ctx.check()
         if self._unit_files.path(unit) is None:
             return UnitState(unit)
-        return UnitState(unit, load_state="masked" if self._unit_files.is_masked(unit) else "loaded")
+        return UnitState(
+            unit, load_state="masked" if self._unit_files.is_masked(unit) else "loaded"
+        )
 
     def loaded(self, ctx: Context, unit: str) -> list[UnitState]:  # noqa: ARG002 - a parameter of the port
         """See `ServiceManager.loaded`."""
@@ -160,8 +172,9 @@ class OfflineUnits:
 
 def is_there() -> bool:
     """Return True if systemd runs this machine (sd_booted(3)), and systemctl is installed."""
-    programs = (f"{folder}/systemctl" for folder in os.get_exec_path())
-    return os.path.isdir("/run/systemd/system") and any(os.access(path, os.X_OK) for path in programs)  # noqa: PTH112
+    if not os.path.isdir("/run/systemd/system"):  # noqa: PTH112
+        return False
+    return any(os.access(f"{folder}/systemctl", os.X_OK) for folder in os.get_exec_path())
 
 
 def unit_error(error: CommandFailedError, advice: str = "") -> UnitError:
@@ -169,9 +182,12 @@ def unit_error(error: CommandFailedError, advice: str = "") -> UnitError:
     # systemctl's status names no reason; only its words do.
     if "has not been booted with systemd" in error.stderr:
         return UnitError(
-            "this machine was not booted with systemd; to prepare an image, use --root and its folder (Host.offline)"
+            "this machine was not booted with systemd; to prepare an image, "
+            "use --root and its folder (Host.offline)"
         )
-    steps = (advice, "" if os.geteuid() == 0 else "are you root?") if error.status is not None else ()
+    steps = (
+        (advice, "" if os.geteuid() == 0 else "are you root?") if error.status is not None else ()
+    )
     return UnitError("\n".join(filter(None, [str(error), *steps])))
 
 
@@ -183,7 +199,8 @@ def _readable(*units: str) -> Iterator[None]:
     except (LookupError, ValueError) as error:
         command = shlex.join(["systemctl", "show", "--", *units])
         raise UnitError(
-            f"cannot read the output of `{command}`: {error!r}; check the state of systemd: systemctl status"
+            f"cannot read the output of `{command}`: {error!r}; "
+            "check the state of systemd: systemctl status"
         ) from error
 
 
@@ -208,5 +225,5 @@ def _unit_state(properties: dict[str, str]) -> UnitState:
 
 
 def _names(shown: str) -> list[str]:
-    """Return the names or paths in a list; systemctl quotes those with a backslash, which unit names may contain."""
+    """Return the names or paths in a list; systemctl quotes those with a backslash."""
     return shlex.split(shown) if '"' in shown else shown.split()

@@ -48,17 +48,28 @@ class UnitFiles:
     def texts(self, unit: str) -> dict[str, str]:
         """Return the texts of the unit file and its drop-ins, by path; none without a unit file."""
         path = self.path(unit)
-        return {} if path is None else {file: self._text(file) for file in (path, *self._drop_ins(unit))}
+        return (
+            {}
+            if path is None
+            else {file: self._text(file) for file in (path, *self._drop_ins(unit))}
+        )
 
     def path(self, unit: str) -> str | None:
-        """Return the path of the unit file, for an instance without a file that of its template, or None.
+        """Return the path of the unit's file, or of the file of its template, or None.
 
         A name that systemd does not accept, such as a path, has none.
         """
         if not _UNIT_NAME.fullmatch(unit) or len(unit) > _LONGEST_NAME:
             return None
         candidates = (f"{folder}/{name}" for name in _names(unit) for folder in UNIT_FOLDERS)
-        return next((path for path in candidates if self._masks(path) or self._files.read(path) is not None), None)
+        return next(
+            (
+                path
+                for path in candidates
+                if self._masks(path) or self._files.read(path) is not None
+            ),
+            None,
+        )
 
     def is_masked(self, unit: str) -> bool:
         """Return True if the unit file is a link to /dev/null."""
@@ -90,7 +101,7 @@ class UnitFiles:
         return waiting
 
     def _loaded(self, unit: str) -> dict[str, _Order]:
-        """Return the order of this unit, and of all units that systemd loads at a boot, since another names them."""
+        """Return the order of this unit, and of all units that it or another unit requires."""
         targets = (self._files.read_link(f"{folder}/{_DEFAULT}") for folder in UNIT_FOLDERS)
         default = next(filter(None, targets), _DEFAULT).rpartition("/")[2]
         loaded: dict[str, _Order] = {}
@@ -98,12 +109,18 @@ class UnitFiles:
         while ring:
             orders = {name: self._order(name) for name in ring}
             loaded |= orders
-            ring = {name for order in orders.values() for name in order.before | order.after | order.starts}
+            ring = {
+                name
+                for order in orders.values()
+                for name in order.before | order.after | order.starts
+            }
             ring -= loaded.keys()
         return loaded
 
     def _order(self, unit: str) -> _Order:
-        values = settings(self.texts(unit).values(), "Before", "After", "DefaultDependencies", *_STARTS)
+        values = settings(
+            self.texts(unit).values(), "Before", "After", "DefaultDependencies", *_STARTS
+        )
         linked = {
             name
             for own in _names(unit)
@@ -119,7 +136,7 @@ class UnitFiles:
         )
 
     def _drop_ins(self, unit: str) -> list[str]:
-        """Return the drop-ins, one for each file name: the more specific unit's, then the earlier folder's."""
+        """Return the drop-ins by file name: the more specific unit's, then the earlier folder's."""
         paths: dict[str, str] = {}
         for name in _names(unit):
             for folder in UNIT_FOLDERS:
