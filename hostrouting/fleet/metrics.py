@@ -1,4 +1,4 @@
-"""The report of `check` for Prometheus, in the text format that the textfile collector of node_exporter reads."""
+"""The report of `check` for Prometheus, in the format of node_exporter's textfile collector."""
 
 from __future__ import annotations
 
@@ -21,20 +21,32 @@ def exposition(report: NodeReport, config: HostRoutingConfig, *, now: float) -> 
     >>> from hostrouting.node.check import NodeReport
     >>> from hostrouting.config import HostRoutingConfig, OverlapMode
     >>> from hostrouting.route_overlap import OverlapReport
-    >>> report = NodeReport(overlap=OverlapReport(expected_devs=(), cidrs=()), mode=OverlapMode.WARN)
+    >>> overlap = OverlapReport(expected_devs=(), cidrs=())
+    >>> report = NodeReport(overlap=overlap, mode=OverlapMode.WARN)
     >>> metrics = exposition(report, HostRoutingConfig(gates=("kubelet.service",)), now=1.5)
     >>> 'hostrouting_gate{unit="kubelet.service",state="open"} 1' in metrics.splitlines()
     True
     """
     findings = Counter(("", finding.kind, finding.severity) for finding in report.findings)
-    proof = ((cidr.cidr, finding.kind) for cidr in report.overlap.cidrs for finding in cidr.findings)
+    proof = (
+        (cidr.cidr, finding.kind) for cidr in report.overlap.cidrs for finding in cidr.findings
+    )
     findings.update((cidr, kind, report.severity) for cidr, kind in proof)
     wanted, lost = len(config.static_routes.routes), report.lost_routes(config)
-    routes = {("in_force",): wanted - lost, ("lost",): lost, ("not_of_this_config",): report.left_routes}
+    routes = {
+        ("in_force",): wanted - lost,
+        ("lost",): lost,
+        ("not_of_this_config",): report.left_routes,
+    }
     gates = {(unit, state): 1 for unit, (state, _) in report.gates(config).items()}
     lines = [
         *_family(
-            "findings", "Findings of hostrouting check; a cidr is of the proof", findings, "cidr", "kind", "severity"
+            "findings",
+            "Findings of hostrouting check; a cidr is of the proof",
+            findings,
+            "cidr",
+            "kind",
+            "severity",
         ),
         *_family("routes", "Static routes by their state", routes, "state"),
         *_family("gate", "1 for the state of each unit with a gate", gates, "unit", "state"),

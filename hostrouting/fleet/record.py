@@ -69,7 +69,7 @@ class NodeRecord:
 
     @classmethod
     def parse(cls, line: bytes) -> NodeRecord:
-        """Read a line; raise ValueError, which names the field, for anything that `to_line` does not write."""
+        """Read a line; raise ValueError with the field for a line that `to_line` does not write."""
         if len(line) > LONGEST:
             raise ValueError(f"it has more than {LONGEST >> 20} MiB")
         try:
@@ -81,13 +81,17 @@ class NodeRecord:
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
         if document.pop("version", None) != _VERSION:
-            raise ValueError(f".version: hostrouting {__version__} reads {_VERSION} only; take a new record")
+            raise ValueError(
+                f".version: hostrouting {__version__} reads {_VERSION} only; take a new record"
+            )
         return _RECORD.read(document)
 
     def to_line(self) -> bytes:
         """Return the record as a line of JSON, in ASCII, without its end."""
         document = {"version": _VERSION, **_RECORD.brief(self)}
-        return json.dumps(document, separators=(",", ":"), default=HostRoutingConfig.to_mapping).encode()
+        return json.dumps(
+            document, separators=(",", ":"), default=HostRoutingConfig.to_mapping
+        ).encode()
 
     @property
     def host(self) -> Host:
@@ -129,13 +133,17 @@ def take_record(ctx: Context, host: Host) -> NodeRecord:
         for route in routing.routes(family)
         if not any(known.covers(Prefix(family, *route[:2])) for known in _OF_A_LINK)
     )
-    own = [route.network for route in routes if (route.table, route.kind) == (LOCAL_TABLE, "local")][:1]
+    own = [
+        route.network for route in routes if (route.table, route.kind) == (LOCAL_TABLE, "local")
+    ][:1]
     is_main = [answer.route.table == MAIN_TABLE for answer in routing.lookup(own) if answer.route]
     config = None
     with suppress(InvalidConfigError):
         config = read_intent(host.files)
     return NodeRecord(
-        hostname=(host.files.read("/proc/sys/kernel/hostname") or b"").decode(errors="surrogateescape").strip(),
+        hostname=(host.files.read("/proc/sys/kernel/hostname") or b"")
+        .decode(errors="surrogateescape")
+        .strip(),
         time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ctx.clock.time())),
         tool=__version__,
         config=config,
@@ -146,7 +154,9 @@ def take_record(ctx: Context, host: Host) -> NodeRecord:
         # While they are one, both tables have its name.
         merged=all(is_main),
         fabric=announced_fabric(ctx, "auto", host),
-        lines=tuple(Line(path, line.decode(errors="surrogateescape")) for path, line in evidence(host.files)),
+        lines=tuple(
+            Line(path, line.decode(errors="surrogateescape")) for path, line in evidence(host.files)
+        ),
     )
 
 

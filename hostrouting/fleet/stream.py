@@ -1,4 +1,4 @@
-"""Recorded nodes as they come, line by line: their verdicts in the same order, and what these have in common."""
+"""Recorded nodes, line by line: their verdicts in the same order, and a summary of these."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _Line: TypeAlias = tuple[str, bytes]
 
 
 def read_lines(names: Iterable[str]) -> Iterator[_Line]:
-    """Yield the lines of files, of which `-` is stdin, after their places; of one that is too long the beginning."""
+    """Yield the lines of files (`-` is stdin) with their places; only the start of a long one."""
     for name in names:
         try:
             with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file:
@@ -54,13 +54,17 @@ def read_lines(names: Iterable[str]) -> Iterator[_Line]:
             raise HostFileError(f"cannot read the records in {name!r}: {error.strerror}") from error
 
 
-def verdict_on(line: _Line, config: HostRoutingConfig | None = None, *, planned: bool = False) -> NodeVerdict:
+def verdict_on(
+    line: _Line, config: HostRoutingConfig | None = None, *, planned: bool = False
+) -> NodeVerdict:
     """Return the verdict on the record in a line; for any other line, the reason by its place."""
     try:
         with _limited():
             return prove_record(NodeRecord.parse(line[1]), config, planned=planned)
     except ValueError as error:
-        return NodeVerdict(hostname=line[0], undecided=str(error)[:_MOST_CHARACTERS], is_record=False)
+        return NodeVerdict(
+            hostname=line[0], undecided=str(error)[:_MOST_CHARACTERS], is_record=False
+        )
 
 
 @contextmanager
@@ -82,8 +86,10 @@ def _give_up(*_: object) -> NoReturn:
     raise ValueError(f"its proof takes more than {_SECONDS} s")
 
 
-def verdicts(lines: Iterator[_Line], judge: Callable[[_Line], NodeVerdict], jobs: int = 1) -> Iterator[NodeVerdict]:
-    """Yield the verdicts in the order of the lines; with several `jobs`, as many processes make them."""
+def verdicts(
+    lines: Iterator[_Line], judge: Callable[[_Line], NodeVerdict], jobs: int = 1
+) -> Iterator[NodeVerdict]:
+    """Yield the verdicts in the order of the lines, made by `jobs` processes."""
     if jobs == 1:
         yield from map(judge, lines)
         return
@@ -112,10 +118,11 @@ def _each(judge: Callable[[_Line], NodeVerdict], lines: Iterable[_Line]) -> list
 
 @attrs.define
 class Summary:
-    """The verdicts in numbers, and in groups of nodes with the same reason, whatever the digits of its device."""
+    """The verdicts in numbers, and groups of nodes by reason, whatever the digits of a device."""
 
     fail_on: str = "error"
-    #: Nodes that are `bad` or `unknown`, lines that are `refused`, and nodes that overlap: now, and after a plan.
+    #: Nodes that are `bad` or `unknown`, lines that are `refused`, and nodes that overlap: now, and
+    #: after a plan.
     counts: Counter[str] = attrs.field(factory=Counter)
     #: The number of nodes by reason, and the first ones.
     groups: dict[str, tuple[int, list[str]]] = attrs.field(factory=dict)
@@ -132,10 +139,13 @@ class Summary:
             }
             self.counts["overlap"] += bool(reasons)
             reasons |= {finding.kind for finding in report.findings if finding.severity != "note"}
-        self.counts.update({state: 1, "nodes": verdict.is_record, "overlap_now": verdict.overlaps_now})
+        self.counts.update(
+            {state: 1, "nodes": verdict.is_record, "overlap_now": verdict.overlaps_now}
+        )
         for reason in sorted(reasons):
             # Nodes with a reason that is beyond these are counted, too.
-            key = reason if reason in self.groups or len(self.groups) < _MOST_GROUPS else "other reasons"
+            is_full = len(self.groups) >= _MOST_GROUPS
+            key = "other reasons" if is_full and reason not in self.groups else reason
             number, names = self.groups.get(key, (0, []))
             self.groups[key] = number + 1, [*names, verdict.hostname][:_EXAMPLES]
         return state != "right"
@@ -144,25 +154,35 @@ class Summary:
     def status(self) -> int:
         """The exit status: 1 if a node is bad, 3 if something is unknown, or all, else 0."""
         counts = self.counts
-        return 1 if counts["bad"] else 3 * bool(counts["unknown"] + counts["refused"] or not counts["right"])
+        if counts["bad"]:
+            return 1
+        return 3 * bool(counts["unknown"] + counts["refused"] or not counts["right"])
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the summary for JSON, with the largest groups."""
         groups = sorted((-number, reason, names) for reason, (number, names) in self.groups.items())
-        shown = [{"reason": reason, "nodes": -number, "examples": names} for number, reason, names in groups[:_SHOWN]]
+        shown = [
+            {"reason": reason, "nodes": -number, "examples": names}
+            for number, reason, names in groups[:_SHOWN]
+        ]
         return {**self.counts, "groups": shown, "more_groups": len(groups) - len(shown)}
 
     def lines(self, *, planned: bool) -> Iterator[str]:
         """Yield the summary as text lines."""
         mapping, counts = self.to_mapping(), self.counts
         for group in mapping["groups"]:
-            yield f"{group['nodes']:,} x {group['reason']}: {_some(group['nodes'], group['examples'])}"
+            shown = _some(group["nodes"], group["examples"])
+            yield f"{group['nodes']:,} x {group['reason']}: {shown}"
         if mapping["more_groups"]:
             yield f"and {mapping['more_groups']} more reasons"
         if not counts["nodes"]:
             yield "no node was proven"
             return
-        nodes, after, unknown = f"of {counts['nodes']:,} nodes", counts["overlap"], counts["unknown"]
+        nodes, after, unknown = (
+            f"of {counts['nodes']:,} nodes",
+            counts["overlap"],
+            counts["unknown"],
+        )
         if not planned:
             yield f"{nodes} {counts['bad']:,} are bad"
             return

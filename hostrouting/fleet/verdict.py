@@ -36,7 +36,8 @@ class NodeVerdict:
     #: Or the place of a line that is not a record.
     hostname: str
     is_record: bool = True
-    #: As of `check`; of a plan, as afterwards, with an error of the kind `worse` for each range that is worse off.
+    #: As of `check`; of a plan, as afterwards, with an error of the kind `worse` for each range
+    #: that is worse off.
     report: NodeReport | None = None
     #: Why the report is missing.
     undecided: str = ""
@@ -57,7 +58,9 @@ class NodeVerdict:
         return f"{self.hostname}: {'; '.join(reasons) or 'right'}"
 
 
-def prove_record(record: NodeRecord, config: HostRoutingConfig | None = None, *, planned: bool = False) -> NodeVerdict:
+def prove_record(
+    record: NodeRecord, config: HostRoutingConfig | None = None, *, planned: bool = False
+) -> NodeVerdict:
     """Return the findings of `check` on the routing of a recorded node, or those of `plan`.
 
     Without `config` the node is proven under the config in its record.
@@ -67,9 +70,13 @@ def prove_record(record: NodeRecord, config: HostRoutingConfig | None = None, *,
         reason = "the installed config is damaged" if record.checksum else NOT_INSTALLED
         finding = NodeFinding("not-applied", "hostRouting", reason)
         nothing = OverlapReport(expected_devs=(), cidrs=())
-        return verdict(report=NodeReport(overlap=nothing, mode=OverlapMode.WARN, findings=(finding,)))
+        return verdict(
+            report=NodeReport(overlap=nothing, mode=OverlapMode.WARN, findings=(finding,))
+        )
     host, section, ctx = record.host, used.route_overlap, Context()
-    fabric = record.fabric if section.fabric == "auto" else announced_fabric(ctx, section.fabric, host)
+    fabric = record.fabric
+    if section.fabric != "auto":
+        fabric = announced_fabric(ctx, section.fabric, host)
     routes = ConfigureStaticRoutes(used, host=host)
     findings: Iterable[NodeFinding] = ()
     try:
@@ -80,7 +87,9 @@ def prove_record(record: NodeRecord, config: HostRoutingConfig | None = None, *,
             overlap, worse, undecided = forecaster.planned(changes, stuck)
             if overlap is None:
                 return verdict(undecided=undecided)
-            findings = (NodeFinding("worse", "leaves right today, and would not", line) for line in worse)
+            findings = (
+                NodeFinding("worse", "leaves right today, and would not", line) for line in worse
+            )
         else:
             overlap = prove_now(used, fabric, host)
             # Routes of a config that is not applied yet are not lost.
@@ -88,5 +97,7 @@ def prove_record(record: NodeRecord, config: HostRoutingConfig | None = None, *,
     except UnknownDecisionError as error:
         return verdict(undecided=str(error))
     not_asked = _NOT_ASKED + _NOT_ASKED_OF_IPV6 * (IPV6 in used.families)
-    report = NodeReport(overlap=overlap, mode=section.mode, findings=tuple(findings), not_asked=not_asked)
+    report = NodeReport(
+        overlap=overlap, mode=section.mode, findings=tuple(findings), not_asked=not_asked
+    )
     return verdict(report=report)
