@@ -1,4 +1,4 @@
-"""The overlap check: every address that the cluster expects must leave by a device that may carry it.
+"""The overlap check: every expected address must leave by a device that may carry it.
 
 proof       prove_egress: the parts of each CIDR, the kernel's answer for each, the findings; the
 silent routers snapshot    the routes and rules of a node, its answers, and the devices that may

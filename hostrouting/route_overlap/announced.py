@@ -1,11 +1,12 @@
 """The routes that an announced fabric will bring, and the answers of today that they may change.
 
-The cloud's agent adds the addresses of the fabric after the boot. Each brings its network to table main, without a
-metric, and itself and its broadcast address to table local; no other table changes. So an address in an announced
-network is safe if its route in main is longer than the network, or equal and without a metric, because the new route
-is added after it; and if it is not one of the addresses that table local lacks. Any other address of the network counts
-as lost. So nothing is missed, and on a node with unusual rules too much may be found: docs/decisions/fabric.md names
-these rules. `assets/check-route-overlap.sh` has the same rule.
+The cloud's agent adds the addresses of the fabric after the boot. Each brings its network to table
+main, without a metric, and itself and its broadcast address to table local; no other table changes.
+So an address in an announced network is safe if its route in main is longer than the network, or
+equal and without a metric, because the new route is added after it; and if it is not one of the
+addresses that table local lacks. Any other address of the network counts as lost. So nothing is
+missed, and on a node with unusual rules too much may be found: docs/decisions/fabric.md names these
+rules. `assets/check-route-overlap.sh` has the same rule.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Announcement(NamedTuple):
 
 
 class Announced:
-    """The routes that an announced fabric will bring to a node; none if its devices may carry all."""
+    """The routes that an announced fabric will add to a node; none if its devices may carry all."""
 
     def __init__(
         self,
@@ -64,12 +65,19 @@ class Announced:
         # By position, which is faster than by name: this line reads every route of a full table.
         near = [route for route in routes if route[6] == KERNEL_PROTOCOL or route[5] == LOCAL_TABLE]
         connected = {route[:2] for route in near if route.table == MAIN_TABLE and _is_alive(route)}
-        local = [route for route in near if route.table == LOCAL_TABLE and route.prefix_length == 32]
+        local = [
+            route for route in near if route.table == LOCAL_TABLE and route.prefix_length == 32
+        ]
         held = {
-            route.network for route in local if route.kind in {"local", "broadcast"} and not (route.metric or route.tos)
+            route.network
+            for route in local
+            if route.kind in {"local", "broadcast"} and not (route.metric or route.tos)
         }
-        # Before Linux 5.14 the first address of a network is a broadcast address, too, as that of 127.0.0.0/8 shows.
-        with_first = any(route.kind == "broadcast" and route.network == 127 << 24 for route in local)
+        # Before Linux 5.14 the first address of a network is a broadcast address, too, as that of
+        # 127.0.0.0/8 shows.
+        with_first = any(
+            route.kind == "broadcast" and route.network == 127 << 24 for route in local
+        )
         #: The networks of the addresses that come to table local.
         self._own: dict[int, _Network] = {}
         new: dict[_Network, None] = {}
@@ -84,10 +92,16 @@ class Announced:
                 new[network] = None
         #: One of the networks, if a rule may select by an address in it, which cannot be looked up
         #: yet.
-        selectable = (network for network in new if any(_may_select(rule, network) for rule in rules))
+        selectable = (
+            network for network in new if any(_may_select(rule, network) for rule in rules)
+        )
         self._by_source = next(((MAIN_TABLE, *network) for network in selectable), None)
-        macs = [(device.name, agent_mac(device.name, device.mac)) for device in devices if device.mac]
-        named = {pair.mac: [name for name, mac in macs if mac == pair.mac] for pair in fabric.addresses}
+        macs = [
+            (device.name, agent_mac(device.name, device.mac)) for device in devices if device.mac
+        ]
+        named = {
+            pair.mac: [name for name, mac in macs if mac == pair.mac] for pair in fabric.addresses
+        }
         #: The devices of the fabric that are present, whether they have their address or not.
         self.members = {name for names in named.values() for name in names}
         for prefix in map(Prefix.parse, fabric.networks):
@@ -112,7 +126,7 @@ class Announced:
         return Announcement(str(Prefix(IPV4, *network)), self._source)
 
     def taker(self, plain: Lookup, sourced: Iterable[Lookup]) -> ObservedRoute | None:
-        """Return a new route that may take an address from today's answers; None if all of them certainly stay.
+        """Return a new route that may take an address from today's answers; None if it cannot.
 
         `sourced` are the answers with the sources from which the kernel sends after the plain one.
         """
@@ -120,27 +134,40 @@ class Announced:
         if route is None:
             # It is a finding already.
             return None
-        places = ((MAIN_TABLE, plain.destination & netmask(length), length) for length in self._lengths)
+        places = (
+            (MAIN_TABLE, plain.destination & netmask(length), length) for length in self._lengths
+        )
         new = next((self._by_prefix[place] for place in places if place in self._by_prefix), None)
         if own := self._by_prefix.get((LOCAL_TABLE, plain.destination, 32)):
             return own
         if self._by_source and route.kind != "local" and route.source is None:
             # The kernel may choose another source by then.
             return new or self._by_prefix[self._by_source]
-        return new if new and not all(self._stays(lookup.route, new) for lookup in (plain, *sourced)) else None
+        return (
+            new
+            if new and not all(self._stays(lookup.route, new) for lookup in (plain, *sourced))
+            else None
+        )
 
     def _stays(self, now: ObservedRoute | None, new: ObservedRoute) -> bool:
         if now is None or (now.table == LOCAL_TABLE and self._local_first):
             return True
-        return now.table == MAIN_TABLE and (-now.prefix_length, now.metric) <= (-new.prefix_length, 0)
+        return now.table == MAIN_TABLE and (-now.prefix_length, now.metric) <= (
+            -new.prefix_length,
+            0,
+        )
 
 
-def _coming(devices: Iterable[Device], fabric: Fabric) -> Iterator[tuple[_Network, tuple[int, ...]]]:
+def _coming(
+    devices: Iterable[Device], fabric: Fabric
+) -> Iterator[tuple[_Network, tuple[int, ...]]]:
     """Yield the networks that the kernel will connect, each with the address that comes with it."""
     named = [(parse_cidr(cidr), ()) for cidr in fabric.networks]
     # The agent sets devices up, and the kernel connects the networks of their present addresses,
     # too.
-    down = [own for device in devices if fabric.addresses and not device.up for own in device.addresses]
+    down = [
+        own for device in devices if fabric.addresses and not device.up for own in device.addresses
+    ]
     further = [
         ((own.peer & netmask(own.prefix_length), own.prefix_length), ())
         for own in down
@@ -156,7 +183,7 @@ def _coming(devices: Iterable[Device], fabric: Fabric) -> Iterator[tuple[_Networ
 
 
 def is_present(dev: str) -> bool:
-    """Return True if the name is that of a device, and does not stand for those of an announced fabric."""
+    """Return True for the name of a device, False for that of an announced fabric."""
     return dev != FABRIC
 
 
@@ -167,4 +194,6 @@ def _is_alive(route: ObservedRoute) -> bool:
 def _may_select(rule: Rule, network: _Network) -> bool:
     """Return True if a rule may select packets by an address in a network as their source."""
     length = min(rule.source[1], network[1])
-    return bool(rule.source[1]) and (rule.inverted or not (rule.source[0] ^ network[0]) & netmask(length))
+    return bool(rule.source[1]) and (
+        rule.inverted or not (rule.source[0] ^ network[0]) & netmask(length)
+    )

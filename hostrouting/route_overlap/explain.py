@@ -1,6 +1,7 @@
 """Explain which route and device decide each part of a range, as values, JSON, text, and a picture.
 
-On a terminal the range is a bar, with each part in the colour of its device, and no line is wider than the terminal.
+On a terminal the range is a bar, with each part in the colour of its device, and no line is wider
+than the terminal.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _COLOURS: Final = (42, 46, 43, 45, 44, 47, 41)
 
 @attrs.frozen
 class ExplainedPart:
-    """Addresses from `first` to `last`: the devices by which they leave and the deciding route, or why they do not."""
+    """A range of addresses: their devices and deciding route, or why they have none."""
 
     first: Address
     last: Address
@@ -65,27 +66,39 @@ class Explanation:
         return {"asked": self.asked, "parts": [part.to_mapping() for part in self.parts]}
 
     def lines(self, *, width: int = sys.maxsize, picture: bool = False) -> Iterator[str]:
-        """Return the text: a heading, the bar if `picture`, and each part in a line, or in as many as fit the width.
+        """Return a heading, the bar if `picture`, and each part in as few lines as `width` allows.
 
         The bar is left out where there are more parts than cells.
         """
         from textwrap import wrap
 
         yield from wrap(self.asked, width)
-        colours = dict(zip(dict.fromkeys(part.by for part in self.parts), cycle(_COLOURS), strict=False))
+        colours = dict(
+            zip(dict.fromkeys(part.by for part in self.parts), cycle(_COLOURS), strict=False)
+        )
         spare = min(_BAR_WIDTH, width - 4) - len(self.parts)
         if picture and len(self.parts) > 1 and spare >= 0:
             # By its size each part has cells, and at least one.
             sizes = [part.last.number - part.first.number + 1 for part in self.parts]
             bars = (" " * (1 + size * spare // sum(sizes)) for size in sizes)
-            yield "  " + "".join(_painted(bar, colours[part.by]) for part, bar in zip(self.parts, bars, strict=True))
+            yield "  " + "".join(
+                _painted(bar, colours[part.by]) for part, bar in zip(self.parts, bars, strict=True)
+            )
         wide = max(len(part.by) for part in self.parts)
         for part in self.parts:
             by, decider = part.by, f"{part.route or part.reason}"
             lines = [f"  {by:{wide}}  {part.span:33}  {decider}"]
             if len(lines[0]) > width:
-                lines = wrap(f"{by}  {part.span}", width, initial_indent="  ", subsequent_indent="    ")
-                lines += wrap(decider, width, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
+                lines = wrap(
+                    f"{by}  {part.span}", width, initial_indent="  ", subsequent_indent="    "
+                )
+                lines += wrap(
+                    decider,
+                    width,
+                    initial_indent="    ",
+                    subsequent_indent="    ",
+                    break_on_hyphens=False,
+                )
             if picture:
                 lines[0] = lines[0].replace(by, _painted(by, colours[part.by]), 1)
             yield from lines
@@ -97,7 +110,10 @@ def explain(backend: RouteBackend, ranges: Sequence[str]) -> list[Explanation]:
     Adjacent parts with the same answer are merged.
     """
     prefixes = [_as_prefix(text) for text in ranges]
-    nodes = {family: RoutingSnapshot(backend, family) for family in sorted({prefix.family for prefix in prefixes})}
+    nodes = {
+        family: RoutingSnapshot(backend, family)
+        for family in sorted({prefix.family for prefix in prefixes})
+    }
     return [
         Explanation(text, tuple(_explanations(nodes[prefix.family], prefix)))
         for text, prefix in zip(ranges, prefixes, strict=True)
@@ -106,16 +122,23 @@ def explain(backend: RouteBackend, ranges: Sequence[str]) -> list[Explanation]:
 
 def _explanations(node: RoutingSnapshot, prefix: Prefix) -> Iterator[ExplainedPart]:
     for parts in looked_up(node, [str(prefix)]):
-        # A connection gets the first answer: that for the source that it will have, if rules select by source.
-        decided = (DecidedPart(part, part.answers[0][0], node.decider(*part.answers[0])) for part in parts)
+        # A connection gets the first answer: that for the source that it will have, if rules select
+        # by source.
+        decided = (
+            DecidedPart(part, part.answers[0][0], node.decider(*part.answers[0])) for part in parts
+        )
         explained = partial(_explained, node)
         for group in adjacent(decided, same=explained):
-            first, last = (Address(node.family, end) for end in (group[0].part.first, group[-1].part.last))
+            first, last = (
+                Address(node.family, end) for end in (group[0].part.first, group[-1].part.last)
+            )
             yield ExplainedPart(first, last, *explained(group[0]))
 
 
-def _explained(node: RoutingSnapshot, decided: DecidedPart) -> tuple[tuple[str, ...], str | None, str | None]:
-    """Return the devices, the deciding routes or the rule, and the reason; of equal routes the kernel may take each."""
+def _explained(
+    node: RoutingSnapshot, decided: DecidedPart
+) -> tuple[tuple[str, ...], str | None, str | None]:
+    """Return the devices, the deciding routes or rule, and the reason; equal routes all count."""
     ways = [lookup.route for lookup in node.candidates(*decided.part.answers[0])]
     equal = [way for way in ways if way and is_same(decided.answer.route, way)]
     reasons = {
@@ -134,7 +157,9 @@ def _as_prefix(text: str) -> Prefix:
     try:
         address = Address.parse(text)
     except ValueError as error:
-        family = "IPv6 CIDR such as 'fd00::/64'" if ":" in text else "IPv4 CIDR such as '172.16.0.0/16'"
+        family = (
+            "IPv6 CIDR such as 'fd00::/64'" if ":" in text else "IPv4 CIDR such as '172.16.0.0/16'"
+        )
         raise ValueError(f"{error}, nor an {family}") from None
     return Prefix(*address, address_bits(address.family))
 

@@ -1,8 +1,9 @@
 """The fabric that the cloud's agent will connect: the addresses that it is going to add.
 
-On Azure, WALinuxAgent gives the InfiniBand devices their addresses, each with a connected /16 route, and may do so
-minutes after the boot check. It takes them from the key-value pool of Hyper-V if its configuration switches RDMA on.
-The readers take the files of the agent and answer as it would act. `assets/fabric.sh` is the same in bash.
+On Azure, WALinuxAgent gives the InfiniBand devices their addresses, each with a connected /16
+route, and may do so minutes after the boot check. It takes them from the key-value pool of Hyper-V
+if its configuration switches RDMA on. The readers take the files of the agent and answer as it
+would act. `assets/fabric.sh` is the same in bash.
 
 A file may hold anything: no text of it goes into a result, except for addresses.
 """
@@ -37,9 +38,11 @@ _RECORD: Final = _KEY + 2048
 _DATA: Final = b"IPoIB_Data"
 _DRIVER: Final = b"NdDriverVersion"
 
-#: Bytes of a file. A node has about ten records in its pool, and a few kilobytes in the configuration.
+#: Bytes of a file. A node has about ten records in its pool, and a few kilobytes in the
+#: configuration.
 _LARGEST: Final = 256 * 1024
-#: How often the pool is read if it is empty or ends within a record: its daemon empties it, and writes it anew.
+#: How often the pool is read if it is empty or ends within a record: its daemon empties it, and
+#: writes it anew.
 _READINGS: Final = 3
 
 _NUMBER_OF_PAIRS: Final = re.compile(rb"NUMPAIRS:([0-9]+)")
@@ -97,7 +100,7 @@ def read_fabric(files: FileStore, *, pause: Callable[[], object]) -> Fabric:
     return Fabric(addresses=addresses, source=POOL + _age(files), notes=tuple(notes))
 
 
-# --- the files -------------------------------------------------------------------------------------------------------
+# --- the files
 
 
 def _is_switched_on(files: FileStore) -> bool:
@@ -109,14 +112,20 @@ def _is_switched_on(files: FileStore) -> bool:
     _check_size(CONFIGURATION, text)
     settings = parse_configuration(text)
     if not any(settings.get(name, "").lower() == "y" for name in _SWITCHES):
-        raise _NothingError(f"{', '.join(_SWITCHES[:-1])} and {_SWITCHES[-1]} are off in {CONFIGURATION}")
+        raise _NothingError(
+            f"{', '.join(_SWITCHES[:-1])} and {_SWITCHES[-1]} are off in {CONFIGURATION}"
+        )
     return True
 
 
-def _read_addresses(files: FileStore, pause: Callable[[], object], notes: list[str]) -> tuple[FabricAddress, ...]:
+def _read_addresses(
+    files: FileStore, pause: Callable[[], object], notes: list[str]
+) -> tuple[FabricAddress, ...]:
     records = parse_records(_read_pool(files, pause))
     if records.get(_DRIVER):
-        raise _NothingError(f"{_DRIVER.decode()} in {POOL} selects a driver that takes no addresses from there")
+        raise _NothingError(
+            f"{_DRIVER.decode()} in {POOL} selects a driver that takes no addresses from there"
+        )
     if _DATA not in records:
         raise _AwaitedError(f"{POOL} has no {_DATA.decode()} yet")
     name = f"{_DATA.decode()} in {POOL}"
@@ -126,7 +135,10 @@ def _read_addresses(files: FileStore, pause: Callable[[], object], notes: list[s
         raise _NothingError(f"{name} {error}") from None
     invalid = [str(number) for number, pair in enumerate(pairs, 1) if pair is None]
     if invalid:
-        notes.append(f"{name} has no IPv4 address in these of its pairs, which do not count: {', '.join(invalid)}")
+        notes.append(
+            f"{name} has no IPv4 address in these of its pairs, which do not count: "
+            + ", ".join(invalid)
+        )
     addresses = tuple(filter(None, pairs))
     if not addresses:
         raise _NothingError(f"{name} has no addresses")
@@ -168,12 +180,13 @@ def _age(files: FileStore) -> str:
     with suppress(HostFileError):
         modified = files.modified(POOL)
         if modified is not None:
-            # A date and no age: an unchanged verdict has an unchanged text, which is not logged again.
+            # A date and no age: an unchanged verdict has an unchanged text, which is not logged
+            # again.
             return time.strftime(", written %Y-%m-%d %H:%M UTC", time.gmtime(int(modified)))
     return ""
 
 
-# --- parsers ---------------------------------------------------------------------------------------------------------
+# --- parsers
 
 
 def parse_configuration(content: bytes) -> dict[str, str]:
@@ -186,14 +199,19 @@ def parse_configuration(content: bytes) -> dict[str, str]:
     for line in content.split(b"\n"):
         key, equals, value = line.partition(b"=")
         name = key.strip().decode("latin-1")
-        if line.startswith(b"#") or not equals or name not in _SWITCHES or len(line) > _LONGEST_LINE:
+        if (
+            line.startswith(b"#")
+            or not equals
+            or name not in _SWITCHES
+            or len(line) > _LONGEST_LINE
+        ):
             continue
         settings[name] = value.partition(b"#")[0].strip(b'" ').strip().decode("latin-1")
     return settings
 
 
 def parse_records(pool: bytes) -> dict[bytes, bytes]:
-    """Return the values of a pool by key; of two records with one key the first counts, and a torn one does not."""
+    """Return the values of a pool by key; the first of a key counts, an incomplete one does not."""
     records: dict[bytes, bytes] = {}
     for start in range(0, len(pool) - _RECORD + 1, _RECORD):
         value = start + _KEY
@@ -209,7 +227,8 @@ def _text(padded: bytes) -> bytes:
 def parse_pairs(data: bytes) -> list[FabricAddress | None]:
     """Return the pairs of a value of IPoIB_Data, with None for one without an IPv4 address.
 
-    Raise ValueError if the agent would take none of them; the message goes on after the name of the value.
+    Raise ValueError if the agent would take none of them; the message goes on after the name of the
+    value.
 
     >>> parse_pairs(b"NUMPAIRS:2|00155D33FF1D:172.16.1.4|00155D33FF1E:172.16.1.400")
     [FabricAddress(mac='00155D33FF1D', address=2886729988), None]
@@ -226,7 +245,9 @@ def parse_pairs(data: bytes) -> list[FabricAddress | None]:
         raise ValueError(f"has another number of pairs ({len(words)}) than its NUMPAIRS says")
     pairs = list(map(_PAIR.match, words))
     if None in pairs:
-        raise ValueError(f"has no hardware address with an IPv4 address in its pair {pairs.index(None) + 1}")
+        raise ValueError(
+            f"has no hardware address with an IPv4 address in its pair {pairs.index(None) + 1}"
+        )
     return [_address(*pair.groups()) for pair in filter(None, pairs)]
 
 
@@ -236,11 +257,15 @@ def _address(mac: bytes, quad: bytes) -> FabricAddress | None:
     except ValueError:
         return None
     # The kernel takes 0.0.0.0 and adds nothing.
-    return FabricAddress(mac.decode() if _AGENT_MAC.fullmatch(mac) else "", address) if address else None
+    return (
+        FabricAddress(mac.decode() if _AGENT_MAC.fullmatch(mac) else "", address)
+        if address
+        else None
+    )
 
 
 def agent_mac(name: str, mac: str) -> str | None:
-    """Return the hardware address of a device in the form of the pool; None if the agent takes no such device.
+    """Return a device's hardware address as the pool has it; None if the agent ignores it.
 
     >>> agent_mac("ib0", "80:00:01:48:fe:80:00:00:00:00:00:00:00:15:5d:ff:fd:33:ff:1d")
     '00155D33FF1D'

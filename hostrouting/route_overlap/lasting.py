@@ -1,4 +1,4 @@
-"""What lasts of IPv6: the routes that decide, what is right only for now, and which routes the kernel learned.
+"""The stability of IPv6: the deciding routes, those right only for now, and learned routes.
 
 Learned routes come from routers' advertisements, and end at their owners. The kernel marks its own
 ones in /proc alone: in a dump they look like those of networkd, NetworkManager or dhcpcd.
@@ -35,7 +35,8 @@ _OF_DAEMON: Final = """\
 A program keeps the default route of advertisements on {dev}. To end it, one of these:
   networkd, netplan: [IPv6AcceptRA] UseGateway=no in a drop-in of the .network file of {dev}, then \
 networkctl reload; networkctl reconfigure {dev}
-  NetworkManager: nmcli connection modify CONNECTION ipv6.never-default yes; nmcli device reapply {dev}
+  NetworkManager: nmcli connection modify CONNECTION ipv6.never-default yes; \
+nmcli device reapply {dev}
 """
 #: RTF_ADDRCONF.
 _BY_KERNEL: Final = 0x40000
@@ -58,8 +59,10 @@ def deciding_and_warnings(
 
 
 def _sent(node: RoutingSnapshot, looked: Iterable[Iterable[Part]]) -> dict[tuple[str, int], int]:
-    """Return an expected address for each device and source by which the kernel sends as it should."""
-    plain = [part.plain for parts in looked for part in parts if node.allowed.answer_is_fine(part.plain)]
+    """Return an expected address for each device and source by which the kernel sends rightly."""
+    plain = [
+        part.plain for parts in looked for part in parts if node.allowed.answer_is_fine(part.plain)
+    ]
     chosen: Sequence[Lookup] = ()
     # A model cannot compute the source.
     with suppress(UnknownDecisionError):
@@ -78,16 +81,25 @@ def _warnings(node: RoutingSnapshot, sent: Mapping[tuple[str, int], int]) -> Ite
     for route in node.defaults:
         is_better = set(best).issuperset(route.devs) or not node.allowed.expected
         if route.protocol == RA_PROTOCOL and not is_better and node.allowed.refused(route):
-            reason = "decides as soon as the better gateway fails: end it at its owner, or give it a router preference"
-            yield NodeFinding("fallback-by-fabric", str(route), "is learned, and " + reason, "warning")
+            reason = (
+                "is learned, and decides as soon as the better gateway fails: "
+                "end it at its owner, or give it a router preference"
+            )
+            yield NodeFinding("fallback-by-fabric", str(route), reason, "warning")
     for route in node.silent:
-        reason = "its gateway does not answer, so the kernel passes over it for now: see the router, and the link to it"
+        reason = (
+            "its gateway does not answer, so the kernel passes over it for now: "
+            "see the router, and the link to it"
+        )
         yield NodeFinding("silent-gateway", str(route), reason, "warning")
     present = {(link.name, own.local) for link in node.links for own in link.addresses}
     for (dev, source), address in sent.items():
         if (dev, source) not in present:
             text, goal = (format_address(node.family, number) for number in (source, address))
-            reason = f"is not of {dev}, by which the node sends from it to {goal}: give {dev} an address of its own"
+            reason = (
+                f"is not of {dev}, by which the node sends from it to {goal}: "
+                f"give {dev} an address of its own"
+            )
             yield NodeFinding("foreign-source", text, reason, "warning")
 
 
@@ -96,7 +108,9 @@ def _warnings(node: RoutingSnapshot, sent: Mapping[tuple[str, int], int]) -> Ite
 
 def learned_by_kernel(files: FileStore, routes: Iterable[ObservedRoute]) -> list[ObservedRoute]:
     """Return those of the routes that the kernel marks as learned."""
-    candidates = [route for route in routes if route.protocol in {KERNEL_PROTOCOL, RA_PROTOCOL} and route.dev]
+    candidates = [
+        route for route in routes if route.protocol in {KERNEL_PROTOCOL, RA_PROTOCOL} and route.dev
+    ]
     marked = {key for key, _ in _marked(files)} if candidates else ()
     return [route for route in candidates if _line_of(route) in marked]
 
@@ -111,7 +125,7 @@ def _marked(files: FileStore) -> Iterator[tuple[tuple[object, ...], bytes]]:
 
 
 def evidence(files: FileStore) -> Iterator[tuple[str, bytes]]:
-    """Yield the lines that these functions need of a node, for its record, each after the path of its file."""
+    """Yield the node's lines that these functions need, each after the path of its file."""
     for key, line in _marked(files):
         yield _ROUTES, line
         path = _ACCEPTS.format(str(key[-1], errors="surrogateescape"))  # type: ignore[call-overload]
@@ -121,13 +135,20 @@ def evidence(files: FileStore) -> Iterator[tuple[str, bytes]]:
 
 def _line_of(route: ObservedRoute) -> tuple[object, ...]:
     gateway = route.gateway.number if route.gateway else 0
-    return route.network, route.prefix_length, gateway, route.metric, (route.dev or "").encode(errors="surrogateescape")
+    return (
+        route.network,
+        route.prefix_length,
+        gateway,
+        route.metric,
+        (route.dev or "").encode(errors="surrogateescape"),
+    )
 
 
 def vanishing(files: FileStore, learned: Iterable[ObservedRoute]) -> Iterator[NodeFinding]:
-    """Yield a warning for each route that the kernel learned and loses when any device is set to forward.
+    """Yield a warning for each learned route that the kernel loses when a device may forward.
 
-    It deletes the default routes at once. From then on it takes no advertisement, so others that expire do so.
+    It deletes the default routes at once. From then on it takes no advertisement, so others that
+    expire do so.
     """
     for route in learned:
         if route.prefix_length and not route.expires:
@@ -138,12 +159,16 @@ def vanishing(files: FileStore, learned: Iterable[ObservedRoute]) -> Iterator[No
         if setting.strip() not in {b"2", b""}:
             switch = f"net.ipv6.conf.{_in_sysctl(route.dev)}.accept_ra=2"
             loss = "no advertisement renews it" if route.prefix_length else "the kernel deletes it"
-            reason = f"{loss} as soon as a program switches on forwarding, as a CNI does: set {switch}"
+            reason = (
+                f"{loss} as soon as a program switches on forwarding, as a CNI does: set {switch}"
+            )
             yield NodeFinding("will-vanish", str(route), reason, "warning")
 
 
 def endings(
-    defaults: Iterable[ObservedRoute], learned: Sequence[ObservedRoute], wrong: Container[str | None]
+    defaults: Iterable[ObservedRoute],
+    learned: Sequence[ObservedRoute],
+    wrong: Container[str | None],
 ) -> Iterable[str]:
     """Return the lines that end learned default routes at their owners.
 
@@ -151,7 +176,9 @@ def endings(
     are safe in a shell.
     """
     texts = (
-        (_OF_KERNEL if route in learned else _OF_DAEMON).format(dev=dev, name=_in_sysctl(dev), route=route.to_route())
+        (_OF_KERNEL if route in learned else _OF_DAEMON).format(
+            dev=dev, name=_in_sysctl(dev), route=route.to_route()
+        )
         for route in defaults
         for dev in route.devs
         if dev in wrong and is_device_name(dev)

@@ -1,7 +1,8 @@
 """The parts of a CIDR, each with the answers that all its addresses get.
 
-By longest-prefix match, the deciding route can change only where a route or a selector of a policy rule begins or ends.
-So a CIDR is cut there, and one address of each part is looked up, in bulk. The answer holds for the whole part.
+By longest-prefix match, the deciding route can change only where a route or a selector of a policy
+rule begins or ends. So a CIDR is cut there, and one address of each part is looked up, in bulk. The
+answer holds for the whole part.
 """
 
 from __future__ import annotations
@@ -22,9 +23,12 @@ if TYPE_CHECKING:
     from hostrouting.route_overlap.snapshot import AllowedDevices, Answer, RoutingSnapshot
 
 #: Why addresses are a finding; see `Finding`.
-Kind: TypeAlias = Literal["overlap", "no-route", "blocked", "local", "dead-end", "announced", "unknown-exit"]
+Kind: TypeAlias = Literal[
+    "overlap", "no-route", "blocked", "local", "dead-end", "announced", "unknown-exit"
+]
 
-#: The first addresses of the ranges that the kernel treats specially (multicast, for example), and of the next ones.
+#: The first addresses of the ranges that the kernel treats specially (multicast, for example), and
+#: of the next ones.
 SPECIAL_EDGES: Final = {
     IPV4: (1, 224 << 24, 240 << 24, 0xFFFFFFFF),
     IPV6: (1, 2, 0xFE80 << 112, 0xFEC0 << 112, 0xFF << 120),
@@ -35,8 +39,8 @@ _route_of = itemgetter(1)
 class Part(NamedTuple):
     """Addresses from `first` to `last`, with the same answers for all.
 
-    The last answer is that without a source. If a rule or route selects by source, those with the sources from which
-    packets may then come precede it. A connection gets the first.
+    The last answer is that without a source. If a rule or route selects by source, those with the
+    sources from which packets may then come precede it. A connection gets the first.
     """
 
     first: int
@@ -66,7 +70,8 @@ def looked_up(node: RoutingSnapshot, cidrs: Sequence[str]) -> Iterator[list[Part
             indexes = sorted({*suspects(plain, node.allowed), *taken})
         starts.append(end)
         yield [
-            Part(starts[i], starts[i + 1] - 1, taken.get(i) or (*sourced.get(i, ()), (plain[i], 0))) for i in indexes
+            Part(starts[i], starts[i + 1] - 1, taken.get(i) or (*sourced.get(i, ()), (plain[i], 0)))
+            for i in indexes
         ]
 
 
@@ -89,7 +94,9 @@ def suspects(plain: Sequence[Lookup], allowed: AllowedDevices) -> Sequence[int]:
     # By position, which is faster than by name: these lines read every answer of a full table.
     if all(allowed[dev] for dev in {answer[1] and answer[1][3] for answer in plain}):
         return ()
-    return [i for i, route in enumerate(map(_route_of, plain)) if route is None or not allowed[route[3]]]
+    return [
+        i for i, route in enumerate(map(_route_of, plain)) if route is None or not allowed[route[3]]
+    ]
 
 
 def cut(node: RoutingSnapshot, cidrs: Sequence[str]) -> Iterator[tuple[list[int], int]]:
@@ -100,12 +107,16 @@ def cut(node: RoutingSnapshot, cidrs: Sequence[str]) -> Iterator[tuple[list[int]
     masked = [Prefix.parse(cidr).masked for cidr in cidrs]
     ranges = [(prefix.network, prefix.network + sizes[prefix.length] - 1) for prefix in masked]
     common = list(SPECIAL_EDGES[family])
-    for network, length in [selector for rule in node.rules for selector in (rule.destination, rule.source)]:
+    for network, length in [
+        selector for rule in node.rules for selector in (rule.destination, rule.source)
+    ]:
         # Sources, too: the node sends from one of its addresses to the same address.
         first = network & mask_of(family, length)
         common += [first, first + sizes[length]]
     shift = bits - 8
-    octets = {octet for first, last in ranges for octet in range(first >> shift, (last >> shift) + 1)}
+    octets = {
+        octet for first, last in ranges for octet in range(first >> shift, (last >> shift) + 1)
+    }
     # By position, which is faster than by name: this line reads every route of a full table.
     near = [route for route in node.routes if route[0] >> shift in octets]
     for first, last in ranges:
@@ -113,7 +124,11 @@ def cut(node: RoutingSnapshot, cidrs: Sequence[str]) -> Iterator[tuple[list[int]
 
 
 def _starts(
-    first: int, last: int, routes: Iterable[ObservedRoute], common: Iterable[int], sizes: Sequence[int]
+    first: int,
+    last: int,
+    routes: Iterable[ObservedRoute],
+    common: Iterable[int],
+    sizes: Sequence[int],
 ) -> list[int]:
     """Return the first address of each part, sorted."""
     # Networks are disjoint or nested: a network that ends inside the CIDR also begins inside it.
@@ -135,16 +150,22 @@ def _starts(
             end = start + sizes[route[1]]
     unsorted.append(end)
     edges = sorted({edge for edge in unsorted if first < edge <= last})
-    missing = [edge for edge in edges if (at := bisect_left(starts, edge)) == len(starts) or starts[at] != edge]
+    missing = [
+        edge
+        for edge in edges
+        if (at := bisect_left(starts, edge)) == len(starts) or starts[at] != edge
+    ]
     starts += missing
     starts.sort()
     return starts
 
 
 def _answers_by_source(node: RoutingSnapshot, plain: Sequence[Lookup]) -> dict[int, list[Answer]]:
-    """Return the answers with each source from which a packet may come, by the position of the plain answer."""
+    """Return the answers for each possible source, by the position of the plain answer."""
     pairs = [(at, source) for at, sources in enumerate(_sources(node, plain)) for source in sources]
-    answers = node.lookup([plain[at].destination for at, _ in pairs], sources=[source for _, source in pairs])
+    answers = node.lookup(
+        [plain[at].destination for at, _ in pairs], sources=[source for _, source in pairs]
+    )
     by_position: dict[int, list[Answer]] = defaultdict(list)
     for (at, source), answer in zip(pairs, answers, strict=True):
         by_position[at].append((answer, source))
@@ -174,20 +195,27 @@ def _sources(node: RoutingSnapshot, plain: Sequence[Lookup]) -> Iterator[Iterabl
 def _ipv6_sources(node: RoutingSnapshot, plain: Sequence[Lookup]) -> Iterator[Iterable[int]]:
     """Yield the IPv6 sources from which a packet may come, for each answer.
 
-    The kernel chooses one by the destination, and a program may name another: so every address of the devices counts
-    that is not deprecated. Only for a device without one, and for an address of the node, it matters what the kernel
-    chooses.
+    The kernel chooses one by the destination, and a program may name another: so every address of
+    the devices counts that is not deprecated. Only for a device without one, and for an address of
+    the node, it matters what the kernel chooses.
     """
     ways = [[way.route for way in node.candidates(answer, 0) if way.route] for answer in plain]
     unresolved = {
         answer.destination
         for answer, routes in zip(plain, ways, strict=True)
-        if not all(route.kind == "unicast" and all(node.held.get(dev) for dev in route.devs) for route in routes)
+        if not all(
+            route.kind == "unicast" and all(node.held.get(dev) for dev in route.devs)
+            for route in routes
+        )
     }
-    chosen = {answer.destination: answer.route for answer in node.lookup([*unresolved], resolve=True)}
+    chosen = {
+        answer.destination: answer.route for answer in node.lookup([*unresolved], resolve=True)
+    }
     for answer, routes in zip(plain, ways, strict=True):
         own = [route.source for route in (*routes, chosen.get(answer.destination)) if route]
-        own += [source for route in routes for dev in route.devs for source in node.held.get(dev, ())]
+        own += [
+            source for route in routes for dev in route.devs for source in node.held.get(dev, ())
+        ]
         yield dict.fromkeys(filter(None, own))
 
 
@@ -214,7 +242,9 @@ class DecidedPart(NamedTuple):
         return self.answer.route.devs if self.answer.route else ()
 
 
-def adjacent(parts: Iterable[DecidedPart], *, same: Callable[[DecidedPart], object]) -> Iterator[list[DecidedPart]]:
+def adjacent(
+    parts: Iterable[DecidedPart], *, same: Callable[[DecidedPart], object]
+) -> Iterator[list[DecidedPart]]:
     """Yield groups of adjacent parts for which `same` returns the same."""
     group: list[DecidedPart] = []
     common = None

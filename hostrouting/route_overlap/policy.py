@@ -33,10 +33,10 @@ def astray(
     so here the model answers, which decides as the kernel does
     (`tests/testing/test_kernel_equivalence.py`).
 
-    Whatever a packet is, the first rule that selects it and has a route for it decides. So all rules with the same
-    selectors are followed together, as if they selected every packet, with the rules by addresses alone; those are
-    followed by themselves, too. So nothing depends on a choice of packets: if all these ways are fine at an address,
-    each packet's way is.
+    Whatever a packet is, the first rule that selects it and has a route for it decides. So all
+    rules with the same selectors are followed together, as if they selected every packet, with the
+    rules by addresses alone; those are followed by themselves, too. So nothing depends on a choice
+    of packets: if all these ways are fine at an address, each packet's way is.
 
     Parts that begin at `starts` are left out: they are findings already. Only packets that leave
     count: a rule that refuses packets, or keeps them on the node, does so on purpose. So does a
@@ -65,13 +65,23 @@ def astray(
         return
     shift = address_bits(node.family) - 16
     around = {part.first >> shift for part in doubted}
-    near = (route for route in node.routes if route.network >> shift in around or route.prefix_length < 16)
+    near = (
+        route
+        for route in node.routes
+        if route.network >> shift in around or route.prefix_length < 16
+    )
     # An announced route follows the present ones of its metric.
     fib = Fib.of(node.links, sorted(near, key=lambda route: route.metric), node.rules)
-    for packets in dict.fromkeys(["", *(rule.packets for rule in node.rules if rule.inverted or not rule.oif)]):
-        followed = (_by_addresses(rule) for rule in node.rules if rule.goto or rule.packets in {"", packets})
+    for packets in dict.fromkeys(
+        ["", *(rule.packets for rule in node.rules if rule.inverted or not rule.oif)]
+    ):
+        followed = (
+            _by_addresses(rule) for rule in node.rules if rule.goto or rule.packets in {"", packets}
+        )
         way = attrs.evolve(fib, policy=Policy(followed))
-        decisions = [(part, way.decide(packet._replace(destination=part.first))) for part in doubted]
+        decisions = [
+            (part, way.decide(packet._replace(destination=part.first))) for part in doubted
+        ]
         leaving = [
             (part, decision.route)
             for part, decision in decisions
@@ -86,9 +96,11 @@ def astray(
 
 
 def _by_addresses(rule: Rule) -> Rule:
-    """Return a rule that selects all packets that go where this one selects some; an unknown one if that misleads."""
+    """Return a rule for all packets to where this one selects some; unknown if misleading."""
     if not rule.packets:
         return rule
     if rule.goto or rule.l3mdev:
         return Rule(rule.priority, rule.packets, family=rule.family)
-    return Rule(*rule[:5], destination=(0, 0) if rule.inverted else rule.destination, family=rule.family)
+    return Rule(
+        *rule[:5], destination=(0, 0) if rule.inverted else rule.destination, family=rule.family
+    )

@@ -1,9 +1,9 @@
 """Prove that every address of a CIDR leaves by a device that may carry it; the kernel answers.
 
-A lookup returns the deciding route with all its next hops. A hash assigns each flow to one of them, so all must be
-allowed. If a rule selects by source, the part is looked up again with the source that the kernel chooses after the
-first answer. Both answers must be fine: the second one decides for a connected socket, the first one for a datagram
-from an unconnected socket.
+A lookup returns the deciding route with all its next hops. A hash assigns each flow to one of them,
+so all must be allowed. If a rule selects by source, the part is looked up again with the source
+that the kernel chooses after the first answer. Both answers must be fine: the second one decides
+for a connected socket, the first one for a datagram from an unconnected socket.
 
 An address that an announced fabric may take is a finding, too: see `announced`. For packets that
 rules select by more than addresses there is a note where they leave by a device that is not allowed
@@ -20,10 +20,21 @@ import attrs
 from hostrouting.base.findings import NodeFinding
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, format_address
-from hostrouting.net.default_route import best_default_devs, default_route, default_routes, expected_exit
+from hostrouting.net.default_route import (
+    best_default_devs,
+    default_route,
+    default_routes,
+    expected_exit,
+)
 from hostrouting.net.routes import OUR_PROTOCOL, ObservedRoute
 from hostrouting.route_overlap.parts import DecidedPart, Part, adjacent, looked_up
-from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport, SuggestedRoute, joined
+from hostrouting.route_overlap.report import (
+    CidrReport,
+    Finding,
+    OverlapReport,
+    SuggestedRoute,
+    joined,
+)
 from hostrouting.route_overlap.snapshot import AllowedDevices, RoutingSnapshot
 
 if TYPE_CHECKING:
@@ -45,12 +56,13 @@ def prove_egress(
     expected_devs: Sequence[str] | None = None,
     fabric: Fabric | None = None,
 ) -> OverlapReport:
-    """Prove for every address of `cidrs` that it leaves by an expected device, or by one that a pattern allows.
+    """Prove that every address of `cidrs` leaves by an expected device, or an allowed one.
 
-    `expected_devs=None` means the devices of the default route; without one, every address is a finding, as it is
-    unknown where it should leave. IPv6 should leave by the device by which IPv4 does (see `expected_exit`). An address
-    that will leave by an announced `fabric` is a finding, too. It changes nothing and needs no privilege. It raises
-    `BackendError` if the kernel refuses to answer.
+    `expected_devs=None` means the devices of the default route; without one, every address is a
+    finding, as it is unknown where it should leave. IPv6 should leave by the device by which IPv4
+    does (see `expected_exit`). An address that will leave by an announced `fabric` is a finding,
+    too. It changes nothing and needs no privilege. It raises `BackendError` if the kernel refuses
+    to answer.
     """
     prefixes = [Prefix.parse(cidr).masked for cidr in cidrs]
     reports: list[OverlapReport] = []
@@ -60,10 +72,18 @@ def prove_egress(
         node.allowed = _allowed(node, allowed_devs, expected_devs)
         if family == IPV4 and fabric and (fabric.addresses or fabric.networks):
             node.expect(fabric)
-        reports.append(_prove(node, [str(prefix) for prefix in prefixes if prefix.family == family]))
-        best = best_default_devs(node.defaults) if family == IPV4 and cidrs and expected_devs is None else ()
+        reports.append(
+            _prove(node, [str(prefix) for prefix in prefixes if prefix.family == family])
+        )
+        best = (
+            best_default_devs(node.defaults)
+            if family == IPV4 and cidrs and expected_devs is None
+            else ()
+        )
         if len(best) > 1:
-            reason = "decide alike, so packets may leave by each: name the right ones in expectedDevs"
+            reason = (
+                "decide alike, so packets may leave by each: name the right ones in expectedDevs"
+            )
             subject = f"the IPv4 default routes by {' and '.join(best)}"
             notes.append(NodeFinding("several-exits", subject, reason, "warning"))
     report = joined(reports, map(str, prefixes))
@@ -124,7 +144,7 @@ def _prove(node: RoutingSnapshot, cidrs: Sequence[str]) -> OverlapReport:
 
 
 def _notes(links: Sequence[Device], allowed: Container[str]) -> Iterator[NodeFinding]:
-    """Yield a note on each device that carries expected addresses because it is allowed to, but leads nowhere."""
+    """Yield a note on each allowed device that carries expected addresses, but leads nowhere."""
     masters = {link.master for link in links}
     for link in links:
         trouble = "" if link.carrier else "has no carrier"
@@ -135,8 +155,10 @@ def _notes(links: Sequence[Device], allowed: Container[str]) -> Iterator[NodeFin
             yield NodeFinding("idle-device", link.name, reason, "note")
 
 
-def _allowed(node: RoutingSnapshot, patterns: Sequence[str], expected_devs: Sequence[str] | None) -> AllowedDevices:
-    """Return the devices that may carry expected traffic: none if neither a default route nor the config names one."""
+def _allowed(
+    node: RoutingSnapshot, patterns: Sequence[str], expected_devs: Sequence[str] | None
+) -> AllowedDevices:
+    """Return the devices that may carry expected traffic, by default routes or the config."""
     if expected_devs is None:
         if node.family == IPV6:
             expected_devs = expected_exit(node.backend.routes(), node.defaults)
@@ -150,7 +172,7 @@ def _allowed(node: RoutingSnapshot, patterns: Sequence[str], expected_devs: Sequ
 
 
 def _bad(parts: Iterable[Part], node: RoutingSnapshot) -> list[DecidedPart]:
-    """Return the parts with an answer that is not fine; of several such answers the one that a connection gets."""
+    """Return the bad parts; of several answers for one, the answer that a connection gets."""
     faults = ((part, next(node.faults(part.answers), None)) for part in parts)
     return [DecidedPart(part, fault[0], node.decider(*fault)) for part, fault in faults if fault]
 
@@ -165,9 +187,13 @@ def _findings(bad: Iterable[DecidedPart], node: RoutingSnapshot) -> tuple[Findin
     return tuple(_finding(group, node, announcement(group[0])) for group in groups)
 
 
-def _finding(group: Sequence[DecidedPart], node: RoutingSnapshot, announcement: Announcement | None) -> Finding:
+def _finding(
+    group: Sequence[DecidedPart], node: RoutingSnapshot, announcement: Announcement | None
+) -> Finding:
     part, answer, _ = group[0]
-    first, last = (format_address(node.family, number) for number in (part.first, group[-1].part.last))
+    first, last = (
+        format_address(node.family, number) for number in (part.first, group[-1].part.last)
+    )
     make = partial(Finding, first=first, last=last)
     if announcement:
         taken = [decided.part.first for decided in group if decided.kind == "local"]
@@ -181,7 +207,9 @@ def _finding(group: Sequence[DecidedPart], node: RoutingSnapshot, announcement: 
         kind = "dead-end" if allowed.expected else "unknown-exit"
     # Adjacent blackholes have one answer, but are different routes. The kernel names table local
     # only once a rule of the node was changed, so no finding does.
-    deciders = (str(decided.decider).replace(" table local", "") for decided in group if decided.decider)
+    deciders = (
+        str(decided.decider).replace(" table local", "") for decided in group if decided.decider
+    )
     return make(
         kind=kind,
         devs=group[0].devs,
@@ -199,12 +227,19 @@ def silent_routers(ctx: Context, host: Host, devs: Sequence[str]) -> Iterable[No
     installed = (route for route in routes if route.protocol == OUR_PROTOCOL)
     hops = [hop for route in (*default_routes(routes), *installed) for hop in route.hops]
     alive = (hop for hop in hops if hop.dev in devs and not hop.dead)
-    routers = dict.fromkeys((hop.dev, hop.gateway) for hop in alive if hop.gateway and hop.gateway.family == IPV4)
+    routers = dict.fromkeys(
+        (hop.dev, hop.gateway) for hop in alive if hop.gateway and hop.gateway.family == IPV4
+    )
     known = {(link.name, number) for link in host.routes.links() for number in link.neighbours}
-    unknown = [(dev, str(gateway)) for dev, gateway in routers if (dev, gateway.number) not in known]
+    unknown = [
+        (dev, str(gateway)) for dev, gateway in routers if (dev, gateway.number) not in known
+    ]
     # On most nodes all are known: then the link layer need not be loaded.
     silent = host.link_layer.silent(ctx, unknown) if unknown else ()
-    reason = "does not answer, though the kernel has asked again just now: see the router, and the link to it"
+    reason = (
+        "does not answer, though the kernel has asked again just now: "
+        "see the router, and the link to it"
+    )
     return [
         NodeFinding("silent-gateway", f"{address} dev {dev}", reason, "warning")
         for dev, address in unknown

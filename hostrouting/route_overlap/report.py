@@ -8,8 +8,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from hostrouting.config import HostRoutingConfig, RouteOverlapConfig, StaticRoute, StaticRoutesConfig
-from hostrouting.net.addresses import FAMILY_NAMES, GIVERS, IPV4, IPV6, Address, Prefix, is_device_name, mask_of
+from hostrouting.config import (
+    HostRoutingConfig,
+    RouteOverlapConfig,
+    StaticRoute,
+    StaticRoutesConfig,
+)
+from hostrouting.net.addresses import (
+    FAMILY_NAMES,
+    GIVERS,
+    IPV4,
+    IPV6,
+    Address,
+    Prefix,
+    is_device_name,
+    mask_of,
+)
 from hostrouting.net.routes import RA_PROTOCOL, ObservedRoute
 
 if TYPE_CHECKING:
@@ -71,9 +85,14 @@ class Finding:
         """Return a sentence about these addresses."""
         addresses = self.first if self.first == self.last else f"{self.first} to {self.last}"
         if self.network:
-            return f"{addresses}: announced, will leave by the fabric once {self.network} is connected ({self.source})"
+            return (
+                f"{addresses}: announced, will leave by the fabric once {self.network} is "
+                f"connected ({self.source})"
+            )
         among = f", one of {', '.join(self.devs)}" if len(self.devs) > 1 else ""
-        return f"{addresses}: {_SENTENCES[self.kind].format(dev=self.dev, among=among)}{self._route()}"
+        return (
+            f"{addresses}: {_SENTENCES[self.kind].format(dev=self.dev, among=among)}{self._route()}"
+        )
 
     def _route(self) -> str:
         decider = f"{self.network}, announced by {self.source}" if self.network else self.route
@@ -82,7 +101,7 @@ class Finding:
 
 @attrs.frozen(kw_only=True)
 class SuggestedRoute:
-    """A route for the config that resolves findings; `takes_from` are the devices that carry its addresses now."""
+    """A route for the config that resolves findings of the devices `takes_from`."""
 
     destination: str
     gateway: str
@@ -94,18 +113,22 @@ class SuggestedRoute:
     offender: ObservedRoute = attrs.field(eq=False, repr=False)
 
     def to_config(self) -> StaticRoute:
-        """Return the route for a config; without `dev` if no config may have the name of the device."""
+        """Return the route for a config; without `dev` if a config refuses the device's name."""
         dev = self.dev if is_device_name(self.dev) else None
         return StaticRoute(destination=self.destination, gateway=self.gateway, dev=dev)
 
     def needless_with(self, routes: Mapping[Prefix, Sequence[StaticRoute]]) -> Iterator[str]:
-        """Yield the destinations of the configured routes, by prefix, that would decide its addresses if in force."""
+        """Yield the destinations of the configured routes that would decide its addresses."""
         family, network, length = Prefix.parse(self.destination)
         own = self.offender
         for wide in range(own.prefix_length, length + 1):
             for route in routes.get(Prefix(family, network & mask_of(family, wide), wide), ()):
-                # Of IPv4 routes in one place that of the config is added first; of IPv6 there is one.
-                precedes = (-wide, route.metric) <= (-own.prefix_length, own.metric - (family != IPV4))
+                # Of IPv4 routes in one place that of the config is added first; of IPv6 there is
+                # one.
+                precedes = (-wide, route.metric) <= (
+                    -own.prefix_length,
+                    own.metric - (family != IPV4),
+                )
                 if precedes and not route.is_met_by(own):
                     yield route.destination
 
@@ -142,25 +165,32 @@ class CidrReport:
         fields = attrs.asdict(
             self,
             filter=_is_shown,
-            value_serializer=lambda _, __, value: list(value) if isinstance(value, tuple) else value,
+            value_serializer=lambda _, __, value: (
+                list(value) if isinstance(value, tuple) else value
+            ),
         )
         return {"cidr": self.cidr, "ok": self.ok, **fields}
 
     @property
     def needs_another_route(self) -> bool:
-        """True if there are findings that a route could resolve, but none in the main table does."""
+        """True if a route could resolve some findings, but none in the main table does."""
         if self.suggested_routes or self.configured_routes:
             return False
-        return any(finding.kind not in {"local", "dead-end"} and not finding.is_own for finding in self.findings)
+        return any(
+            finding.kind not in {"local", "dead-end"} and not finding.is_own
+            for finding in self.findings
+        )
 
     def under(self, routes: Mapping[Prefix, Sequence[StaticRoute]], name: str | None) -> CidrReport:
-        """Return the report with a name, and without suggestions that the config's routes, by prefix, make needless."""
+        """Return the report with a name, without suggestions that the config's routes cover."""
         covers = {route: [*route.needless_with(routes)] for route in self.suggested_routes}
         return attrs.evolve(
             self,
             name=name,
             suggested_routes=tuple(route for route, covering in covers.items() if not covering),
-            configured_routes=tuple(dict.fromkeys(name for covering in covers.values() for name in covering)),
+            configured_routes=tuple(
+                dict.fromkeys(name for covering in covers.values() for name in covering)
+            ),
         )
 
 
@@ -172,17 +202,19 @@ class OverlapReport:
     172.16.8.0/22 leaves by eth0
     """
 
-    #: The devices by which they should leave: those of the default route, unless the config names some.
+    #: The devices by which they should leave: those of the default route, unless the config names
+    #: some.
     expected_devs: tuple[str, ...]
     cidrs: tuple[CidrReport, ...]
     #: The expected and allowed devices that carry them.
     carriers: tuple[str, ...] = ()
     #: The families of which it is unknown by which devices their addresses should leave.
     without_exit: tuple[int, ...] = ()
-    #: The families of which no default route leads out by an expected device: no gateway is known by which routes could
-    #: be suggested.
+    #: The families of which no default route leads out by an expected device: no gateway is known
+    #: by which routes could be suggested.
     lacks_default: tuple[int, ...] = ()
-    #: Expected devices without carrier, if no default route leads out by another one: they hide the gateway, too.
+    #: Expected devices without carrier, if no default route leads out by another one: they hide the
+    #: gateway, too.
     dead_ends: tuple[str, ...] = ()
     #: Expected devices that the node does not have.
     absent_devs: tuple[str, ...] = ()
@@ -193,7 +225,8 @@ class OverlapReport:
     #: The IPv6 routes that decide, and those of them that the kernel learned from advertisements.
     deciding: tuple[ObservedRoute, ...] = ()
     learned: tuple[ObservedRoute, ...] = ()
-    #: Facts that change no answer, about the fabric and about devices; `check` shows them with its other findings.
+    #: Facts that change no answer, about the fabric and about devices; `check` shows them with its
+    #: other findings.
     notes: Sequence[NodeFinding] = ()
 
     @property
@@ -204,7 +237,9 @@ class OverlapReport:
     @property
     def findings(self) -> tuple[tuple[str, Finding], ...]:
         """Every finding with the title of its CIDR."""
-        return tuple((report.title, finding) for report in self.cidrs for finding in report.findings)
+        return tuple(
+            (report.title, finding) for report in self.cidrs for finding in report.findings
+        )
 
     @property
     def wrong_devs(self) -> frozenset[str | None]:
@@ -214,17 +249,22 @@ class OverlapReport:
     @property
     def suggested_routes(self) -> tuple[SuggestedRoute, ...]:
         """Every suggested route, each once."""
-        return tuple(dict.fromkeys(route for report in self.cidrs for route in report.suggested_routes))
+        return tuple(
+            dict.fromkeys(route for report in self.cidrs for route in report.suggested_routes)
+        )
 
     @property
     def mended_routes(self) -> StaticRoutesConfig:
-        """The section of the config with every suggested route; a route of the config in the same place goes."""
-        new = {route.place: route for route in (suggested.to_config() for suggested in self.suggested_routes)}
+        """The config's section with every suggested route in place of the route there."""
+        new = {
+            route.place: route
+            for route in (suggested.to_config() for suggested in self.suggested_routes)
+        }
         kept = [route for route in self.config.static_routes.routes if route.place not in new]
         return StaticRoutesConfig(enabled=True, routes=(*kept, *new.values()))
 
     def under(self, config: HostRoutingConfig) -> OverlapReport:
-        """Return the report with the names that a config gives to its CIDRs, and without routes that it has already."""
+        """Return the report with the config's names of CIDRs, and without routes that it has."""
         names = config.route_overlap.cidrs
         routes: defaultdict[Prefix, list[StaticRoute]] = defaultdict(list)
         for route in config.static_routes.routes if self.suggested_routes else ():
@@ -257,8 +297,10 @@ class OverlapReport:
 
     @property
     def allowance(self) -> str:
-        """The step that silences findings: to allow their devices; never those of a fabric. May be empty."""
-        devs = dict.fromkeys(finding.dev for _, finding in self.findings if finding.kind in {"overlap", "local"})
+        """The step that silences findings: to allow their devices, but for those of a fabric."""
+        devs = dict.fromkeys(
+            finding.dev for _, finding in self.findings if finding.kind in {"overlap", "local"}
+        )
         # Of a name that a config takes, each ASCII character stands for itself in a pattern.
         named = (dev for dev in devs if dev and dev.isascii() and is_device_name(dev))
         patterns = [dev for dev in named if dev not in self.fabric_devs]
@@ -267,8 +309,9 @@ class OverlapReport:
         overlap = self.config.route_overlap
         section = attrs.evolve(overlap, allowed_devs=(*overlap.allowed_devs, *patterns))
         return (
-            "Or allow these devices, if they reach the cluster. This silences the finding for good: whatever leads the "
-            f"addresses there later, no check, gate or watch says so.\n{_section('routeOverlap', section)}"
+            "Or allow these devices, if they reach the cluster. This silences the finding for "
+            "good: whatever leads the addresses there later, "
+            f"no check, gate or watch says so.\n{_section('routeOverlap', section)}"
         )
 
     def __str__(self) -> str:
@@ -297,21 +340,25 @@ class OverlapReport:
             defaults = f"the node has no {name} default route"
             if family not in self.lacks_default:
                 defaults = f"neither the IPv4 default route nor those of {name} name one device"
-            yield f"{defaults} and the config names no expectedDevs, so it is unknown where {listed} should leave:"
+            unknown = f"it is unknown where {listed} should leave"
+            yield f"{defaults} and the config names no expectedDevs, so {unknown}:"
             yield from _lines(aimless)
 
     def _advice(self) -> Iterator[str]:
         yield from _ways_out(self)
         if not self.expected_devs:
             return
-        configured = dict.fromkeys(name for report in self.cidrs for name in report.configured_routes)
+        configured = dict.fromkeys(
+            name for report in self.cidrs for name in report.configured_routes
+        )
         if configured:
             yield (
                 f"The config has routes for it that are not in force ({', '.join(configured)}); "
                 "an apply adds them, or says why they are refused"
             )
         if self.suggested_routes:
-            yield "To fix it, make this section that of hostRouting in the agent's config, and apply it again:"
+            where = "that of hostRouting in the agent's config"
+            yield f"To fix it, make this section {where}, and apply it again:"
             yield _section("staticRoutes", self.mended_routes)
         for route in self.suggested_routes:
             if route.takes_from:
@@ -350,14 +397,23 @@ def _ways_out(report: OverlapReport) -> Iterator[str]:
     naming = "name the devices by which IPv6 leaves in expectedDevs of routeOverlap."
     for family in report.lacks_default if present or not report.expected_devs else ():
         kind = "a" if family == IPV4 else "an IPv6"
-        end = f"; or {naming}" if family == IPV6 and not report.config.route_overlap.expected_devs else "."
-        yield f"Give the node {kind} default route{by}: see {GIVERS[family]}, or its network configuration{end}"
+        end = (
+            f"; or {naming}"
+            if family == IPV6 and not report.config.route_overlap.expected_devs
+            else "."
+        )
+        sources = f"{GIVERS[family]}, or its network configuration"
+        yield f"Give the node {kind} default route{by}: see {sources}{end}"
     if set(report.without_exit).difference(report.lacks_default):
         yield f"N{naming[1:]}"
 
 
 def _other_steps(report: OverlapReport) -> Iterator[str]:
-    defaults = [route for route in report.deciding if (route.prefix_length, route.protocol) == (0, RA_PROTOCOL)]
+    defaults = [
+        route
+        for route in report.deciding
+        if (route.prefix_length, route.protocol) == (0, RA_PROTOCOL)
+    ]
     if defaults:
         # Imported late, as most nodes have none.
         from hostrouting.route_overlap.lasting import endings
@@ -366,21 +422,34 @@ def _other_steps(report: OverlapReport) -> Iterator[str]:
     findings = [finding for _, finding in report.findings]
     kinds = {finding.kind for finding in findings}
     unknown = {*report.lacks_default, *report.without_exit}
-    unmended = [cidr.cidr for cidr in report.cidrs if cidr.needs_another_route and cidr.family not in unknown]
+    unmended = [
+        cidr.cidr
+        for cidr in report.cidrs
+        if cidr.needs_another_route and cidr.family not in unknown
+    ]
     if unmended and not report.dead_ends:
-        what = "rules (ip rule), or narrow expectedCidrs" if "announced" in kinds else "routes or rules named above"
+        what = (
+            "rules (ip rule), or narrow expectedCidrs"
+            if "announced" in kinds
+            else "routes or rules named above"
+        )
         yield f"No route in the main table would fix {', '.join(unmended)}: change the {what}."
-    dead = dict.fromkeys(finding.dev for finding in findings if finding.kind == "dead-end" and finding.dev)
+    dead = dict.fromkeys(
+        finding.dev for finding in findings if finding.kind == "dead-end" and finding.dev
+    )
     dead |= dict.fromkeys(report.dead_ends)
     if dead:
-        yield f"{', '.join(dead)} has no carrier: see its cable, its switch and its driver (ip link show)."
+        places = "its cable, its switch and its driver (ip link show)"
+        yield f"{', '.join(dead)} has no carrier: see {places}."
     own = dict.fromkeys(address for finding in findings for address in finding.own)
     if own:
         yield (
-            f"No route takes {', '.join(own)} from the fabric, as its own or broadcast addresses: narrow expectedCidrs."
+            f"No route takes {', '.join(own)} from the fabric, as its own or broadcast addresses: "
+            "narrow expectedCidrs."
         )
     if "local" in kinds:
-        yield "The node's own address precedes any route: remove it from its device, or narrow expectedCidrs."
+        remedy = "remove it from its device, or narrow expectedCidrs"
+        yield f"The node's own address precedes any route: {remedy}."
 
 
 def _section(name: str, section: RouteOverlapConfig | StaticRoutesConfig) -> str:

@@ -26,7 +26,7 @@ TOLD: Final = f"{RUNTIME_DIRECTORY}/route-overlap.told"
 
 
 def render_script(config: HostRoutingConfig) -> bytes:
-    """Return the boot script; the same config gives the same bytes. Without expected CIDRs it does nothing."""
+    """Return the boot script; the same config gives the same bytes. It may do nothing."""
     overlap = config.route_overlap
     prefixes = [Prefix.parse(cidr) for cidr in overlap.cidrs]
     patterns = dict.fromkeys((*DEFAULT_ALLOWED_DEVS, *overlap.allowed_devs))
@@ -44,9 +44,13 @@ def render_script(config: HostRoutingConfig) -> bytes:
         "NAMES": [f'[{cidr}]="{name}"' for cidr, name in overlap.cidrs.items() if name],
         "NETWORKS": () if isinstance(overlap.fabric, str) else overlap.fabric,
     }
-    fabric = overlap.fabric if isinstance(overlap.fabric, str) else "list" if overlap.fabric else "off"
+    fabric = (
+        overlap.fabric if isinstance(overlap.fabric, str) else "list" if overlap.fabric else "off"
+    )
     # The fabric is of IPv4.
-    template = _TEMPLATE.read_script(fabric if lists["ROOTS"] else "off", "ipv6" if lists["ROOTS6"] else "")
+    template = _TEMPLATE.read_script(
+        fabric if lists["ROOTS"] else "off", "ipv6" if lists["ROOTS6"] else ""
+    )
     # Also for CIDRs of IPv6 alone: they should leave by the device of the IPv4 default route.
     template = template.replace("@FAMILIES@", "4 6" if lists["ROOTS6"] else "4")
     for name, words in lists.items():
@@ -62,7 +66,7 @@ def boot_part(config: HostRoutingConfig) -> BootUnit | Departure:
 
 
 def _word(family: int, address: int) -> str:
-    """Return an address as the script has it: a number, or of IPv6 32 hexadecimal digits; `g` is after the last one."""
+    """Return an address as the script has it: a number, or 32 hex digits (`g` after the last)."""
     if family == IPV4:
         return str(address)
     return f"{address:032x}" if address < 1 << 128 else "g"

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from hostrouting.net.addresses import IPV4, IPV6, Prefix
 from hostrouting.net.default_route import default_routes
-from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE, Lookup, ObservedRoute, place, preference
+from hostrouting.net.routes import (
+    DEVICELESS_KINDS,
+    MAIN_TABLE,
+    Lookup,
+    ObservedRoute,
+    place,
+    preference,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Iterator, Sequence
@@ -49,13 +56,13 @@ class AllowedDevices(dict["str | None", bool]):
         return is_fine
 
     def may_carry(self, dev: str) -> bool:
-        """Return True for a device that is allowed, or will be when it has a carrier, as one of a fabric may get it."""
+        """Return True for a device that is allowed, or will be once its carrier is up."""
         from fnmatch import fnmatchcase
 
         if dev in self.expected:
             return True
-        # Byte for byte, as bash does in the C locale. No device has a slash in its name: that stands for those of an
-        # announced fabric.
+        # Byte for byte, as bash does in the C locale. No device has a slash in its name: that
+        # stands for those of an announced fabric.
         name = dev.encode(errors="surrogateescape").decode("latin-1")
         return "/" not in dev and any(fnmatchcase(name, pattern) for pattern in self._patterns)
 
@@ -64,7 +71,7 @@ class AllowedDevices(dict["str | None", bool]):
         return dev in self.expected and dev not in self.dead_ends
 
     def refused(self, route: ObservedRoute) -> tuple[str, ...]:
-        """Return the devices of a route that are not allowed, without dead ends to which the kernel sends nothing."""
+        """Return the refused devices of a route, without dead ends that get nothing."""
         passed_over = self.dead_ends.intersection(hop.dev for hop in route.hops if hop.dead)
         return tuple(dev for dev in route.devs if not self[dev] and dev not in passed_over)
 
@@ -72,19 +79,26 @@ class AllowedDevices(dict["str | None", bool]):
     def carriers(self) -> tuple[str, ...]:
         """The allowed devices that were looked up: the expected ones, then the rest by name."""
         allowed = {dev for dev, is_fine in self.items() if dev and is_fine}
-        return (*filter(allowed.__contains__, self.expected), *sorted(allowed.difference(self.expected)))
+        return (
+            *filter(allowed.__contains__, self.expected),
+            *sorted(allowed.difference(self.expected)),
+        )
 
     def answer_is_fine(self, answer: Lookup) -> bool:
-        """Return True if every next hop is allowed; the node reaches its own addresses without a carrier."""
+        """Return True if every next hop is allowed; own addresses need no carrier."""
         route = answer.route
         if route is None or not route.devs:
             return False
         refused = self.refused(route)
-        return self.dead_ends.issuperset(refused) if route.kind in {"local", "anycast"} else not refused
+        return (
+            self.dead_ends.issuperset(refused)
+            if route.kind in {"local", "anycast"}
+            else not refused
+        )
 
 
 class RoutingSnapshot:
-    """A snapshot of the routes and rules of a node, of one family, and the backend that answers its lookups."""
+    """The routes and rules of a node, of one family, and the backend for its lookups."""
 
     def __init__(self, backend: Routing, family: int = IPV4) -> None:
         self.backend = backend
@@ -108,7 +122,9 @@ class RoutingSnapshot:
         # Imported late: few nodes announce a fabric.
         from hostrouting.route_overlap.announced import Announced
 
-        self.announced = Announced(self.links, self.routes, self.rules, fabric, self.allowed.may_carry)
+        self.announced = Announced(
+            self.links, self.routes, self.rules, fabric, self.allowed.may_carry
+        )
         self.routes += self.announced.routes
 
     @cached_property
@@ -133,7 +149,9 @@ class RoutingSnapshot:
 
         if self.family == IPV6:
             return Fib.of((), self.routes, self.rules)
-        return Fib.of((), (route for route in self.routes if route.kind in DEVICELESS_KINDS), self.rules)
+        return Fib.of(
+            (), (route for route in self.routes if route.kind in DEVICELESS_KINDS), self.rules
+        )
 
     def _decision(self, destination: int, source: int) -> Decision:
         from hostrouting.fib.rules import Packet
@@ -141,14 +159,14 @@ class RoutingSnapshot:
         return self._model.decide(Packet(destination, source, family=self.family))
 
     def decider(self, answer: Lookup, source: int) -> ObservedRoute | Rule | None:
-        """Return the route or rule that decides a packet from `source`; None if no route matches it."""
+        """Return the route or rule that decides a packet from `source`; None without a match."""
         return answer.route or self._decision(answer.destination, source).blocker
 
     def candidates(self, answer: Lookup, source: int) -> list[Lookup]:
-        """Return the answer, and those that the kernel would give if a gateway fell silent, or spoke again.
+        """Return the answer, and the answers that would follow from gateways that fail or return.
 
-        Of IPv6 routes that are equal it takes one, but none whose next hops are all dead. On a host it passes over a
-        gateway that does not answer.
+        Of IPv6 routes that are equal it takes one, but none whose next hops are all dead. On a host
+        it passes over a gateway that does not answer.
         """
         if self.family == IPV4:
             return [answer]
@@ -204,7 +222,11 @@ def is_same(decider: ObservedRoute | Rule | None, route: ObservedRoute) -> bool:
     """Return True for the route, or for an equal one of IPv6: the kernel may take any of these."""
     if decider == route:
         return True
-    return isinstance(decider, ObservedRoute) and route.family == IPV6 and _rank(decider) == _rank(route)
+    return (
+        isinstance(decider, ObservedRoute)
+        and route.family == IPV6
+        and _rank(decider) == _rank(route)
+    )
 
 
 def _rank(route: ObservedRoute) -> tuple[object, ...]:

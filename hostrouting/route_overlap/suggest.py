@@ -1,10 +1,11 @@
-"""Suggest the fewest routes that resolve the findings of a proof: by the default gateway, as specific or more.
+"""Suggest the fewest routes that resolve findings: by the default gateway, as specific or more.
 
-A route in the main table changes only decisions of the main table, and only those of less specific routes and of routes
-to the same network, before which it is added. So each offending route of the main table is treated separately. The
-suggestion is the smallest network around all addresses that the route decides inside the CIDR. Where the kernel's own
-route has that place, which is never hidden, the two halves of the network are suggested. Addresses inside that a more
-specific route decides are not affected.
+A route in the main table changes only decisions of the main table, and only those of less specific
+routes and of routes to the same network, before which it is added. So each offending route of the
+main table is treated separately. The suggestion is the smallest network around all addresses that
+the route decides inside the CIDR. Where the kernel's own route has that place, which is never
+hidden, the two halves of the network are suggested. Addresses inside that a more specific route
+decides are not affected.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ from hostrouting.config.rules import destination
 from hostrouting.fib import UnknownDecisionError
 from hostrouting.fib.model import Fib, source_by
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits
-from hostrouting.net.routes import KERNEL_PROTOCOL, MAIN_TABLE, OUR_PROTOCOL, ObservedRoute, signature
+from hostrouting.net.routes import (
+    KERNEL_PROTOCOL,
+    MAIN_TABLE,
+    OUR_PROTOCOL,
+    ObservedRoute,
+    signature,
+)
 from hostrouting.route_overlap.announced import is_present
 from hostrouting.route_overlap.report import SuggestedRoute
 from hostrouting.route_overlap.snapshot import Answer, RoutingSnapshot, is_same
@@ -44,8 +51,10 @@ class _Way(NamedTuple):
     sources: tuple[int, ...]
 
 
-def suggestions(node: RoutingSnapshot, bad: Sequence[Sequence[DecidedPart]]) -> list[list[SuggestedRoute]]:
-    """Return routes for the bad parts of each CIDR, by destination; none that the main table cannot resolve."""
+def suggestions(
+    node: RoutingSnapshot, bad: Sequence[Sequence[DecidedPart]]
+) -> list[list[SuggestedRoute]]:
+    """Return routes for the bad parts of each CIDR that the main table can resolve."""
     way = _find_way(node)
     if way is None:
         return [[] for _ in bad]
@@ -55,7 +64,8 @@ def suggestions(node: RoutingSnapshot, bad: Sequence[Sequence[DecidedPart]]) -> 
         own = (KERNEL_PROTOCOL, 0, 0)
         kept = {route[:2] for route in main if (route.protocol, route.tos, route.metric) == own}
     else:
-        # None is added where there is one of the lowest metric, or where it would be hidden from some sources.
+        # None is added where there is one of the lowest metric, or where it would be hidden from
+        # some sources.
         foreign = (route for route in main if route.protocol != OUR_PROTOCOL)
         kept = {route[:2] for route in foreign if route.from_prefix or route.metric == 1}
     kept.add((0, 0))
@@ -64,7 +74,7 @@ def suggestions(node: RoutingSnapshot, bad: Sequence[Sequence[DecidedPart]]) -> 
 
 
 def _find_way(node: RoutingSnapshot) -> _Way | None:
-    """Return the first next hop of a default route whose gateway is on the link of an expected device."""
+    """Return the first next hop of a default route with a gateway on an expected device."""
     every = [(route.scope, hop) for route in node.defaults for hop in route.hops]
     hops = [(scope, hop) for scope, hop in every if node.allowed.leads_out(hop.dev)]
     routes = list(node.routes)
@@ -74,7 +84,11 @@ def _find_way(node: RoutingSnapshot) -> _Way | None:
     for scope, hop in hops:
         # A route of a config is never `onlink`.
         if hop.gateway and model.takes(hop._replace(onlink=False)):
-            own = node.held.get(hop.dev, ()) if node.family == IPV6 else [source_by(hop, scope, node.links)]
+            own = (
+                node.held.get(hop.dev, ())
+                if node.family == IPV6
+                else [source_by(hop, scope, node.links)]
+            )
             return _Way(hop.gateway, hop.dev, tuple(filter(None, own)))
     return None
 
@@ -96,20 +110,26 @@ class _Mender:
             if offender is not None:
                 by_offender[offender].append((decided.part.first, decided.part.last))
         near = {offender.network for offender in by_offender}
-        in_main = {(route.network, signature(route)) for route in self._main if route.network in near}
+        in_main = {
+            (route.network, signature(route)) for route in self._main if route.network in near
+        }
         family = self._node.family
         routes: list[SuggestedRoute] = []
         for offender, ranges in by_offender.items():
             if (offender.network, signature(offender)) not in in_main:
-                # Before the first rule, the kernel reports routes of table local as part of main, too.
+                # Before the first rule, the kernel reports routes of table local as part of main,
+                # too.
                 continue
-            cover = (Prefix(family, *network) for network in _cover(ranges, self._kept, address_bits(family)))
+            cover = (
+                Prefix(family, *network)
+                for network in _cover(ranges, self._kept, address_bits(family))
+            )
             networks = [*filter(_may_be_configured, cover)]
             routes += [self._route(network, networks, offender) for network in networks]
         return sorted(routes, key=lambda route: Prefix.parse(route.destination))
 
     def _offenders(self, bad: Sequence[DecidedPart]) -> Iterator[ObservedRoute | None]:
-        """Return for each part the route that a more specific one must precede; None if no such route helps."""
+        """Return for each part the route that a new one must precede; None if none helps."""
         new: list[list[Answer]] = [[] for _ in bad]
         # With the new route the kernel chooses another source, and a rule may select by that.
         firsts = [decided.part.first for decided in bad]
@@ -122,7 +142,7 @@ class _Mender:
             yield None if decided.part.first in taken else self._offender(decided, answers)
 
     def _taken(self, addresses: Sequence[int]) -> Container[int]:
-        """Return the addresses that an announced network may take also from a route to each of them: by a rule."""
+        """Return the addresses that an announced network may take from any route, by a rule."""
         announced = self._node.announced
         if announced is None:
             return ()
@@ -132,9 +152,13 @@ class _Mender:
         model = Fib.of(self._node.links, [*now, *new], self._node.rules)
         sources = (None, *(way.sources if self._node.by_source else ()))
         with suppress(UnknownDecisionError):
-            answers = [model.lookup(addresses, sources=[source] * len(addresses)) for source in sources]
+            answers = [
+                model.lookup(addresses, sources=[source] * len(addresses)) for source in sources
+            ]
             rows = zip(*answers, strict=True)
-            return {plain.destination for plain, *sourced in rows if announced.taker(plain, sourced)}
+            return {
+                plain.destination for plain, *sourced in rows if announced.taker(plain, sourced)
+            }
         return ()
 
     def _offender(self, decided: DecidedPart, new: Sequence[Answer]) -> ObservedRoute | None:
@@ -144,9 +168,15 @@ class _Mender:
             return None
         is_plain = is_same(self._node.decider(decided.part.plain, 0), offender)
         faults = self._node.faults(new if is_plain else decided.part.answers)
-        return offender if all(is_same(self._node.decider(*fault), offender) for fault in faults) else None
+        return (
+            offender
+            if all(is_same(self._node.decider(*fault), offender) for fault in faults)
+            else None
+        )
 
-    def _route(self, network: Prefix, networks: Sequence[Prefix], offender: ObservedRoute) -> SuggestedRoute:
+    def _route(
+        self, network: Prefix, networks: Sequence[Prefix], offender: ObservedRoute
+    ) -> SuggestedRoute:
         takes_from = tuple(filter(is_present, self._node.allowed.refused(offender)))
         return SuggestedRoute(
             destination=str(network),
@@ -158,14 +188,21 @@ class _Mender:
         )
 
     def _warning(
-        self, network: Prefix, networks: Sequence[Prefix], offender: ObservedRoute, takes_from: Sequence[str]
+        self,
+        network: Prefix,
+        networks: Sequence[Prefix],
+        offender: ObservedRoute,
+        takes_from: Sequence[str],
     ) -> str | None:
         links = [link for link in self._node.links if link.name in takes_from]
         own = [
             (link.name, str(address.address))
             for link in links
             for address in link.addresses
-            if any(network.covers(Address(address.family, end)) for end in (address.local, address.peer))
+            if any(
+                network.covers(Address(address.family, end))
+                for end in (address.local, address.peer)
+            )
         ]
         known = [(link.name, Address(IPV4, peer)) for link in links for peer in link.neighbours]
         peers = [(name, peer) for name, peer in known if network.covers(peer)]
@@ -180,10 +217,12 @@ class _Mender:
             )
         if own:
             name, address = own[0]
-            return f"{name}'s own address {address} lies in it, so it would take peers of {name}, too. {advice}"
+            result = f"it would take peers of {name}, too"
+            return f"{name}'s own address {address} lies in it, so {result}. {advice}"
         if peers:
             name, peer_address = peers[0]
-            return f"{name} talks to {peer_address}, which lies in it and would be taken from {name}. {advice}"
+            result = f"would be taken from {name}"
+            return f"{name} talks to {peer_address}, which lies in it and {result}. {advice}"
         return None
 
 
@@ -193,12 +232,15 @@ def _may_be_configured(network: Prefix) -> bool:
     return False
 
 
-def _cover(ranges: Sequence[tuple[int, int]], kept: Container[_Network], bits: int) -> Iterator[_Network]:
+def _cover(
+    ranges: Sequence[tuple[int, int]], kept: Container[_Network], bits: int
+) -> Iterator[_Network]:
     """Return the fewest networks around all (sorted) ranges, none of them one of `kept`.
 
     >>> list(_cover([(0x0A000005, 0x0A0000FF)], (), 32)) == [(0x0A000000, 24)]
     True
-    >>> list(_cover([(0x0A000000, 0x0A0000FF)], [(0x0A000000, 24)], 32)) == [(0x0A000000, 25), (0x0A000080, 25)]
+    >>> covering = [(0x0A000000, 25), (0x0A000080, 25)]
+    >>> list(_cover([(0x0A000000, 0x0A0000FF)], [(0x0A000000, 24)], 32)) == covering
     True
     """
     first, last = ranges[0][0], ranges[-1][1]
@@ -208,5 +250,9 @@ def _cover(ranges: Sequence[tuple[int, int]], kept: Container[_Network], bits: i
         yield network
     elif free:
         middle = network[0] | 1 << free - 1
-        yield from _cover([(low, min(high, middle - 1)) for low, high in ranges if low < middle], kept, bits)
-        yield from _cover([(max(low, middle), high) for low, high in ranges if high >= middle], kept, bits)
+        yield from _cover(
+            [(low, min(high, middle - 1)) for low, high in ranges if low < middle], kept, bits
+        )
+        yield from _cover(
+            [(max(low, middle), high) for low, high in ranges if high >= middle], kept, bits
+        )

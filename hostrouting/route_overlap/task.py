@@ -13,8 +13,20 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from hostrouting.base.findings import NodeFinding, Severity
-from hostrouting.boot import RUNTIME_DIRECTORY, WAIT_SECONDS, WAITED, PairTask, RecordedFiles, deploying
-from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig, OverlapMode, RouteOverlapConfig
+from hostrouting.boot import (
+    RUNTIME_DIRECTORY,
+    WAIT_SECONDS,
+    WAITED,
+    PairTask,
+    RecordedFiles,
+    deploying,
+)
+from hostrouting.config import (
+    DEFAULT_ALLOWED_DEVS,
+    HostRoutingConfig,
+    OverlapMode,
+    RouteOverlapConfig,
+)
 from hostrouting.exceptions import HostFileError, RouteOverlapError
 from hostrouting.net.addresses import FAMILY_NAMES, Prefix
 from hostrouting.route_overlap.fabric import POOL, Fabric, read_fabric
@@ -34,8 +46,8 @@ _logger = logging.getLogger(__name__)
 SECONDS_BETWEEN_LOOKS: Final = 0.5
 #: A daemon that writes the pool in this moment has ended after that.
 _SECONDS_OF_A_WRITE: Final = 0.1
-#: The kinds of findings that a lease, a driver or a carrier resolves; one of another device only if an expected one is
-#: absent.
+#: The kinds of findings that a lease, a driver or a carrier resolves; one of another device only if
+#: an expected one is absent.
 _MAY_HEAL: Final = frozenset({"no-route", "dead-end"})
 #: A daemon may have filled an expected CIDR with routes; more lines than these help nobody.
 _MOST_LINES: Final = 100
@@ -44,7 +56,8 @@ _MOST_LINES: Final = 100
 class CheckRouteOverlap(PairTask):
     """Check that every expected CIDR leaves by the node's own devices, now and at every boot.
 
-    In mode WARN it logs each finding; in mode STRICT it raises RouteOverlapError, and the gates stay closed.
+    In mode WARN it logs each finding; in mode STRICT it raises RouteOverlapError, and the gates
+    stay closed.
     """
 
     name = "check-route-overlap"
@@ -60,7 +73,7 @@ class CheckRouteOverlap(PairTask):
     # --- the live half
 
     def act(self, ctx: Context, *, seconds: float = WAIT_SECONDS) -> None:
-        """Prove the routing of a live machine, in up to `seconds` if it may heal; write the marker, or remove both."""
+        """Prove the routing of a live machine, in up to `seconds`; update the markers."""
         ctx.check()
         files = RecordedFiles(ctx, self._host)
         if not self._config.route_overlap.cidrs:
@@ -101,14 +114,28 @@ def tell_notes(report: OverlapReport, logger: logging.Logger, *, task: str) -> N
         logger.log(level, "%s", note.text, extra={"task": task, "event": "note", "kind": note.kind})
 
 
-def tell_findings(report: OverlapReport, logger: logging.Logger, *, task: str, level: int = logging.WARNING) -> None:
-    """Log a line for each finding, and one that says how to resolve them; the marker file has the rest of very many."""
+def tell_findings(
+    report: OverlapReport, logger: logging.Logger, *, task: str, level: int = logging.WARNING
+) -> None:
+    """Log each finding and how to resolve them; the marker file has those left out."""
     for cidr, finding in report.findings[:_MOST_LINES]:
-        fields = {"task": task, "event": "alarm", "cidr": cidr, "kind": finding.kind, "dev": finding.dev}
+        fields = {
+            "task": task,
+            "event": "alarm",
+            "cidr": cidr,
+            "kind": finding.kind,
+            "dev": finding.dev,
+        }
         logger.log(level, "%s", finding.line(cidr), extra=fields)
     if len(report.findings) > _MOST_LINES:
         more = len(report.findings) - _MOST_LINES
-        logger.log(level, "%d more findings are in %s", more, MARKER_DETECTED, extra={"task": task, "event": "note"})
+        logger.log(
+            level,
+            "%d more findings are in %s",
+            more,
+            MARKER_DETECTED,
+            extra={"task": task, "event": "note"},
+        )
     logger.log(level, "%s", report.advice, extra={"task": task, "event": "note", "advice": True})
 
 
@@ -118,17 +145,23 @@ def leave_marker(files: RecordedFiles, report: OverlapReport) -> None:
     marker, other = (MARKER_OK, MARKER_DETECTED) if report.ok else (MARKER_DETECTED, MARKER_OK)
     # The new one first: a run that is killed in between leaves both, and then the bad one counts.
     try:
-        files.write(marker, "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape"), mode=0o644)
+        files.write(
+            marker,
+            "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape"),
+            mode=0o644,
+        )
     finally:
         # On a full disk, no marker is better than a wrong one.
         files.remove(other)
 
 
-def check_now(ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: float = WAIT_SECONDS) -> OverlapReport:
-    """Prove the expected CIDRs; only if the proof fails and may heal, wait and prove again, for `seconds` in all.
+def check_now(
+    ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: float = WAIT_SECONDS
+) -> OverlapReport:
+    """Prove the expected CIDRs; wait and prove again while that may help, up to `seconds`.
 
-    An awaited fabric fails it, too. Neither the end of the time nor that of `ctx` is an error, since a missing default
-    route is an answer; a cancelled context raises.
+    An awaited fabric fails it, too. Neither the end of the time nor that of `ctx` is an error,
+    since a missing default route is an answer; a cancelled context raises.
     """
     section = config.route_overlap
     waiting = ctx.child(timeout=seconds)
@@ -149,7 +182,7 @@ def check_now(ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: f
 
 
 def _reason_to_wait(report: OverlapReport, fabric: Fabric, host: Host) -> str:
-    """Return the finding, or its cause, that may go by itself; empty if waiting cannot make the proof good."""
+    """Return the finding, or its cause, that may go by itself; else an empty text."""
     if report.ok:
         if fabric.awaited and _has_infiniband(host):
             return f"RDMA is switched on, but {POOL} has no addresses for InfiniBand yet"
@@ -182,7 +215,9 @@ def prove_now(config: HostRoutingConfig, fabric: Fabric, host: Host) -> OverlapR
     learned = tuple(learned_by_kernel(host.files, report.deciding))
     # A default that is to end should not be told to stay.
     kept = [route for route in learned if route.dev not in report.wrong_devs]
-    return attrs.evolve(report, learned=learned, notes=(*vanishing(host.files, kept), *report.notes))
+    return attrs.evolve(
+        report, learned=learned, notes=(*vanishing(host.files, kept), *report.notes)
+    )
 
 
 def prove_config(config: HostRoutingConfig, fabric: Fabric, routing: Routing) -> OverlapReport:
@@ -205,14 +240,17 @@ def _remarks(section: RouteOverlapConfig) -> Iterator[NodeFinding]:
         yield NodeFinding("host-bits", "routeOverlap.expectedCidrs", reason, "note")
     for pattern in section.allowed_devs:
         if "*" in pattern and not pattern.strip("*?"):
-            reason = f"{pattern!r} allows every device, so nothing is an overlap; name the devices that are meant"
+            advice = "name the devices that are meant"
+            reason = f"{pattern!r} allows every device, so nothing is an overlap; {advice}"
             yield NodeFinding("allows-all", "routeOverlap.allowedDevs", reason, "warning")
 
 
 def announced_fabric(ctx: Context, setting: str | tuple[str, ...], host: Host) -> Fabric:
     """Return the announced fabric."""
     if setting != "auto":
-        return Fabric(networks=() if setting == "off" else tuple(setting), source="routeOverlap.fabric")
+        return Fabric(
+            networks=() if setting == "off" else tuple(setting), source="routeOverlap.fabric"
+        )
 
     def pause() -> None:
         with suppress(DeadlineExceededError):
