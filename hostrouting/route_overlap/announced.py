@@ -152,10 +152,8 @@ class Announced:
     def _stays(self, now: ObservedRoute | None, new: ObservedRoute) -> bool:
         if now is None or (now.table == LOCAL_TABLE and self._local_first):
             return True
-        return now.table == MAIN_TABLE and (-now.prefix_length, now.metric) <= (
-            -new.prefix_length,
-            0,
-        )
+        is_earlier = (-now.prefix_length, now.metric) <= (-new.prefix_length, 0)
+        return now.table == MAIN_TABLE and is_earlier
 
 
 def _coming(
@@ -193,7 +191,6 @@ def _is_alive(route: ObservedRoute) -> bool:
 
 def _may_select(rule: Rule, network: _Network) -> bool:
     """Return True if a rule may select packets by an address in a network as their source."""
-    length = min(rule.source[1], network[1])
-    return bool(rule.source[1]) and (
-        rule.inverted or not (rule.source[0] ^ network[0]) & netmask(length)
-    )
+    source, length = rule.source
+    overlaps = not (source ^ network[0]) & netmask(min(length, network[1]))
+    return bool(length) and (rule.inverted or overlaps)

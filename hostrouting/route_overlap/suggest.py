@@ -84,11 +84,9 @@ def _find_way(node: RoutingSnapshot) -> _Way | None:
     for scope, hop in hops:
         # A route of a config is never `onlink`.
         if hop.gateway and model.takes(hop._replace(onlink=False)):
-            own = (
-                node.held.get(hop.dev, ())
-                if node.family == IPV6
-                else [source_by(hop, scope, node.links)]
-            )
+            own: Sequence[int | None] = [source_by(hop, scope, node.links)]
+            if node.family == IPV6:
+                own = node.held.get(hop.dev, ())
             return _Way(hop.gateway, hop.dev, tuple(filter(None, own)))
     return None
 
@@ -168,11 +166,8 @@ class _Mender:
             return None
         is_plain = is_same(self._node.decider(decided.part.plain, 0), offender)
         faults = self._node.faults(new if is_plain else decided.part.answers)
-        return (
-            offender
-            if all(is_same(self._node.decider(*fault), offender) for fault in faults)
-            else None
-        )
+        resolves = all(is_same(self._node.decider(*fault), offender) for fault in faults)
+        return offender if resolves else None
 
     def _route(
         self, network: Prefix, networks: Sequence[Prefix], offender: ObservedRoute
