@@ -1,6 +1,6 @@
-"""What the kernel takes and refuses of routes and rules, with the errno and words of its refusals.
+"""Accept and refuse changes of routes and rules as the kernel does, with its errno and words.
 
-What is left of merged IPv6 routes, and a few other answers, only a kernel has:
+Remainders of merged IPv6 routes, and a few other answers, only a kernel can give:
 `UnknownDecisionError`.
 """
 
@@ -47,33 +47,34 @@ def with_route(fib: Fib, route: Route | ObservedRoute, verb: str) -> Fib:
     """Return the model after `add`, `prepend`, `append` or `replace` as the kernel does."""
     new = _checked(fib, route)
     bucket = fib.tables.bucket(key_of(new))
-    in_place = [other for other in bucket if place(other) == place(new)]
-    same = [other for other in in_place if is_same(new, other)]
+    in_place = [route for route in bucket if place(route) == place(new)]
+    same = [route for route in in_place if is_same(new, route)]
     if new.family == IPV6 and verb != "add":
         merges = may_merge(new) and any(map(may_merge, in_place))
         if (len(in_place) > 1) if verb == "replace" else merges:
-            raise unknown(f"what IPv6 makes of '{new}' beside '{in_place[0]}'")
+            raise unknown(f"how IPv6 merges '{new}' and '{in_place[0]}'")
     replaces = verb == "replace" and same in ([], in_place[:1])
     if in_place and (verb == "add" or (same and not replaces)):
         raise Refused(errno.EEXIST)
     if in_place and replaces:
-        return with_bucket(
-            fib, key_of(new), tuple(new if other is in_place[0] else other for other in bucket)
-        )
-    return with_bucket(fib, key_of(new), inserted(bucket, new, last=verb == "append"))
+        bucket = tuple(new if route is in_place[0] else route for route in bucket)
+    else:
+        bucket = inserted(bucket, new, last=verb == "append")
+    return with_bucket(fib, key_of(new), bucket)
 
 
 def without_route(fib: Fib, route: Route | ObservedRoute) -> Fib:
     """Return the model without the first route that fits; raise `Refused` if none does."""
     bucket = fib.tables.bucket(key_of(route))
-    first = next((other for other in bucket if is_deleted_by(route, other)), None)
+    first = next((candidate for candidate in bucket if is_deleted_by(route, candidate)), None)
     if first is None:
         raise Refused(errno.ESRCH)
     if first.table == LOCAL_TABLE and first.protocol == KERNEL_PROTOCOL:
-        raise unknown(f"what follows without its own '{first}'")
+        raise unknown(f"which changes follow the deletion of its own '{first}'")
     if first.family == IPV6 and first.nexthops and not route.nexthops:
         raise unknown(f"which next hop of '{first}' goes")
-    return with_bucket(fib, key_of(route), tuple(other for other in bucket if other is not first))
+    rest = tuple(candidate for candidate in bucket if candidate is not first)
+    return with_bucket(fib, key_of(route), rest)
 
 
 def with_rule(rules: Iterable[Rule], new: Rule) -> list[Rule]:
@@ -83,18 +84,16 @@ def with_rule(rules: Iterable[Rule], new: Rule) -> list[Rule]:
     if new in rules:
         raise Refused(errno.EEXIST)
     if any(_bare(rule) == _bare(new) for rule in rules):
-        raise unknown(f"if rule {new.priority} is there already: it compares few of the selectors")
+        raise unknown(f"if rule {new.priority} is present: it compares few of the selectors")
     return sorted((*rules, new), key=attrgetter("priority"))
 
 
 def without_rule(rules: Iterable[Rule], named: Rule) -> list[Rule]:
-    """Return the rules without one; raise `Refused` if it is not there."""
+    """Return the rules without `named`; raise `Refused` if it is absent."""
     if named not in rules:
         raise Refused(errno.ENOENT)
     if sum((rule.priority, rule.family) == (named.priority, named.family) for rule in rules) > 1:
-        raise unknown(
-            f"which of several rules {named.priority} goes: it compares few of the selectors"
-        )
+        raise unknown(f"which rule {named.priority} goes: it compares few of the selectors")
     return [rule for rule in rules if rule != named]
 
 
@@ -115,23 +114,20 @@ def _checked(fib: Fib, route: Route | ObservedRoute) -> ObservedRoute:
     if new.family == IPV6:
         hops = {(hop.dev, hop.gateway) for hop in new.nexthops if hop.gateway}
         if len(hops) < len(new.nexthops):
-            raise unknown(f"what IPv6 makes of '{new}'")
+            raise unknown(f"how IPv6 merges the next hops of '{new}'")
         return new._replace(nexthops=tuple(sorted(new.nexthops, key=str)))
     is_own = new.kind == "local" and new.source == new.network
-    tables = {LOCAL_TABLE, LOCAL_TABLE if new.table == MAIN_TABLE else new.table}
-    if (
-        new.source is not None
-        and not is_own
-        and not any(fib.is_local(new.source, table) for table in tables)
-    ):
-        raise Refused(errno.EINVAL, "Invalid prefsrc address")
+    if new.source is not None and not is_own:
+        tables = {LOCAL_TABLE, LOCAL_TABLE if new.table == MAIN_TABLE else new.table}
+        if not any(fib.is_local(new.source, table) for table in tables):
+            raise Refused(errno.EINVAL, "Invalid prefsrc address")
     if new.dev is None or new.scope == SCOPE_HOST:
         return new
     return new._replace(flags=new.flags | link_flags(fib.devices[new.dev]))
 
 
 def _limited(item: tuple[int, bytes]) -> tuple[int, bytes]:
-    """Return an attribute as the kernel keeps it: it limits some metrics."""
+    """Return an attribute with the kernel's limits of metrics."""
     number, payload = item
     if number != _METRICS:
         return item
@@ -150,14 +146,12 @@ def _check_hop(fib: Fib, route: ObservedRoute, hop: NextHop) -> None:
         return
     is_up = fib.devices[hop.dev].up
     if hop.gateway and (is_up or not hop.onlink):
-        (_check_ipv4_gateway if hop.gateway.family == IPV4 else _check_ipv6_gateway)(
-            fib, route, hop, hop.gateway
-        )
+        check = _check_ipv4_gateway if hop.gateway.family == IPV4 else _check_ipv6_gateway
+        check(fib, route, hop, hop.gateway)
     if not is_up:
         is_link = route.family == IPV4 and not hop.gateway
-        raise Refused(
-            errno.ENETDOWN, f"{'Device for nexthop' if is_link else 'Nexthop device'} is not up"
-        )
+        device = "Device for nexthop" if is_link else "Nexthop device"
+        raise Refused(errno.ENETDOWN, f"{device} is not up")
     if route.family == IPV6 and route.source is not None and not _holds(fib, route.source):
         raise Refused(errno.EINVAL, "Invalid source address")
 
@@ -175,9 +169,7 @@ def _check_ipv4_gateway(fib: Fib, route: ObservedRoute, hop: NextHop, gateway: A
     if decision.errno == errno.ENETUNREACH:
         raise Refused(errno.ENETUNREACH, "Nexthop has invalid gateway")
     if not decision.route or (decision.route.kind, decision.route.scope) != ("unicast", SCOPE_LINK):
-        raise unknown(
-            f"if it takes {gateway} as a gateway: it may be the node's own, or behind another one"
-        )
+        raise unknown(f"if it takes {gateway}: it may be an own address, or behind another gateway")
 
 
 def _check_ipv6_gateway(fib: Fib, route: ObservedRoute, hop: NextHop, gateway: Address) -> None:

@@ -28,15 +28,15 @@ class Refused(Exception):  # noqa: N818 - the kernel's answer, which the fakes t
         )
         super().__init__(self.reason)
 
-    def of(self, what: str) -> BackendError:
-        """Return the error for the caller of a handle: the refusal of `what`."""
-        return BackendError(f"{what}: {self.reason}", errno=self.errno)
+    def of(self, call: str) -> BackendError:
+        """Return the error for the caller of a handle."""
+        return BackendError(f"{call}: {self.reason}", errno=self.errno)
 
 
-def unknown(what: str) -> UnknownDecisionError:
-    """Return the error of a fake for what only a kernel can answer."""
+def unknown(question: str) -> UnknownDecisionError:
+    """Return the error of a fake for a question that only a kernel can answer."""
     return UnknownDecisionError(
-        f"only a kernel can answer {what}: test it on a hostrouting.testing.KernelNode"
+        f"only a kernel can answer {question}: test it on a hostrouting.testing.KernelNode"
     )
 
 
@@ -54,7 +54,7 @@ class Operations:
     """
 
     def __init__(self) -> None:
-        #: Every operation so far with its arguments, failed ones included.
+        #: Every operation so far with its arguments, including failed operations.
         self.calls: list[tuple[str, ...]] = []
         self._planned: dict[int, Callable[[], object]] = {}
 
@@ -73,7 +73,7 @@ class Operations:
         self.plan(number, fault)
 
     def record(self, *call: str) -> None:
-        """Record an operation, and run the fault that was planned for it."""
+        """Record an operation, and run its planned fault."""
         self.calls.append(call)
         if fault := self._planned.pop(len(self.calls), None):
             fault()
@@ -83,10 +83,10 @@ class Operations:
 class OneByOne(Transport):
     """A transport to a fake, which takes one step at a time."""
 
-    #: The steps of its batches, those of rollbacks counted in.
+    #: The steps of its batches, including rollbacks.
     steps: Operations
     take: Callable[[str, AnyRoute], None]
-    standing: Callable[[], Iterable[AnyRoute]]
+    present: Callable[[], Iterable[AnyRoute]]
 
     def send(self, steps: Steps) -> Failures:
         """Do all the steps and return the refusals by the step's number."""
@@ -101,7 +101,7 @@ class OneByOne(Transport):
 
 
 class Faulty:
-    """A fake that records its operations, and lets those fail that a test chooses."""
+    """A fake that records its operations, and fails those that a test chooses."""
 
     def __init__(self, fault: BaseException) -> None:
         self.operations: Operations = Operations()

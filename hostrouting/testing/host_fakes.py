@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class MemoryMetadata(Faulty):
     """The cloud's description of a fake machine: by default one interface with an IPv6 address.
 
-    By default, `fail_at` says that there is no answer.
+    By default, `fail_at` reports that the service does not answer.
 
     It implements `InstanceMetadata`.
 
@@ -86,7 +86,7 @@ class MemorySupervisor(Signs):
 class MemoryLock(Faulty, WaitingLock):
     """A run lock of one process: its threads exclude each other, and so does `holder`, if set.
 
-    By default, `fail_at` says that the lock cannot be made.
+    By default, `fail_at` reports that the lock cannot be made.
     """
 
     shown = "the lock in memory"
@@ -107,8 +107,8 @@ class MemoryLock(Faulty, WaitingLock):
     def hold(self, ctx: Context) -> Iterator[Context]:
         """See `RunLock.hold`."""
         self._begin(ctx, "hold")
-        with super().hold(ctx) as held:
-            yield held
+        with super().hold(ctx) as within:
+            yield within
 
     def attempt(self) -> AbstractContextManager[bool]:
         """See `WaitingLock`."""

@@ -50,13 +50,13 @@ class MemoryBackend(Node):
 
     It keeps links, addresses, routes and rules, adds and removes the kernel's own routes with their
     addresses, answers lookups, and refuses each change that the kernel refuses, with its errno and
-    words. What only a kernel can answer it refuses as `UnknownDecisionError`: what becomes of a
-    route with several next hops without one of their devices, of secondary addresses without their
-    primary one, of IPv6 routes by gateways in one place, and the like. Test that on a `KernelNode`.
-    It has no nexthop objects, and no anycast addresses, as it forwards no IPv6 packets.
+    words. Where only a kernel can answer, it raises `UnknownDecisionError`: for a route with
+    several next hops that loses one of their devices, for secondary addresses that lose their
+    primary address, for IPv6 routes by gateways in one place, and so on. Test these on a
+    `KernelNode`. Nexthop objects and anycast addresses are not modelled.
 
-    `fail_at` lets a change fail, and `steps.plan` lets another program act within a batch. `fib` is
-    the node as it is now. `events` announces the changes of the handles, but not the routes that
+    `fail_at` makes a change fail, and `steps.plan` runs another program within a batch. `fib` is
+    the present node. `events` announces the changes of the handles, but not the routes that
     come and go with a device or an address, of which the kernel announces some.
     """
 
@@ -65,7 +65,7 @@ class MemoryBackend(Node):
     def __init__(self) -> None:
         self.events: MemoryEvents = MemoryEvents()
         self.fib: Fib = attrs.evolve(Fib.of([], []), merged=True)
-        #: The steps of batches, those of rollbacks counted in.
+        #: The steps of batches, including rollbacks.
         self.steps: Operations = Operations()
         self._indexes = count(1)
         self._unplugged: set[str] = set()
@@ -118,7 +118,7 @@ class MemoryBackend(Node):
         commit_routes(transport, changes, devices=self.fib.devices, verify=verify)
 
     def fail_at(self, step: int, *, number: int = errno.ENOBUFS) -> None:
-        """Refuse the `step`-th change from now (1 is the next), those of a rollback counted in."""
+        """Refuse the `step`-th change from now (1: next), including rollbacks."""
         self.steps.fail(step, Refused(number, "injected fault"))
 
     def add_link(
@@ -176,12 +176,8 @@ class MemoryBackend(Node):
         # Primary addresses come first, and of IPv6 the new ones.
         new = new._replace(secondary=family == IPV4 and is_secondary)
         addresses = (new, *device.addresses) if family == IPV6 else (*device.addresses, new)
-        self._change(
-            device,
-            device._replace(
-                addresses=tuple(sorted(addresses, key=attrgetter("family", "secondary")))
-            ),
-        )
+        addresses = tuple(sorted(addresses, key=attrgetter("family", "secondary")))
+        self._change(device, device._replace(addresses=addresses))
 
     def remove_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """See `Node.remove_address`."""
@@ -195,16 +191,14 @@ class MemoryBackend(Node):
         if wanted.family == IPV4 and any(
             own.secondary and same_subnet(own, wanted) for own in kept
         ):
-            raise unknown(f"what becomes of the secondary addresses of {address}")
+            raise unknown(f"if secondary addresses go with {address}")
         self._change(device, device._replace(addresses=kept))
 
     def add_neighbour(self, dev: str, address: str) -> None:
         """See `Node.add_neighbour`."""
         device = self._device(dev)
-        self._change(
-            device,
-            device._replace(neighbours=tuple(sorted({*device.neighbours, parse_ipv4(address)}))),
-        )
+        neighbours = tuple(sorted({*device.neighbours, parse_ipv4(address)}))
+        self._change(device, device._replace(neighbours=neighbours))
 
     def own_routes(self, device: Device) -> list[ObservedRoute]:
         """Return the routes that the kernel makes for a device in its present state."""
@@ -223,12 +217,11 @@ class MemoryBackend(Node):
 
     def take(self, verb: str, route: AnyRoute) -> None:
         """Make one change, or raise `Refused`; `remove` takes the first route that fits."""
-        before, self.fib = (
-            self.fib,
-            without_route(self.fib, route)
-            if verb == "remove"
-            else with_route(self.fib, route, verb),
-        )
+        before = self.fib
+        if verb == "remove":
+            self.fib = without_route(before, route)
+        else:
+            self.fib = with_route(before, route, verb)
         old, new = (fib.tables.bucket(key_of(route)) for fib in (before, self.fib))
         if verb == "remove":
             old, new = new, old
@@ -256,9 +249,8 @@ class MemoryBackend(Node):
             policy = Policy(change(self.fib.policy.rules, rule))
         except Refused as refused:
             raise refused.of(f"rule {rule.priority}") from None
-        self.fib = attrs.evolve(
-            self.fib, policy=policy, merged=self.fib.merged and rule.family == IPV6
-        )
+        merged = self.fib.merged and rule.family == IPV6
+        self.fib = attrs.evolve(self.fib, policy=policy, merged=merged)
 
     def _new_device(
         self, name: str, *, up: bool = False, carrier: bool = False, **fields: Any
@@ -266,7 +258,7 @@ class MemoryBackend(Node):
         return Device(name, next(self._indexes), up=up, carrier=carrier, **fields)
 
     def _change(self, before: Device | None, after: Device | None) -> None:
-        """Let a device be as `after`, or gone, with the routes that follow; announce it."""
+        """Replace or remove a device, with the routes that follow; announce it."""
         self.fib = with_device(self.fib, before, after, self.own_routes)
         self.events.announce(*_events_of(before, after))
 
@@ -285,18 +277,18 @@ def _address(text: str, peer: str | None) -> DeviceAddress:
 
 
 def _events_of(before: Device | None, after: Device | None) -> Iterator[NetworkEvent]:
-    """Yield the events of a device that changed: first what went."""
-    for verb, device, other in ("remove", before, after), ("set", after, before):
+    """Yield the events of a changed device, removals first."""
+    for verb, device, opposite in ("remove", before, after), ("set", after, before):
         if device is None:
             continue
         verb = cast("Literal['set', 'remove']", verb)
-        addresses = other.addresses if other else ()
-        if verb == "set" and (other is None or _bare(other) != _bare(device)):
+        addresses = opposite.addresses if opposite else ()
+        if verb == "set" and (opposite is None or _bare(opposite) != _bare(device)):
             yield DeviceEvent("set", _bare(device))
         yield from (
             AddressEvent(verb, device.name, own) for own in device.addresses if own not in addresses
         )
-        if verb == "remove" and other is None:
+        if verb == "remove" and opposite is None:
             yield DeviceEvent("remove", _bare(device))
 
 

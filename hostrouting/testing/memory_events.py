@@ -1,4 +1,4 @@
-"""The announcements of a kernel in memory: the changes of the other fakes, and those of a test."""
+"""The announcements of a kernel in memory: the changes of other fakes and of a test."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class MemoryEvents(Faulty):
     """A `NetworkEvents` without a kernel: the fakes announce the changes of a test or task.
 
-    `announce` makes further events. By default, `fail_at` says that there is no memory; `listen`
-    and `take` are operations.
+    `announce` makes further events. By default, `fail_at` reports that memory is short;
+    `listen` and `take` are operations.
 
     >>> from hostrouting.testing import FakeHost
     >>> from phases import Context
@@ -39,7 +39,7 @@ class MemoryEvents(Faulty):
         super().__init__(BackendError("rtnetlink: Cannot allocate memory", errno=errno.ENOMEM))
         #: A listener that gets more events than this before it takes them loses them all.
         self.most: int = 100_000
-        #: Those whose `with` block has not ended.
+        #: The listeners whose `with` block has not ended.
         self.listeners: list[MemoryListener] = []
 
     @contextmanager
@@ -56,7 +56,7 @@ class MemoryEvents(Faulty):
             self.listeners.remove(listener)
 
     def announce(self, *events: NetworkEvent) -> None:
-        """Let every listener have these events."""
+        """Deliver events to every listener."""
         for listener in tuple(self.listeners):
             listener.receive(events)
 
@@ -92,11 +92,10 @@ class MemoryListener:
 
     def receive(self, events: tuple[NetworkEvent, ...]) -> None:
         """Store events, or lose them."""
-        # What has no family is told to all.
-        heard = self._families
-        self._stored.extend(
-            one for one in events if all(getattr(part, "family", IPV4) in heard for part in one)
-        )
+        # Events without a family are for every listener.
+        for event in events:
+            if all(getattr(part, "family", IPV4) in self._families for part in event):
+                self._stored.append(event)
         if self._has_lost or len(self._stored) > self._source.most:
             self._has_lost = True
             self._stored.clear()

@@ -46,12 +46,12 @@ class MemoryTree:
         self._entries[place] = self._entries[place]._replace(**fields)
 
     def file(self, path: str) -> MemoryFile | None:
-        """Return the file at `path`, with mode and generation; None if there is none."""
+        """Return the file at `path`; None if it is absent."""
         entry = self._entries.get(self._place("look at", path, follow=True))
         return entry if entry and isinstance(entry.content, bytes) else None
 
     def _record(self, *call: str) -> None:
-        """Take note of an operation; `MemoryFiles` records it."""
+        """Record an operation, in `MemoryFiles`."""
 
     def snapshot(self) -> dict[str, str]:
         """Return the text of each file and `-> target` of each link, by path, without folders."""
@@ -104,10 +104,11 @@ class MemoryTree:
         self._record("exposed", path)
         passed = ["/"]
         passed.append(self._place("look at", path, follow=True, passed=passed))
-        found = ((place, self._entries[place]) for place in passed if place in self._entries)
-        return next(
-            filter(None, (exposure(place, entry.owner, entry.mode) for place, entry in found)), None
-        )
+        for place in passed:
+            entry = self._entries.get(place)
+            if entry and (reason := exposure(place, entry.owner, entry.mode)):
+                return reason
+        return None
 
     def rename(self, path: str, name: str) -> bool:
         """See `FileStore.rename`."""
@@ -118,10 +119,9 @@ class MemoryTree:
         new = f"{place.rpartition('/')[0]}/{name}"
         if new in self._entries:
             raise _error(f"give the name {name!r} to", path, errno.EEXIST)
-        for old in [
-            entry for entry in self._entries if entry == place or entry.startswith(f"{place}/")
-        ]:
-            self._entries[new + old.removeprefix(place)] = self._entries.pop(old)
+        for old in tuple(self._entries):
+            if f"{old}/".startswith(f"{place}/"):
+                self._entries[new + old.removeprefix(place)] = self._entries.pop(old)
         return True
 
     def remove(self, path: str) -> bool:
@@ -153,11 +153,8 @@ class MemoryTree:
         """See `FileStore.remove_directory_if_empty`."""
         self._record("remove_directory_if_empty", path)
         place = self._place("remove", path)
-        if (
-            self._entries.get(place) is None
-            or self._entries[place].content is not None
-            or self.names(place)
-        ):
+        entry = self._entries.get(place)
+        if entry is None or entry.content is not None or self.names(place):
             return False
         del self._entries[place]
         return True
@@ -236,15 +233,15 @@ class MemoryTree:
 class MemoryFiles(Faulty, MemoryTree):
     """The files of a fake machine: `operations` records the calls and injects faults.
 
-    By default, `fail_at` says that the disk is full.
+    By default, `fail_at` reports that the disk is full.
 
-    Calls of `tree`, which holds the same files, are no operations: they arrange and inspect.
+    Calls of `tree`, which has the same files, are not recorded: they arrange and inspect.
     """
 
     def __init__(self) -> None:
         super().__init__(HostFileError(f"cannot go on: {os.strerror(errno.ENOSPC)}"))
         self.tree: MemoryTree = MemoryTree()
-        # Both have the same entries, and not copies of them.
+        # Both share the entries.
         vars(self).update(vars(self.tree))
 
     def _record(self, *call: str) -> None:

@@ -1,4 +1,4 @@
-"""A link layer in memory: a `LinkLayer` to arrange, to look into, and to break."""
+"""A link layer in memory: a `LinkLayer` to arrange, to inspect and to break."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 class MemoryLinkLayer(Faulty):
     """The neighbours of a node, and the stations on the links of its devices.
 
-    By default, `fail_at` says that privilege is missing. In a `FakeHost` the node is that of the
-    routes.
+    By default, `fail_at` reports missing privilege. A `FakeHost` shares the node of its routes.
 
     >>> layer = MemoryLinkLayer()
     >>> layer.add_device("azure0", kind="bridge", addresses=["10.240.0.4/16", "fd00:1::4/64"])
@@ -43,7 +42,7 @@ class MemoryLinkLayer(Faulty):
         #: The (device, IPv4 address) pairs from which the kernel gets no answer, though the device
         #: has carrier.
         self.mute: set[LinkAddress] = set()
-        #: True if the process has the privilege to ask on the link.
+        #: True if the process has the privilege to send probes.
         self.may_probe = True
         #: The seconds since an IPv6 address was added to each device that has one.
         self.ages: dict[str, float] = {}
@@ -66,7 +65,7 @@ class MemoryLinkLayer(Faulty):
         up: bool = True,
         carrier: bool = True,
     ) -> None:
-        """A new device of the node; one that is down has no carrier, whatever is asked for."""
+        """Add a device to the node; a device that is down lacks a carrier."""
         self.node.add_link(name, up=up, carrier=carrier, mac=mac, kind=kind, master=master)
         for address in addresses:
             self.add_address(name, address)
@@ -74,27 +73,27 @@ class MemoryLinkLayer(Faulty):
     def add_pod(
         self, dev: str, *addresses: str, master: str | None = None, up: bool = True
     ) -> None:
-        """A veth whose other end is a pod that has these addresses, and answers for them."""
+        """Add a veth of a pod that has these addresses, and answers for them."""
         self.add_device(dev, kind="veth", master=master, up=up)
         self.alive.update((dev, address) for address in addresses)
 
     def silence(self, dev: str, address: str) -> None:
-        """No station on the link has the IPv4 address."""
+        """Leave the IPv4 address without a station on the link."""
         self.mute.add((dev, address))
 
     def add_address(self, dev: str, address: str) -> None:
-        """`ip address add`, usable at once."""
+        """Add an address that is usable at once."""
         self.node.add_address(dev, address)
         if ":" in address:
             self.ages[dev] = 0.0
 
     def remove_address(self, dev: str, address: str) -> None:
-        """`ip address delete`; the device has no age until it gets another one."""
+        """Remove an address; the device has an age again after the next one."""
         self.node.remove_address(dev, address)
         self.ages.pop(dev, None)
 
     def remove_device(self, name: str) -> None:
-        """The device goes, and its neighbours, routes and stations with it."""
+        """Remove the device with its neighbours, routes and stations."""
         self.node.remove_link(name)
         self._table = [neighbour for neighbour in self._table if neighbour.dev != name]
         stations = self._stations.items()
@@ -112,7 +111,7 @@ class MemoryLinkLayer(Faulty):
         flags: int = 0,
         protocol: int = 0,
     ) -> None:
-        """`ip neigh add`; with `permanent=False` one that the kernel learned."""
+        """Add a neighbour; with `permanent=False` as if the kernel learned it."""
         neighbour = Neighbour(
             address, dev, mac, permanent=permanent, flags=flags, protocol=protocol
         )
@@ -167,10 +166,9 @@ class MemoryLinkLayer(Faulty):
     def silent(self, ctx: Context, addresses: Sequence[LinkAddress]) -> frozenset[LinkAddress]:
         """See `LinkLayer.silent`; it never waits."""
         self._begin(ctx, "silent", *(f"{address} dev {dev}" for dev, address in addresses))
-        known = {(neighbour.dev, neighbour.address) for neighbour in self._table}
-        return frozenset(
-            pair for pair in addresses if pair in self.mute - known and pair[0] in self._wired()
-        )
+        resolved = {(neighbour.dev, neighbour.address) for neighbour in self._table}
+        mute, wired = self.mute - resolved, self._wired()
+        return frozenset(pair for pair in addresses if pair in mute and pair[0] in wired)
 
     def _wired(self) -> set[str]:
         return {name for name, device in self.node.fib.devices.items() if device.carrier}

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hostrouting.host.packets.nft import Listing
     from phases import Context
 
-#: Comments, and what else ends a line.
+#: Comments, and any other end of a line.
 _END: Final = re.compile(r'^\s*#.*$|[ \t;]*(?:#[^"\n]*)?$', re.MULTILINE)
 _CHAIN: Final = re.compile(r"\s*chain (\S+) \{\n((?:.*\n)*?)\s*\}\n")
 _STATEMENT: Final = re.compile(
@@ -50,7 +50,7 @@ _Table = tuple[str, str]
 class MemoryNftables(Faulty):
     r"""The nftables of a fake machine. It implements `Nftables`; a test arranges it by `load`.
 
-    By default, `fail_at` says that the kernel has no memory left.
+    By default, `fail_at` reports that the kernel is out of memory.
 
     >>> from phases import Context
     >>> nftables = MemoryNftables()
@@ -65,16 +65,16 @@ class MemoryNftables(Faulty):
                 "nft said (status 1)\nError: Could not process rule: Cannot allocate memory"
             )
         )
-        #: If nft is installed.
+        #: True if nft is installed.
         self.is_installed = True
-        #: If the process may read and change the ruleset.
+        #: True if the process may read and change the ruleset.
         self.may_read = True
         #: The text of every table by family and name, without comments.
         self.texts: dict[_Table, str] = {}
 
     @property
     def tables(self) -> dict[_Table, Listing]:
-        """The listing of every table by family and name. To read it is no operation."""
+        """The listing of every table by family and name. Reading it is not recorded."""
         return {table: _listing(table, text) for table, text in self.texts.items()}
 
     def table(self, ctx: Context, family: str, name: str) -> Listing | None:
@@ -106,12 +106,12 @@ class MemoryNftables(Faulty):
 def _loaded(texts: Mapping[_Table, str], script: str) -> dict[_Table, str]:
     """Return the texts of the tables as a script leaves them."""
     after = dict(texts)
-    for deletes, family, name, body, *_, other in _STATEMENT.findall(_END.sub("", script)):
+    for deletes, family, name, body, *_, unsupported in _STATEMENT.findall(_END.sub("", script)):
         table = family, name
-        if other == "flush ruleset":
+        if unsupported == "flush ruleset":
             after.clear()
-        elif other or (deletes and table not in after):
-            raise _refused(other or f"delete table {family} {name}")
+        elif unsupported or (deletes and table not in after):
+            raise _refused(unsupported or f"delete table {family} {name}")
         elif deletes:
             del after[table]
         else:
@@ -131,8 +131,8 @@ def _listing(table: _Table, text: str) -> Listing:
     for chain, body in _CHAIN.findall(text):
         hook = chains.setdefault(chain, {**place, "name": chain})
         for statement in filter(None, map(str.strip, body.splitlines())):
-            if found := _HOOK.fullmatch(statement):
-                kind, hook_name, priority, policy = found.groups()
+            if match := _HOOK.fullmatch(statement):
+                kind, hook_name, priority, policy = match.groups()
                 hook.update(
                     type=kind, hook=hook_name, prio=int(priority), policy=policy or "accept"
                 )
@@ -156,8 +156,8 @@ def _rule(statement: str) -> dict[str, Any]:
     return {**rule, "comment": comment.removesuffix('"')} if comment else rule
 
 
-def _expression(found: re.Match[str]) -> dict[str, Any]:
-    key, dev, types, field, change, address, word = found.groups()
+def _expression(match: re.Match[str]) -> dict[str, Any]:
+    key, dev, types, field, change, address, word = match.groups()
     if word:
         return {word: None}
     packet = {"protocol": "ip6" if field else "icmpv6", "field": field or "type"}
@@ -170,9 +170,7 @@ def _expression(found: re.Match[str]) -> dict[str, Any]:
 
 
 def _refused(statement: str) -> BackendError:
-    return BackendError(
-        f"the nft in memory refuses {statement!r}: it knows no more than the rules of probes"
-    )
+    return BackendError(f"the nft in memory refuses {statement!r}: it supports probes only")
 
 
 _DENIED: Final = (
@@ -183,8 +181,8 @@ _DENIED: Final = (
 class MemoryEbtables(Faulty):
     """The table `nat` of both backends, with the kernel's chains; implements `Ebtables`.
 
-    By default, `fail_at` says that the program cannot be run; `operations.plan` lets another
-    program act between calls.
+    By default, `fail_at` reports that the program cannot be run; `operations.plan` runs
+    another program between calls.
 
     >>> from phases import Context
     >>> ebtables = MemoryEbtables()
@@ -202,7 +200,7 @@ class MemoryEbtables(Faulty):
         }
         #: The notes of each reading.
         self.notes: list[str] = []
-        #: If the process may read and change rules.
+        #: True if the process may read and change rules.
         self.may_read = True
 
     def add(self, line: str, *, backend: str = "nft") -> None:
@@ -237,9 +235,8 @@ class MemoryEbtables(Faulty):
                 raise BackendError(f"not inserted: {rule.line}: {words}\nnothing was inserted")
         for rule in sorted(rules, key=lambda rule: rule.position):
             chain = self._chains[rule.backend][rule.chain]
-            chain.insert(
-                rule.position - 1 if 1 <= rule.position <= len(chain) else len(chain), rule.line
-            )
+            is_inside = 1 <= rule.position <= len(chain)
+            chain.insert(rule.position - 1 if is_inside else len(chain), rule.line)
 
     def _begin_change(self, ctx: Context, verb: str, rules: Sequence[EbtablesRule]) -> None:
         self._begin(ctx, verb, *(rule.line for rule in rules))

@@ -31,12 +31,12 @@ class _Unit:
 
 
 class MemoryServices(Faulty):
-    """The units below the usual folders of `tree`: a small, true model of systemd.
+    """The units below the usual folders of `tree`: a small model of systemd.
 
-    By default, `fail_at` says that the bus does not answer.
+    By default, `fail_at` reports that the bus does not answer.
 
-    A start needs a unit file, and starts the units that this one requires by `Requires=` and by
-    `.requires/` links. A oneshot runs to its end, another service stays. A unit in `failing` fails,
+    A start needs a unit file, and also starts the units in `Requires=` and in `.requires/` links. A
+    oneshot runs to its end, any other service stays. A unit in `failing` fails,
     and so does one that runs `/bin/false`. Once it runs or has failed, a unit stays in memory as it
     was read, until `daemon_reload`. Not modelled: wants, order, conditions, timeouts, restarts,
     specifiers, aliases. With `is_live=False` it is the manager of an image.
@@ -68,7 +68,7 @@ class MemoryServices(Faulty):
         try:
             self._start(unit)
         except UnitError as error:
-            # systemctl does not hear of the end of a job, of which these are systemd's words.
+            # Without waiting, systemctl does not report the end of a job, which systemd words so.
             if wait or not any(job in str(error) for job in ("Job for", "A dependency job for")):
                 raise
 
@@ -113,8 +113,8 @@ class MemoryServices(Faulty):
             try:
                 self._start(requirement)
             except UnitError as error:
-                said = f"A dependency job for {name} failed. See 'journalctl -xe' for details."
-                raise _refusal(name, 1, said) from error
+                text = f"A dependency job for {name} failed. See 'journalctl -xe' for details."
+                raise _refusal(name, 1, text) from error
         self._run(name, unit)
 
     def _run(self, name: str, unit: _Unit) -> None:
@@ -134,11 +134,8 @@ class MemoryServices(Faulty):
             unit.main_pid = 0 if oneshot else next(self._pids)
         # Once the process of a service has begun, systemd reports nothing more to the caller.
         if failed and oneshot:
-            raise _refusal(
-                name,
-                1,
-                f"Job for {name} failed because the control process exited with error code.",
-            )
+            text = f"Job for {name} failed because the control process exited with error code."
+            raise _refusal(name, 1, text)
 
     def _unit(self, name: str) -> _Unit:
         """Return the unit as systemd has it in memory, or else as it would read it."""
@@ -147,39 +144,33 @@ class MemoryServices(Faulty):
     def _read(self, name: str) -> tuple[dict[str, str], frozenset[str]]:
         """Return the state that systemd keeps of a loaded unit: its texts and required units."""
         texts = self._unit_files.texts(name)
-        folders = [
-            f"{folder}/{own}.requires"
-            for own in (name, template_of(name))
-            if own
-            for folder in UNIT_FOLDERS
-        ]
-        links = [link for folder in folders for link in self._tree.names(folder)]
-        return texts, frozenset(
-            [*words(texts.values(), "Requires"), *links]
-        ) if texts else frozenset()
+        if not texts:
+            return texts, frozenset()
+        requires = words(texts.values(), "Requires")
+        for unit in filter(None, (name, template_of(name))):
+            for folder in UNIT_FOLDERS:
+                requires += self._tree.names(f"{folder}/{unit}.requires")
+        return texts, frozenset(requires)
 
     def _state(self, name: str) -> UnitState:
-        asked = instance_of(name, NOBODYS_INSTANCE)
-        unit = self._unit(asked)
-        now = self._unit_files.texts(asked)
-        masked = self._unit_files.is_masked(asked)
+        instance = instance_of(name, NOBODYS_INSTANCE)
+        unit = self._unit(instance)
+        now = self._unit_files.texts(instance)
+        masked = self._unit_files.is_masked(instance)
+        texts = unit.texts if self._is_live else ()
         load_state = "masked" if masked else "loaded" if unit.texts else "not-found"
         return UnitState(
             name,
             load_state,
             *unit.outcome,
             unit.main_pid,
-            # Like systemd, look again at the files that were read, and not for new ones.
+            # Like systemd, compare the files that were read, and ignore new files.
             needs_reload=any(now.get(path) != text for path, text in unit.texts.items()),
-            drop_ins=frozenset(path for path in unit.texts if path.endswith(".conf"))
-            if self._is_live
-            else frozenset(),
+            drop_ins=frozenset(path for path in texts if path.endswith(".conf")),
             requires=unit.requires if self._is_live else frozenset(),
         )
 
 
-def _refusal(unit: str, status: int, said: str) -> UnitError:
-    return unit_error(
-        CommandFailedError(("systemctl", "start", "--", unit), status, stderr=said),
-        journal_advice(unit),
-    )
+def _refusal(unit: str, status: int, text: str) -> UnitError:
+    error = CommandFailedError(("systemctl", "start", "--", unit), status, stderr=text)
+    return unit_error(error, journal_advice(unit))

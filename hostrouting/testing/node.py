@@ -22,7 +22,7 @@ _BOOT = 3
 
 
 class Node(Protocol):
-    """The handles of a node. If the kernel would refuse a call, it raises `BackendError`."""
+    """The handles of a node. A refused call raises `BackendError`."""
 
     def add_link(self, name: str, *, up: bool = True, carrier: bool = True) -> None:
         """Add a device without addresses."""
@@ -33,8 +33,8 @@ class Node(Protocol):
     def set_up(self, name: str, *, up: bool = True) -> None:
         """Set the device up or down.
 
-        Down removes its routes, but for those of its addresses. Up restores only the kernel's own
-        routes, and the next hops of multipath routes.
+        Down removes its routes, but for the routes of its addresses. Up restores only the
+        kernel's own routes, and the next hops of multipath routes.
         """
 
     def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
@@ -50,10 +50,7 @@ class Node(Protocol):
         """Add a neighbour with its hardware address; it goes with a down device."""
 
     def insert_route(self, route: Route, *, verb: str = "add") -> None:
-        """Add a foreign route in its full description; `verb` is that of `ip route`.
-
-        It is `add`, `prepend`, `append` or `replace`.
-        """
+        """Add a foreign route; `verb` is `add`, `prepend`, `append` or `replace`."""
 
     def delete_route(self, route: Route | ObservedRoute) -> None:
         """Delete a route, as another program does."""
@@ -112,14 +109,12 @@ class KernelNode(Node):
         node = cls(f"hostrouting-{os.getpid()}-{next(_numbers)}")
         _run("ip", "netns", "add", node.name)
         try:
-            # The kernel's default; systemd's sysctl settings change it, and namespaces inherit
-            # that.
+            # The kernel's default, which systemd changes.
             settings = "/proc/sys/net/ipv4/conf/{all,default}/promote_secondaries"
             node.run("bash", "-c", f"for setting in {settings}; do echo 0 > $setting; done")
             # No link-local addresses, which come some time after their link.
-            node.run(
-                "bash", "-c", "cd /proc/sys/net/ipv6/conf/default || exit 0; echo 1 > addr_gen_mode"
-            )
+            settings = "/proc/sys/net/ipv6/conf/default"
+            node.run("bash", "-c", f"cd {settings} || exit 0; echo 1 > addr_gen_mode")
             node.ip("link", "set", "lo", "up")
             yield node
         finally:
@@ -134,7 +129,7 @@ class KernelNode(Node):
         return _run("ip", "-n", self.name, *words)
 
     def add_link(self, name: str, *, up: bool = True, carrier: bool = True) -> None:
-        """Add a device without addresses; one without carrier is a tunnel that no program holds."""
+        """Add a device without addresses; without carrier it is an unused tunnel."""
         if carrier:
             self.ip("link", "add", name, "type", "ifb")
         else:
@@ -143,15 +138,15 @@ class KernelNode(Node):
             self.set_up(name)
 
     def remove_link(self, name: str) -> None:
-        """`ip link delete`."""
+        """Run `ip link delete`."""
         self.ip("link", "delete", name)
 
     def set_up(self, name: str, *, up: bool = True) -> None:
-        """`ip link set up` or `down`."""
+        """Run `ip link set up` or `down`."""
         self.ip("link", "set", name, "up" if up else "down")
 
     def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
-        """`ip address add`."""
+        """Run `ip address add`; wait for the route of an IPv6 address."""
         words = [*_address_words(address, peer), "dev", dev]
         if ":" not in address:
             self.ip("address", "add", *words)
@@ -164,38 +159,35 @@ class KernelNode(Node):
             ctx.sleep(0.001)
 
     def remove_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
-        """`ip address delete`."""
+        """Run `ip address delete`."""
         self.ip("address", "delete", *_address_words(address, peer), "dev", dev)
 
     def add_neighbour(self, dev: str, address: str) -> None:
-        """`ip neigh add`."""
-        self.ip(
-            "neigh", "add", address, "lladdr", "02:00:00:00:00:01", "nud", "permanent", "dev", dev
-        )
+        """Run `ip neigh add`."""
+        lladdr = ("lladdr", "02:00:00:00:00:01", "nud", "permanent")
+        self.ip("neigh", "add", address, *lladdr, "dev", dev)
 
     def delete_route(self, route: Route | ObservedRoute) -> None:
         """Run `ip route delete` with every field; without next hops for a multipath IPv6 route."""
-        gone = resting(route)._replace(nexthops=()) if route.family == IPV6 else route
-        self.insert_route(gone, verb="delete")
+        named = resting(route)._replace(nexthops=()) if route.family == IPV6 else route
+        self.insert_route(named, verb="delete")
 
     def insert_route(self, route: Route | ObservedRoute, *, verb: str = "add") -> None:
-        """`ip route add`, `prepend`, `append` or `replace`, in full description."""
+        """Run `ip route` with every field."""
         wanted = resting(route)
-        # Where none is shown, `ip` would choose the table and the scope by the type; IPv6 has no
-        # scopes.
+        # Without these words `ip` would choose the table and scope by the type.
         words = ["scope", str(wanted.scope)] if wanted.family == IPV4 else []
         # A deletion without a device would take any route.
         words += ["dev", "lo"] if wanted.family == IPV6 and wanted.kind in DEVICELESS_KINDS else []
-        self.ip(
-            _family(wanted), "route", verb, "table", str(wanted.table), *words, *str(wanted).split()
-        )
+        words += str(wanted).split()
+        self.ip(_family(wanted), "route", verb, "table", str(wanted.table), *words)
 
     def add_rule(self, rule: Rule) -> None:
-        """`ip rule add`."""
+        """Run `ip rule add`."""
         self.ip(_family(rule), "rule", "add", *_rule_words(rule), "protocol", str(rule.protocol))
 
     def remove_rule(self, rule: Rule) -> None:
-        """`ip rule delete`."""
+        """Run `ip rule delete`."""
         self.ip(_family(rule), "rule", "delete", *_rule_words(rule))
 
 
@@ -211,8 +203,8 @@ def _address_words(address: str, peer: str | None) -> list[str]:
     return [address] if peer is None else [local, "peer", f"{peer}/{length}"]
 
 
-def _family(one: Route | ObservedRoute | Rule) -> str:
-    return "-6" if one.family == IPV6 else "-4"
+def _family(item: Route | ObservedRoute | Rule) -> str:
+    return "-6" if item.family == IPV6 else "-4"
 
 
 def _rule_words(rule: Rule) -> list[str]:
@@ -221,14 +213,8 @@ def _rule_words(rule: Rule) -> list[str]:
         words = [*words[:-2], "l3mdev"]
     # A deletion takes a rule of any mask unless it names one.
     words += ["fwmark", f"{rule.mark}/{rule.mark_mask}"] if rule.mark_mask else []
-    suppressors = {
-        "suppress_prefixlength": rule.suppress_prefix_length,
-        "suppress_ifgroup": rule.suppress_group,
-    }
-    words += (
-        word
-        for name, value in suppressors.items()
-        if value is not None
-        for word in (name, str(value))
-    )
+    if rule.suppress_prefix_length is not None:
+        words += ["suppress_prefixlength", str(rule.suppress_prefix_length)]
+    if rule.suppress_group is not None:
+        words += ["suppress_ifgroup", str(rule.suppress_group)]
     return ["priority", str(rule.priority), *words]

@@ -1,11 +1,12 @@
 """Update a model after a change of a device: the kernel's own routes, and those that need it.
 
-What a device that goes leaves of a route with further next hops, only a kernel can answer.
+Only a kernel can answer how a route loses one of several next hops with its device.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -57,12 +58,8 @@ def _ipv4_routes(device: Device, address: DeviceAddress) -> list[ObservedRoute]:
     routes = [to_node(address.local, 32)]
     length = address.prefix_length
     network = address.peer & netmask(length)
-    if (
-        device.up
-        and not address.secondary
-        and network >> 24
-        and (length < 32 or network != address.local)
-    ):
+    is_route = length < 32 or network != address.local
+    if device.up and not address.secondary and network >> 24 and is_route:
         routes.append((to_node if device.loopback else on_link)(network, length))
         if length < 31:
             last = network | ~netmask(length) & 0xFFFFFFFF
@@ -85,10 +82,9 @@ def with_device(
     after: Device | None,
     own: Callable[[Device], list[ObservedRoute]] = own_routes,
 ) -> Fib:
-    """Return the model with a device as `after` instead of `before`; None is no device.
+    """Return the model with a device as `after` instead of `before`; None is an absent device.
 
-    The device's `own` routes follow. Those that need what went go, too: the device, its state, or
-    its addresses.
+    The device's `own` routes follow. Routes that need the lost device, state or address go, too.
     """
     old, new = (own(device) if device else [] for device in (before, after))
     devices = {
@@ -100,7 +96,7 @@ def with_device(
         fib = _without(fib, set(_lost(fib, before, after)))
     for route in new:
         bucket = fib.tables.bucket(key_of(route))
-        if route not in old and not any(is_same(route, other) for other in bucket):
+        if route not in old and not any(is_same(route, present) for present in bucket):
             fib = with_bucket(fib, key_of(route), inserted(bucket, route, last=True))
     return fib
 
@@ -110,14 +106,15 @@ def with_bucket(fib: Fib, key: Key, bucket: Bucket) -> Fib:
     return attrs.evolve(fib, tables=fib.tables.with_buckets({key: bucket}))
 
 
-def is_same(route: ObservedRoute, other: ObservedRoute) -> bool:
+def is_same(first: ObservedRoute, second: ObservedRoute) -> bool:
     """Return True if the kernel takes two routes for one: by place, of IPv6 also by next hop."""
-    if route.family == IPV4:
-        return signature(route) == signature(other)
-    ways = (
-        [(hop.dev, hop.gateway, hop.encapsulation) for hop in each.hops] for each in (route, other)
-    )
-    return place(route) == place(other) and next(ways) == next(ways)
+    if first.family == IPV4:
+        return signature(first) == signature(second)
+    return place(first) == place(second) and _ways(first) == _ways(second)
+
+
+def _ways(route: ObservedRoute) -> list[tuple[object, ...]]:
+    return [(hop.dev, hop.gateway, hop.encapsulation) for hop in route.hops]
 
 
 def same_subnet(first: DeviceAddress, second: DeviceAddress) -> bool:
@@ -134,48 +131,39 @@ def link_flags(device: Device) -> int:
 def _without(fib: Fib, routes: Collection[ObservedRoute]) -> Fib:
     if not routes:
         return fib
-    kept = (
-        route
-        for family in fib.families
-        for route in fib.tables.routes(family)
-        if route not in routes
-    )
+    everything = chain.from_iterable(map(fib.tables.routes, fib.families))
+    kept = (route for route in everything if route not in routes)
     return attrs.evolve(fib, tables=Tables.of(kept))
 
 
 def _is_taken(fib: Fib, route: ObservedRoute) -> bool:
     """Return True; raise UnknownDecisionError where the kernel may delete another route."""
-    for other in fib.tables.bucket(key_of(route)):
-        if (
-            route.family == IPV6
-            and other != route
-            and other.table == MAIN_TABLE
-            and other.devs == route.devs
-        ):
+    rivals = [rival for rival in fib.tables.bucket(key_of(route)) if rival != route]
+    for rival in rivals if route.family == IPV6 else ():
+        if rival.table == MAIN_TABLE and rival.devs == route.devs:
             raise unknown(f"which route to {route.destination} goes with an address")
     return True
 
 
 def _lost(fib: Fib, before: Device, after: Device | None) -> Iterator[ObservedRoute]:
     """Yield the routes that cannot stay as a device changes, in a model without its own routes."""
-    gone = [own for own in before.addresses if after is None or own not in after.addresses]
+    lost = [own for own in before.addresses if after is None or own not in after.addresses]
     is_down = before.up and not (after and after.up)
-    if not gone and not is_down and after:
+    if not lost and not is_down and after:
         return
     has_ipv4 = after is not None and any(own.family == IPV4 for own in after.addresses)
-    is_bare = not has_ipv4 and any(own.family == IPV4 for own in gone)
-    sources = {
-        (own.family, own.local) for own in gone if own.family == IPV6 or not fib.is_local(own.local)
-    }
+    is_bare = not has_ipv4 and any(own.family == IPV4 for own in lost)
+    lost = [own for own in lost if own.family == IPV6 or not fib.is_local(own.local)]
+    sources = {(own.family, own.local) for own in lost}
     for route in (*fib.routes(IPV4), *fib.routes(IPV6)):
         is_of_node = route.family == IPV4 and route.scope == SCOPE_HOST
         stops = after is None or (is_down and not is_of_node) or (is_bare and route.family == IPV4)
         if before.name in route.devs and stops:
             if len(route.devs) > 1:
-                raise unknown(f"what is left of '{route}' without {before.name}")
+                raise unknown(f"how '{route}' continues without {before.name}")
             yield route
         elif (route.family, route.source) in sources:
             if route.family == IPV6:
-                raise unknown(f"how '{route}' goes on without its source")
+                raise unknown(f"how '{route}' continues without its source")
             if route.table == MAIN_TABLE:
                 yield route

@@ -141,7 +141,7 @@ class _KernelTransport(Transport):
         batches = self._writer.batches(steps, echoes=self._echoes)
         return self._kernel.deliver(batches, len(steps))
 
-    def standing(self) -> list[ObservedRoute]:
+    def present(self) -> list[ObservedRoute]:
         return [route for family in self._families for route in _routes(self._kernel, family)]
 
     def unfulfilled(self, steps: Steps) -> Failures:
@@ -156,7 +156,7 @@ class _KernelTransport(Transport):
             self._strike_seen()
             if not any(self._echoes.values()):
                 return {}
-        return missing_after(steps, self.standing())
+        return missing_after(steps, self.present())
 
     def _strike_seen(self) -> None:
         """Remove each route in a dump from the echoes; a disturbed dump leaves the rest there."""

@@ -42,7 +42,7 @@ def commit_routes(
     _check_devices(changes, devices)
     parts = _route_parts(changes)
     only_adds = all(change.before is None and change.verb == "add" for change in changes)
-    before: Sequence[AnyRoute] = () if only_adds else [*transport.standing()]
+    before: Sequence[AnyRoute] = () if only_adds else [*transport.present()]
     batch = Batch(transport, lambda position: str(changes[position]), before=before)
     failures = _wrong_removals(changes, parts, before)
     if failures:

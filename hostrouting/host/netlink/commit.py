@@ -67,7 +67,7 @@ class Transport(Protocol):
         """
         ...
 
-    def standing(self) -> Iterable[AnyRoute]:
+    def present(self) -> Iterable[AnyRoute]:
         """Return everything that exists now."""
         ...
 
@@ -76,7 +76,7 @@ class Transport(Protocol):
 
         The steps end with those that were sent last.
         """
-        return missing_after(steps, self.standing())
+        return missing_after(steps, self.present())
 
 
 @attrs.frozen
@@ -147,17 +147,17 @@ class Batch:
             step for number, step in enumerate(back) if refused is None or number in refused
         ]
         unsure = {identity(route) for _, route, _ in doubtful}
-        standing = _near(done, self.transport.standing())
+        present = _near(done, self.transport.present())
         expected = {one: wanted for one, wanted in _expectations(back).items() if one in unsure}
-        left_behind = _unmet(expected, standing.values())
-        repairs = _changed_forms(doubtful, before, standing)
+        left_behind = _unmet(expected, present.values())
+        repairs = _changed_forms(doubtful, before, present)
         if repairs:
             self._refused(repairs)
-            left_behind += _unmet(_expectations(repairs), self.transport.standing())
+            left_behind += _unmet(_expectations(repairs), self.transport.present())
         words = [
             f"{'missing' if wrong.there else 'still there'}: {wrong.route}" for wrong in left_behind
         ]
-        words += [f"now the last of its place: {route}" for route in _moved(back, before, standing)]
+        words += [f"now the last of its place: {route}" for route in _moved(back, before, present)]
         return self.rejection(failures, left_behind=words)
 
     def _refused(self, steps: Steps) -> Failures | None:
@@ -176,17 +176,17 @@ def _near(steps: Steps, routes: Iterable[AnyRoute]) -> dict[Hashable, AnyRoute]:
 
 
 def _changed_forms(
-    unremoved: Steps, before: Collection[Hashable], standing: Mapping[Hashable, AnyRoute]
+    unremoved: Steps, before: Collection[Hashable], present: Mapping[Hashable, AnyRoute]
 ) -> list[Step]:
     """Return removals of added routes that the kernel changed, which a first removal missed."""
     forms = {
         _form(route): position
         for verb, route, position in unremoved
-        if verb == "remove" and identity(route) not in standing
+        if verb == "remove" and identity(route) not in present
     }
     return [
         ("remove", route, forms[_form(route)])
-        for one, route in standing.items()
+        for one, route in present.items()
         if one not in before and _form(route) in forms
     ]
 
@@ -200,15 +200,15 @@ def _form(route: AnyRoute) -> Hashable:
     )
 
 
-def missing_after(steps: Steps, standing: Iterable[AnyRoute]) -> Failures:
-    """Return which changes are not in force in `standing`, by their position."""
+def missing_after(steps: Steps, present: Iterable[AnyRoute]) -> Failures:
+    """Return which changes are not in force in `present`, by their position."""
     return {
         wrong.position: Failure(errno.ENOENT, "not refused, but not there on reading back")
         if wrong.there
         else Failure(
             errno.EEXIST, f"not refused, but on reading back '{wrong.route}' is still there"
         )
-        for wrong in _unmet(_expectations(steps), standing)
+        for wrong in _unmet(_expectations(steps), present)
     }
 
 
@@ -243,13 +243,13 @@ def _inverse(done: Steps, firsts: Collection[Hashable]) -> list[Step]:
 
 
 def _moved(
-    back: Steps, before: Mapping[Hashable, AnyRoute], standing: Mapping[Hashable, AnyRoute]
+    back: Steps, before: Mapping[Hashable, AnyRoute], present: Mapping[Hashable, AnyRoute]
 ) -> list[AnyRoute]:
     """Return the routes that a rollback appended, though others came after them before."""
     appended = {identity(route): route for verb, route, _ in back if verb == "append"}
     places = set(map(place, appended.values()))
-    was = [one for one, route in before.items() if one in standing and place(route) in places]
-    now = [one for one, route in standing.items() if one in before and place(route) in places]
+    was = [one for one, route in before.items() if one in present and place(route) in places]
+    now = [one for one, route in present.items() if one in before and place(route) in places]
     return [
         appended[one]
         for one, other in zip(now, was, strict=True)
@@ -272,11 +272,11 @@ def _expectations(steps: Steps) -> dict[Hashable, _Expectation]:
 
 
 def _unmet(
-    expected: dict[Hashable, _Expectation], standing: Iterable[AnyRoute]
+    expected: dict[Hashable, _Expectation], present: Iterable[AnyRoute]
 ) -> list[_Expectation]:
-    """Return which expectations `standing` does not meet; `expected` is used up."""
+    """Return which expectations `present` does not meet; `expected` is used up."""
     unmet = []
-    for route in standing:
+    for route in present:
         expectation = expected.pop(identity(route), None)
         if expectation is not None and not expectation.there:
             unmet.append(expectation)

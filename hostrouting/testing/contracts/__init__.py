@@ -14,7 +14,7 @@ Derive a class from the contract and override its fixtures:
                 yield node
 
         @pytest.fixture
-        def backend(self, node):  # the tests ask it
+        def backend(self, node):  # the tests call it
             return NetlinkBackend(netns=node.name)
 """
 
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import pytest
 
-# pytest rewrites the asserts of a module only if it knows of the module before the import.
+# pytest rewrites the asserts of modules that are registered before their import.
 pytest.register_assert_rewrite(f"{__name__}.routes", f"{__name__}.route_changes")
 
 from hostrouting.testing.contracts.route_changes import RouteBackendContract  # noqa: E402

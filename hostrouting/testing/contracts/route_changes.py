@@ -33,32 +33,31 @@ if TYPE_CHECKING:
 _add, _prepend, _append = RouteChange.add, RouteChange.prepend, RouteChange.append
 _remove, _replace = RouteChange.remove, RouteChange.replace
 
-#: Our own route, foreign ones of the same place, and one whose gateway is on no link.
-OURS: Final = "9.0.0.0/8 via 10.224.0.1 dev eth0 proto 142"
-THEIRS: Final = "9.0.0.0/8 via 10.224.0.9 dev eth0 proto dhcp"
-OTHERS: Final = "9.0.0.0/8 via 10.224.0.8 dev eth0"
+#: An own route, foreign routes in its place, and one whose gateway is not on-link.
+OWN: Final = "9.0.0.0/8 via 10.224.0.1 dev eth0 proto 142"
+DHCP: Final = "9.0.0.0/8 via 10.224.0.9 dev eth0 proto dhcp"
+BOOT: Final = "9.0.0.0/8 via 10.224.0.8 dev eth0"
 ON_LINK: Final = "9.0.0.0/8 dev eth0 proto 142 scope link"
 OFF_LINK: Final = "8.0.0.0/8 via 192.0.2.1 dev eth0 proto 142"
-IPV6_OURS: Final = "fd00:9::/32 via fd00:1::1 dev eth0 proto 142 metric 1"
+IPV6_OWN: Final = "fd00:9::/32 via fd00:1::1 dev eth0 proto 142 metric 1"
 IPV6_ON_LINK: Final = "fd00:9::/32 dev ib0 metric 1"
-IPV6_OTHERS: Final = "fd00:9::/32 via fd00:a::9 dev ib0 metric 1"
+IPV6_BOOT: Final = "fd00:9::/32 via fd00:a::9 dev ib0 metric 1"
 IPV6_OFF_LINK: Final = "fd00:8::/32 via fd00:99::1 dev eth0 proto 142 metric 1"
 #: ON_LINK, as a removal names it.
 ABSENT: Final = resting(route(ON_LINK))
-#: By the family, additions beside THEIRS (of IPv6: beside IPV6_OTHERS), and the errno of their
-#: refusal.
+#: By the family, additions beside DHCP (of IPv6: IPV6_BOOT), and the errno of a refusal.
 REFUSED: Final = {
     IPV4: [
         (_add, "9.0.0.0/8 via 172.16.0.9 dev ib0 proto 142", errno.EEXIST),
         (_add, "172.16.0.0/16 via 10.224.0.1 dev eth0", errno.EEXIST),
-        (_prepend, THEIRS, errno.EEXIST),
-        (_append, THEIRS, errno.EEXIST),
+        (_prepend, DHCP, errno.EEXIST),
+        (_append, DHCP, errno.EEXIST),
         (_add, OFF_LINK, errno.ENETUNREACH),
         (_add, "8.0.0.0/8 dev down0", errno.ENETDOWN),
         (_add, "8.0.0.0/8 dev eth0 src 10.224.0.99", errno.EINVAL),
     ],
     IPV6: [
-        (_add, IPV6_OURS, errno.EEXIST),
+        (_add, IPV6_OWN, errno.EEXIST),
         (_add, IPV6_ON_LINK, errno.EEXIST),
         (_add, "fd00:a::/64 via fd00:1::1 dev eth0 metric 256", errno.EEXIST),
         (_add, IPV6_OFF_LINK, errno.EHOSTUNREACH),
@@ -66,8 +65,8 @@ REFUSED: Final = {
         (_add, "fd00:8::/32 dev eth0 src fd00:1::99 metric 1", errno.EINVAL),
     ],
 }
-#: By the family, what the tests of both take.
-_OURS: Final = {IPV4: OURS, IPV6: IPV6_OURS}
+#: By the family, routes for the tests of both.
+_OWN: Final = {IPV4: OWN, IPV6: IPV6_OWN}
 _NEAR: Final = {IPV4: ON_LINK, IPV6: "fd00:9::/32 dev eth0 proto 142"}
 _OFF_LINK: Final = {IPV4: OFF_LINK, IPV6: IPV6_OFF_LINK}
 _FOREIGN: Final = {
@@ -119,7 +118,7 @@ class RouteBackendContract(RouteReadingContract):
         backend.apply([*map(_add, wanted[1:])])
         backend.apply([_add(wanted[0])], verify=False)
         seen = backend.routes()
-        assert all(any(one.fulfils(want) for one in seen) for want in wanted)
+        assert all(any(observed.fulfils(want) for observed in seen) for want in wanted)
 
     def test_changes_are_made_in_their_order(self, eth0: Node, backend: RouteBackend) -> None:
         """A gateway may be reached by a route that the same batch added before it."""
@@ -134,78 +133,78 @@ class RouteBackendContract(RouteReadingContract):
         self, world: Node, family: int, backend: RouteBackend
     ) -> None:
         """Another metric, protocol, device or table stays; an empty batch removes nothing."""
-        ours = f"{_NEAR[family]} metric 5"
+        own = f"{_NEAR[family]} metric 5"
         arrange(
             world,
-            ours.replace("eth0 proto 142", "ib0 proto static"),
-            ours,
-            f"{ours}7",
-            f"{ours} table 88",
+            own.replace("eth0 proto 142", "ib0 proto static"),
+            own,
+            f"{own}7",
+            f"{own} table 88",
         )
         before = backend.routes(family)
         backend.apply([])
         assert backend.routes(family) == before
-        gone = find(backend, ours)
-        backend.apply([_remove(gone)])
-        assert backend.routes(family) == [one for one in before if one != gone]
+        named = find(backend, own)
+        backend.apply([_remove(named)])
+        assert backend.routes(family) == [observed for observed in before if observed != named]
 
     def test_a_replacement_takes_the_named_route_alone(
         self, eth0: Node, backend: RouteBackend
     ) -> None:
-        """Of several routes in one place the others stay, even if one of them is the first."""
+        """Further routes in one place stay, even if one of them is the first."""
         old, new = "9.0.0.0/8 via 10.224.0.1 dev eth0", "9.0.0.0/8 via 172.16.0.9 dev ib0 proto 142"
-        arrange(eth0, THEIRS, old, OTHERS)
+        arrange(eth0, DHCP, old, BOOT)
         backend.apply([_replace(find(backend, old), route(new))])
-        assert place(backend) == [new, THEIRS, OTHERS]
+        assert place(backend) == [new, DHCP, BOOT]
 
     def test_a_prepended_route_decides(self, eth0: Node, backend: RouteBackend) -> None:
         """It stands first in its place, also if only the protocol differs, or alone."""
-        theirs = OURS.replace("142", "static")
-        arrange(eth0, theirs)
+        foreign = OWN.replace("142", "static")
+        arrange(eth0, foreign)
         alone = "8.0.0.0/8 via 10.224.0.1 dev eth0 proto 142"
-        backend.apply([_prepend(route(text)) for text in (OURS, alone)])
-        assert place(backend) == [OURS, theirs]
-        assert [deciding(backend, address) for address in ("9.1.1.1", "8.1.1.1")] == [OURS, alone]
+        backend.apply([_prepend(route(text)) for text in (OWN, alone)])
+        assert place(backend) == [OWN, foreign]
+        assert [deciding(backend, address) for address in ("9.1.1.1", "8.1.1.1")] == [OWN, alone]
 
     def test_a_route_is_moved_to_the_front(self, eth0: Node, backend: RouteBackend) -> None:
         """To move a route is to remove and add it, last in a batch, so a refusal moves none."""
-        arrange(eth0, THEIRS, OURS)
-        move = _replace(find(backend, OURS), route(OURS))
+        arrange(eth0, DHCP, OWN)
+        move = _replace(find(backend, OWN), route(OWN))
         self._refused(backend, move, _add(route(OFF_LINK)), _remove(ABSENT))
         backend.apply([move, _add(route(ON_LINK.replace("9.0.0.0/8", "8.0.0.0/8")))])
-        assert place(backend) == [OURS, THEIRS]
+        assert place(backend) == [OWN, DHCP]
 
     def test_an_appended_route_stands_behind(self, eth0: Node, backend: RouteBackend) -> None:
-        """It decides when the routes before it are gone."""
-        arrange(eth0, THEIRS)
-        backend.apply([_append(route(OURS))])
-        assert place(backend) == [THEIRS, OURS]
-        backend.apply([_remove(find(backend, THEIRS))])
-        assert deciding(backend, "9.1.1.1") == OURS
+        """It decides when the routes before it are named."""
+        arrange(eth0, DHCP)
+        backend.apply([_append(route(OWN))])
+        assert place(backend) == [DHCP, OWN]
+        backend.apply([_remove(find(backend, DHCP))])
+        assert deciding(backend, "9.1.1.1") == OWN
 
     def test_what_was_read_can_be_put_back(
         self, world: Node, family: int, backend: RouteBackend
     ) -> None:
         """Foreign routes are the same when added again, from a reading or by a rollback."""
         usual = backend.routes(family)
-        for one in _FOREIGN[family]:
-            world.insert_route(one)
+        for wanted in _FOREIGN[family]:
+            world.insert_route(wanted)
         before = backend.routes(family)
-        foreign = [one for one in before if one not in usual]
+        foreign = [observed for observed in before if observed not in usual]
         self._refused(backend, *map(_remove, foreign), _add(route(_OFF_LINK[family])))
         backend.apply([*map(_remove, foreign)])
         assert backend.routes(family) == usual
-        backend.apply([_add(one.to_route()) for one in foreign])
+        backend.apply([_add(observed.to_route()) for observed in foreign])
         assert backend.routes(family) == before
 
     def test_unknown_attributes_are_kept(self, eth0: Node, backend: RouteBackend) -> None:
         """An attribute that a backend cannot parse is installed, read and removed."""
-        backend.apply([_add(attrs.evolve(route(OURS), extra=metrics(2, 1400)))])
-        held = find(backend, OURS)
-        assert held.extra == metrics(2, 1400)
-        arrange(eth0, THEIRS)
-        backend.apply([_remove(held)])
-        assert place(backend) == [THEIRS]
+        backend.apply([_add(attrs.evolve(route(OWN), extra=metrics(2, 1400)))])
+        installed = find(backend, OWN)
+        assert installed.extra == metrics(2, 1400)
+        arrange(eth0, DHCP)
+        backend.apply([_remove(installed)])
+        assert place(backend) == [DHCP]
 
     def test_verification_finds_a_route_that_did_not_last(
         self, eth0: Node, backend: RouteBackend
@@ -228,13 +227,12 @@ class RouteBackendContract(RouteReadingContract):
         No addition makes one IPv6 route of two.
         """
         world.add_link("down0", up=False)
-        arrange(world, {IPV4: THEIRS, IPV6: IPV6_OTHERS}[family])
+        arrange(world, {IPV4: DHCP, IPV6: IPV6_BOOT}[family])
         for verb, wanted, number in REFUSED[family]:
             change = verb(route(wanted))
             error = self._refused(backend, change)
-            assert [(refusal.change, refusal.errno) for refusal in error.refusals] == [
-                (str(change), number)
-            ]
+            [refusal] = error.refusals
+            assert (refusal.change, refusal.errno) == (str(change), number)
             assert error.errno == number
 
     @pytest.mark.parametrize(
@@ -244,46 +242,44 @@ class RouteBackendContract(RouteReadingContract):
         self, world: Node, family: int, backend: RouteBackend, detail: dict[str, Any]
     ) -> None:
         """A removal names a route that must be there, with every detail."""
-        arrange(world, _OURS[family])
-        stale = find(backend, _OURS[family])._replace(**detail)
+        arrange(world, _OWN[family])
+        stale = find(backend, _OWN[family])._replace(**detail)
         assert self._refused(backend, _remove(stale)).errno == errno.ESRCH
 
     @pytest.mark.parametrize("verify", [True, False])
     @pytest.mark.parametrize(
-        "standing",
+        "present",
         [[f"{ON_LINK} metric 5"], [f"{ON_LINK} src 10.224.0.4", ON_LINK]],
         ids=["of another metric", "before it, with a source"],
     )
     def test_a_removal_never_takes_another_route(
-        self, eth0: Node, backend: RouteBackend, standing: list[str], *, verify: bool
+        self, eth0: Node, backend: RouteBackend, present: list[str], *, verify: bool
     ) -> None:
         """A deletion that would remove another route is not sent."""
-        arrange(eth0, *standing)
+        arrange(eth0, *present)
         before = backend.routes()
-        with pytest.raises(
-            RouteRejectedError, match=f"the kernel would remove '{standing[0]}' instead"
-        ) as caught:
+        reason = f"the kernel would remove '{present[0]}' instead"
+        with pytest.raises(RouteRejectedError, match=reason) as caught:
             backend.apply([_add(route("7.0.0.0/8 dev eth0")), _remove(ABSENT)], verify=verify)
-        assert [(refusal.change, refusal.errno) for refusal in caught.value.refusals] == [
-            (f"- {ON_LINK}", errno.ESRCH)
-        ]
+        [refusal] = caught.value.refusals
+        assert (refusal.change, refusal.errno) == (f"- {ON_LINK}", errno.ESRCH)
         assert backend.routes() == before
 
     def test_what_another_program_changed_meanwhile_is_not_overwritten(
         self, eth0: Node, backend: RouteBackend
     ) -> None:
         """A route that another program replaced stays: its replacement is refused."""
-        arrange(eth0, OTHERS)
-        old = find(backend, OTHERS)
-        eth0.insert_route(route(THEIRS), verb="replace")
+        arrange(eth0, BOOT)
+        old = find(backend, BOOT)
+        eth0.insert_route(route(DHCP), verb="replace")
         assert self._refused(backend, _replace(old, route(ON_LINK))).errno == errno.ESRCH
-        assert place(backend) == [THEIRS]
+        assert place(backend) == [DHCP]
 
     def test_a_rollback_keeps_the_order_of_a_place(self, eth0: Node, backend: RouteBackend) -> None:
         """Removed routes, the last of a place first, come back in their order."""
-        arrange(eth0, OURS, THEIRS, OTHERS)
-        standing = [one for one in backend.routes() if one.network == 9 << 24]
-        self._refused(backend, *map(_remove, reversed(standing)), _add(route(OFF_LINK)))
+        arrange(eth0, OWN, DHCP, BOOT)
+        present = [observed for observed in backend.routes() if observed.network == 9 << 24]
+        self._refused(backend, *map(_remove, reversed(present)), _add(route(OFF_LINK)))
 
     def test_a_missing_device_is_named_before_anything_is_done(
         self, eth0: Node, backend: RouteBackend
@@ -291,12 +287,10 @@ class RouteBackendContract(RouteReadingContract):
         """A typing error in a device's name changes nothing."""
         before = backend.routes()
         with pytest.raises(LinkNotFoundError) as caught:
-            backend.apply([_add(route(OURS)), _add(route("8.0.0.0/8 dev eht0"))])
+            backend.apply([_add(route(OWN)), _add(route("8.0.0.0/8 dev eht0"))])
         assert caught.value.dev == "eht0"
-        assert (
-            str(caught.value)
-            == "no such device: eht0; nothing was changed. The node has lo, eth0, ib0"
-        )
+        text = "no such device: eht0; nothing was changed. The node has lo, eth0, ib0"
+        assert str(caught.value) == text
         assert backend.routes() == before
 
     def test_one_refusal_undoes_the_whole_batch(self, eth0: Node, backend: RouteBackend) -> None:
@@ -306,61 +300,57 @@ class RouteBackendContract(RouteReadingContract):
         """
         arrange(
             eth0,
-            THEIRS,
+            DHCP,
             *(f"{network}.0.0.0/8 via 10.224.0.1 dev eth0 metric 3" for network in (8, 9)),
         )
-        first, second = (one for one in backend.routes() if one.metric == 3)
+        first, second = (observed for observed in backend.routes() if observed.metric == 3)
         self._refused(
             backend,
             _add(route("7.7.7.7 dev eth0")),
             _add(route("7.0.0.0/8 via 7.7.7.7 dev eth0")),
             _remove(first),
-            _append(route(OTHERS)),
+            _append(route(BOOT)),
             _add(route("6.0.0.0/8 via 192.0.2.77 dev ib0")),
             _replace(second, route("9.0.0.0/8 dev ib0 metric 3")),
         )
 
     def test_every_refusal_is_named(self, eth0: Node, backend: RouteBackend) -> None:
         """With more refusals than a socket's queue holds, each is named, in order."""
-        near, far = (
-            route("20.0.0.0/24 via 10.224.0.1 dev eth0"),
-            route("20.0.0.0/24 via 192.0.2.1 dev eth0"),
-        )
+        near = route("20.0.0.0/24 via 10.224.0.1 dev eth0")
+        far = route("20.0.0.0/24 via 192.0.2.1 dev eth0")
         changes = [
             _add(attrs.evolve((far, near)[number % 2], network=20 << 24 | number << 8))
             for number in range(1200)
         ]
         error = self._refused(backend, *changes)
-        assert [refusal.change for refusal in error.refusals] == [
-            str(change) for change in changes[::2]
-        ]
+        assert [refusal.change for refusal in error.refusals] == [*map(str, changes[::2])]
         assert {refusal.errno for refusal in error.refusals} == {errno.ENETUNREACH}
 
     # --- IPv6
 
     def test_a_batch_has_routes_of_both_families(self, six: Node, backend: RouteBackend) -> None:
         """All are added, all are removed, or none."""
-        texts = [IPV6_OURS, "9.0.0.0/8 via 10.224.0.1 dev eth0 proto 142"]
+        texts = [IPV6_OWN, "9.0.0.0/8 via 10.224.0.1 dev eth0 proto 142"]
         backend.apply([_add(route(text)) for text in texts])
-        held = [find(backend, text) for text in texts]
-        self._refused(backend, *map(_remove, held), _add(route(IPV6_OFF_LINK)))
-        backend.apply([*map(_remove, held)])
+        installed = [find(backend, text) for text in texts]
+        self._refused(backend, *map(_remove, installed), _add(route(IPV6_OFF_LINK)))
+        backend.apply([*map(_remove, installed)])
         assert backend.routes_of(142) == backend.routes_of(142, IPV6) == []
 
     def test_a_replaced_ipv6_route_leaves_its_place_first(
         self, six: Node, backend: RouteBackend
     ) -> None:
         """Two routes by gateways would become one."""
-        arrange(six, IPV6_OURS)
-        change = _replace(find(backend, IPV6_OURS), route(IPV6_OTHERS))
+        arrange(six, IPV6_OWN)
+        change = _replace(find(backend, IPV6_OWN), route(IPV6_BOOT))
         self._refused(backend, change, _add(route(IPV6_OFF_LINK)))
         backend.apply([change])
-        assert place(backend, IPV6) == [IPV6_OTHERS]
+        assert place(backend, IPV6) == [IPV6_BOOT]
 
     def test_a_removal_of_ipv6_never_takes_another_route(
         self, six: Node, backend: RouteBackend
     ) -> None:
         """A deletion without a gateway, which fits any gateway of the device, is not sent."""
-        arrange(six, IPV6_OTHERS, IPV6_ON_LINK)
+        arrange(six, IPV6_BOOT, IPV6_ON_LINK)
         error = self._refused(backend, _remove(find(backend, IPV6_ON_LINK)))
-        assert f"the kernel would remove '{IPV6_OTHERS}' instead" in str(error)
+        assert f"the kernel would remove '{IPV6_BOOT}' instead" in str(error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -53,7 +54,7 @@ MULTIPATH: Final = {
         family=IPV6,
     ),
 }
-#: By the family: added routes, and what decides which addresses.
+#: By the family: added routes, and the deciding route or errno by address.
 DECIDED: Final = {
     IPV4: (
         [
@@ -155,9 +156,9 @@ def arrange(node: Node, *texts: str) -> None:
 def shown(backend: RouteBackend, **fields: Any) -> list[str]:
     """Return the routes with these fields, in their order; without a family, those of IPv4."""
     routes = backend.routes(fields.get("family", IPV4))
-    return [
-        str(one) for one in routes if all(getattr(one, name) == fields[name] for name in fields)
-    ]
+    for name, value in fields.items():
+        routes = [observed for observed in routes if getattr(observed, name) == value]
+    return [*map(str, routes)]
 
 
 def place(backend: RouteBackend, family: int = IPV4) -> list[str]:
@@ -167,21 +168,21 @@ def place(backend: RouteBackend, family: int = IPV4) -> list[str]:
 
 def find(backend: RouteBackend, text: str) -> ObservedRoute:
     """Return the one route with this text."""
-    (found,) = [
-        one for family in backend.families for one in backend.routes(family) if str(one) == text
-    ]
-    return found
+    observed = chain.from_iterable(map(backend.routes, backend.families))
+    (match,) = [candidate for candidate in observed if str(candidate) == text]
+    return match
 
 
-def ask(backend: RouteBackend, *addresses: str, **options: Any) -> list[Lookup]:
+def look_up(backend: RouteBackend, *addresses: str, **options: Any) -> list[Lookup]:
     """Return the answers of a lookup."""
-    asked = [*map(Address.parse, addresses)]
-    return backend.lookup([address.number for address in asked], family=asked[0].family, **options)
+    parsed = [*map(Address.parse, addresses)]
+    numbers = [address.number for address in parsed]
+    return backend.lookup(numbers, family=parsed[0].family, **options)
 
 
 def deciding(backend: RouteBackend, address: str) -> str:
     """Return the route that decides an address, or the name of the errno."""
-    (answer,) = ask(backend, address)
+    (answer,) = look_up(backend, address)
     return errno.errorcode[answer.errno] if answer.route is None else str(answer.route)
 
 
@@ -211,7 +212,7 @@ class RouteReadingContract:
     def six(self, eth0: Node, backend: RouteBackend) -> Node:
         """The node with fd00:1::4/64 on eth0, default gateway fd00:1::1, fd00:a::4/64 on ib0."""
         if IPV6 not in backend.families:
-            pytest.skip("it knows no IPv6")
+            pytest.skip("the backend lacks IPv6")
         eth0.add_address("eth0", "fd00:1::4/64")
         eth0.add_address("ib0", "fd00:a::4/64")
         arrange(eth0, IPV6_DEFAULT)
@@ -219,7 +220,7 @@ class RouteReadingContract:
 
     @pytest.fixture(params=[IPV4, IPV6])
     def family(self, request: pytest.FixtureRequest) -> int:
-        """Each of both families."""
+        """IPv4 and IPv6, one test for each."""
         family: int = request.param
         return family
 
@@ -238,10 +239,10 @@ class RouteReadingContract:
         """
         eth0.add_link("down0", up=False)
         eth0.add_link("tun0", carrier=False)
-        lo, *others = backend.links()
+        lo, *added = backend.links()
         assert (lo.name, lo.up, lo.carrier, lo.loopback, lo.ifindex) == ("lo", True, True, True, 1)
         assert [
-            (link.name, link.up, link.carrier, [*map(str, link.addresses)]) for link in others
+            (link.name, link.up, link.carrier, [*map(str, link.addresses)]) for link in added
         ] == [
             ("eth0", True, True, ["10.224.0.4/16"]),
             ("ib0", True, True, ["172.16.1.4/16"]),
@@ -265,17 +266,21 @@ class RouteReadingContract:
         for peer in "172.16.3.9", "172.16.3.2":
             eth0.add_neighbour("ib0", peer)
 
-        def known() -> list[list[str]]:
+        def neighbours() -> list[list[str]]:
             return [[*map(format_ipv4, link.neighbours)] for link in backend.links()]
 
-        assert known() == [[], [], ["172.16.3.2", "172.16.3.9"]]
+        assert neighbours() == [[], [], ["172.16.3.2", "172.16.3.9"]]
         eth0.set_up("ib0", up=False)
-        assert known() == [[], [], []]
+        assert neighbours() == [[], [], []]
 
     def test_links_have_addresses_of_both_families(self, six: Node, backend: RouteBackend) -> None:
         """Each has its family."""
-        own = [str(one) for link in backend.links() for one in link.addresses if one.family == IPV6]
-        assert own == ["::1/128", "fd00:1::4/64", "fd00:a::4/64"]
+        own = [address for link in backend.links() for address in link.addresses]
+        assert [str(address) for address in own if address.family == IPV6] == [
+            "::1/128",
+            "fd00:1::4/64",
+            "fd00:a::4/64",
+        ]
 
     # --- routes
 
@@ -288,11 +293,13 @@ class RouteReadingContract:
         them.
         """
         world.insert_route(MULTIPATH[family])
-        [found] = [one for one in backend.routes(family) if one.fulfils(MULTIPATH[family])]
-        assert found.nexthops == MULTIPATH[family].nexthops
-        assert found.devs == ("eth0", "ib0")
-        answers = backend.lookup([found.network + number for number in (1, 2, 3)], family=family)
-        assert [answer.route for answer in answers] == [found] * 3
+        wanted = MULTIPATH[family]
+        [multipath] = [observed for observed in backend.routes(family) if observed.fulfils(wanted)]
+        assert multipath.nexthops == wanted.nexthops
+        assert multipath.devs == ("eth0", "ib0")
+        destinations = [multipath.network + number for number in (1, 2, 3)]
+        answers = backend.lookup(destinations, family=family)
+        assert [answer.route for answer in answers] == [multipath] * 3
 
     def test_routes_of_one_table_are_ordered(
         self, world: Node, family: int, backend: RouteBackend
@@ -303,12 +310,12 @@ class RouteReadingContract:
         """
         elsewhere = _ORDERED[family][0].replace(" proto", " table 4294967295 proto")
         arrange(world, elsewhere, *reversed(_ORDERED[family]))
-        found = [one for one in backend.routes(family) if str(one) in _ORDERED[family]]
-        assert [*map(str, found)] == _ORDERED[family]
+        texts = [*map(str, backend.routes(family))]
+        assert [text for text in texts if text in _ORDERED[family]] == _ORDERED[family]
         assert find(backend, elsewhere).table == 0xFFFFFFFF
         for protocol in 2, 16, 77:
             assert backend.routes_of(protocol, family) == [
-                one for one in backend.routes(family) if one.protocol == protocol
+                observed for observed in backend.routes(family) if observed.protocol == protocol
             ]
 
     # --- rules
@@ -339,8 +346,8 @@ class RouteReadingContract:
             ),
             rule(10, table=254, suppress_prefix_length=0, suppress_group=1),
         ]
-        for one in added:
-            world.add_rule(one)
+        for addition in added:
+            world.add_rule(addition)
         assert backend.rules(family)[1:8] == [*added[:1:-1], *added[:2]]
 
     # --- lookups
@@ -360,18 +367,22 @@ class RouteReadingContract:
         """Packets from elsewhere, or without a source, go to a shorter prefix."""
         arrange(six, "fd00:9::/32 dev eth0 metric 1")
         six.insert_route(BY_SOURCE)
-        asked, *sources = (
+        destination, *sources = (
             Address.parse(text).number for text in ("fd00:9::1", "fd00:1::4", "fd00:a::4")
         )
-        answers = backend.lookup([asked] * 3, sources=[*sources, None], family=IPV6)
-        assert [str(one.route) for one in answers] == [str(BY_SOURCE), IPV6_DEFAULT, IPV6_DEFAULT]
+        answers = backend.lookup([destination] * 3, sources=[*sources, None], family=IPV6)
+        assert [*map(str, [answer.route for answer in answers])] == [
+            str(BY_SOURCE),
+            IPV6_DEFAULT,
+            IPV6_DEFAULT,
+        ]
 
     def test_the_nodes_own_address_is_decided_by_its_owner(
         self, eth0: Node, backend: RouteBackend
     ) -> None:
         """Own and broadcast addresses are local on the device that has them, not on lo."""
-        answers = [answer.route for answer in ask(backend, "172.16.1.4", "10.224.255.255")]
-        assert [one and (one.kind, one.dev) for one in answers] == [
+        routes = [answer.route for answer in look_up(backend, "172.16.1.4", "10.224.255.255")]
+        assert [local and (local.kind, local.dev) for local in routes] == [
             ("local", "ib0"),
             ("broadcast", "eth0"),
         ]
@@ -387,7 +398,7 @@ class RouteReadingContract:
         """The answer has one packet's gateway, device and source address."""
         paths = [
             answer.route
-            for answer in ask(backend, "192.0.2.1", "172.16.9.9", "172.16.1.4", resolve=True)
+            for answer in look_up(backend, "192.0.2.1", "172.16.9.9", "172.16.1.4", resolve=True)
         ]
         assert [
             path and (path.kind, path.dev, path.gateway, format_ipv4(path.source or 0))
@@ -402,9 +413,9 @@ class RouteReadingContract:
         """A thousand lookups get a thousand answers in their order, with refusals."""
         assert backend.lookup([]) == []
         arrange(eth0, "prohibit 9.0.0.0/8")
-        asked = [(9 + number % 2) << 24 | number for number in range(1000)]
-        answers = backend.lookup(asked)
-        assert [answer.destination for answer in answers] == asked
+        destinations = [(9 + number % 2) << 24 | number for number in range(1000)]
+        answers = backend.lookup(destinations)
+        assert [answer.destination for answer in answers] == destinations
         assert [answer.errno for answer in answers] == [errno.EACCES, 0] * 500
         assert {str(answer.route) for answer in answers[1::2]} == {DEFAULT}
 
@@ -421,8 +432,8 @@ class RouteReadingContract:
         arrange(eth0, *(f"{network}.0.0.0/8 via 10.224.0.1 dev eth0" for network in networks))
 
         def work(network: int) -> set[str]:
-            asked = [network << 24 | number for number in range(1, 500)]
-            return {str(one.route and one.route.destination) for one in backend.lookup(asked)}
+            answers = backend.lookup([network << 24 | number for number in range(1, 500)])
+            return {str(answer.route and answer.route.destination) for answer in answers}
 
         with ThreadPoolExecutor(len(networks)) as pool:
             assert [*pool.map(work, networks)] == [{f"{network}.0.0.0/8"} for network in networks]

@@ -15,11 +15,11 @@ from hostrouting.net.rules import Rule
 from hostrouting.testing import Node
 from hostrouting.testing.contracts.route_changes import (
     ABSENT,
+    DHCP,
     IPV6_ON_LINK,
-    IPV6_OURS,
+    IPV6_OWN,
     ON_LINK,
-    OURS,
-    THEIRS,
+    OWN,
     RouteBackendContract,
     metrics,
 )
@@ -27,9 +27,9 @@ from hostrouting.testing.contracts.routes import (
     DEFAULT,
     IB0,
     arrange,
-    ask,
     deciding,
     find,
+    look_up,
     place,
     route,
     shown,
@@ -45,7 +45,7 @@ class KernelRoutesContract(RouteBackendContract):
     def test_resolving_an_ipv6_address(self, six: Node, backend: RouteBackend) -> None:
         """The answer has one packet's gateway, device and source address."""
         arrange(six, "fd00:9::/32 via fd00:1::9 dev eth0 src fd00:1::4 metric 1")
-        paths = [one.route for one in ask(backend, "fd00:9::1", "fd00:a::4", resolve=True)]
+        paths = [one.route for one in look_up(backend, "fd00:9::1", "fd00:a::4", resolve=True)]
         assert [path and (path.kind, path.dev, path.gateway, path.source, path.from_prefix) for path in paths] == [
             ("unicast", "eth0", Address.parse("fd00:1::9"), Address.parse("fd00:1::4").number, None),
             ("local", "lo", None, Address.parse("fd00:a::4").number, None),
@@ -62,11 +62,11 @@ class KernelRoutesContract(RouteBackendContract):
 
     def test_an_ipv6_route_without_a_gateway_stands_behind(self, six: Node, backend: RouteBackend) -> None:
         """It merges with no other, so it can be appended."""
-        arrange(six, IPV6_OURS)
+        arrange(six, IPV6_OWN)
         backend.apply([RouteChange.append(route(IPV6_ON_LINK))])
-        assert place(backend, IPV6) == [IPV6_OURS, IPV6_ON_LINK]
+        assert place(backend, IPV6) == [IPV6_OWN, IPV6_ON_LINK]
         with pytest.raises(ValueError, match="can only be added to an empty place"):
-            RouteChange.append(route(IPV6_OURS))
+            RouteChange.append(route(IPV6_OWN))
         with pytest.raises(ValueError, match="cannot be prepended"):
             RouteChange.prepend(route(IPV6_ON_LINK))
 
@@ -119,12 +119,12 @@ class KernelRoutesContract(RouteBackendContract):
         """A lookup misses a `from` rule, and the same lookup with the source of the packet does not."""
         own = parse_ipv4("10.224.0.4")
         table88.add_rule(Rule(100, table=88, source=(own, 32)))
-        answers = ask(backend, "9.1.1.1", "9.1.1.1", sources=[None, own])
+        answers = look_up(backend, "9.1.1.1", "9.1.1.1", sources=[None, own])
         assert [str(answer.route) for answer in answers] == [DEFAULT, BY_RULE]
 
     def test_a_foreign_source_is_refused(self, eth0: Node, backend: RouteBackend) -> None:
         """The node cannot send from an address that it does not hold."""
-        (answer,) = ask(backend, "9.1.1.1", sources=[parse_ipv4("10.224.0.99")])
+        (answer,) = look_up(backend, "9.1.1.1", sources=[parse_ipv4("10.224.0.99")])
         assert answer == (parse_ipv4("9.1.1.1"), None, errno.ENETUNREACH)
 
     def test_another_metric_is_another_route(self, eth0: Node, backend: RouteBackend) -> None:
@@ -135,13 +135,13 @@ class KernelRoutesContract(RouteBackendContract):
 
     def test_there_and_back_without_a_hole(self, eth0: Node, backend: RouteBackend) -> None:
         """Prepend ours, remove the foreign route; append the foreign route, remove ours: the table is as before."""
-        arrange(eth0, THEIRS)
+        arrange(eth0, DHCP)
         before = backend.routes()
-        theirs = find(backend, THEIRS)
-        backend.apply([RouteChange.prepend(route(OURS))])
+        theirs = find(backend, DHCP)
+        backend.apply([RouteChange.prepend(route(OWN))])
         backend.apply([RouteChange.remove(theirs)])
-        assert place(backend) == [OURS]
-        backend.apply([RouteChange.append(theirs.to_route()), RouteChange.remove(find(backend, OURS))])
+        assert place(backend) == [OWN]
+        backend.apply([RouteChange.append(theirs.to_route()), RouteChange.remove(find(backend, OWN))])
         assert backend.routes() == before
 
     @pytest.mark.parametrize("verb", [RouteChange.add, RouteChange.prepend, RouteChange.append])
@@ -173,10 +173,10 @@ class KernelRoutesContract(RouteBackendContract):
         several = Route(network=9 << 24, prefix_length=8, nexthops=hops)
         backend.apply([RouteChange.add(several)])
         [standing] = [one for one in backend.routes() if one.fulfils(several)]
-        backend.apply([RouteChange.prepend(route(OURS))])
-        with pytest.raises(RouteRejectedError, match=f"the kernel would remove '{OURS}' instead"):
+        backend.apply([RouteChange.prepend(route(OWN))])
+        with pytest.raises(RouteRejectedError, match=f"the kernel would remove '{OWN}' instead"):
             backend.apply([RouteChange.remove(standing)])
-        assert place(backend) == [OURS, str(standing)]
+        assert place(backend) == [OWN, str(standing)]
 
     def test_missing_carrier_is_no_reason_to_refuse(self, node: Node, backend: RouteBackend) -> None:
         """A link that is up takes routes, even without carrier."""
