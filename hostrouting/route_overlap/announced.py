@@ -68,7 +68,7 @@ class Announced:
         local = [
             route for route in near if route.table == LOCAL_TABLE and route.prefix_length == 32
         ]
-        held = {
+        present = {
             route.network
             for route in local
             if route.kind in {"local", "broadcast"} and not (route.metric or route.tos)
@@ -86,7 +86,7 @@ class Announced:
             last = first | ~netmask(length) & 0xFFFFFFFF
             ends = () if length > 30 else (last, first) if with_first else (last,)
             for own in (*ends, *address):
-                if own not in held:
+                if own not in present:
                     self._own.setdefault(own, network)
             if network not in connected:
                 new[network] = None

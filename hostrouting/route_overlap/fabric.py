@@ -176,7 +176,7 @@ def _check_size(path: str, content: bytes) -> None:
 
 
 def _age(files: FileStore) -> str:
-    """Return when the pool was written, to follow its path; empty if that is not known."""
+    """Return when the pool was written, to follow its path; empty if unknown."""
     with suppress(HostFileError):
         modified = files.modified(POOL)
         if modified is not None:

@@ -197,14 +197,14 @@ def _ipv6_sources(node: RoutingSnapshot, plain: Sequence[Lookup]) -> Iterator[It
 
     The kernel chooses one by the destination, and a program may name another: so every address of
     the devices counts that is not deprecated. Only for a device without one, and for an address of
-    the node, it matters what the kernel chooses.
+    the node, its choice matters.
     """
     ways = [[way.route for way in node.candidates(answer, 0) if way.route] for answer in plain]
     unresolved = {
         answer.destination
         for answer, routes in zip(plain, ways, strict=True)
         if not all(
-            route.kind == "unicast" and all(node.held.get(dev) for dev in route.devs)
+            route.kind == "unicast" and all(node.own.get(dev) for dev in route.devs)
             for route in routes
         )
     }
@@ -214,7 +214,7 @@ def _ipv6_sources(node: RoutingSnapshot, plain: Sequence[Lookup]) -> Iterator[It
     for answer, routes in zip(plain, ways, strict=True):
         own = [route.source for route in (*routes, chosen.get(answer.destination)) if route]
         own += [
-            source for route in routes for dev in route.devs for source in node.held.get(dev, ())
+            source for route in routes for dev in route.devs for source in node.own.get(dev, ())
         ]
         yield dict.fromkeys(filter(None, own))
 

@@ -230,11 +230,11 @@ def silent_routers(ctx: Context, host: Host, devs: Sequence[str]) -> Iterable[No
     routers = dict.fromkeys(
         (hop.dev, hop.gateway) for hop in alive if hop.gateway and hop.gateway.family == IPV4
     )
-    known = {(link.name, number) for link in host.routes.links() for number in link.neighbours}
+    resolved = {(link.name, number) for link in host.routes.links() for number in link.neighbours}
     unknown = [
-        (dev, str(gateway)) for dev, gateway in routers if (dev, gateway.number) not in known
+        (dev, str(gateway)) for dev, gateway in routers if (dev, gateway.number) not in resolved
     ]
-    # On most nodes all are known: then the link layer need not be loaded.
+    # Mostly empty: then the link layer need not be loaded.
     silent = host.link_layer.silent(ctx, unknown) if unknown else ()
     reason = (
         "does not answer, though the kernel has asked again just now: "

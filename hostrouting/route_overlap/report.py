@@ -210,8 +210,7 @@ class OverlapReport:
     carriers: tuple[str, ...] = ()
     #: The families of which it is unknown by which devices their addresses should leave.
     without_exit: tuple[int, ...] = ()
-    #: The families of which no default route leads out by an expected device: no gateway is known
-    #: by which routes could be suggested.
+    #: The families without a default route by an expected device, whose gateway suggestions need.
     lacks_default: tuple[int, ...] = ()
     #: Expected devices without carrier, if no default route leads out by another one: they hide the
     #: gateway, too.
@@ -254,7 +253,7 @@ class OverlapReport:
         )
 
     @property
-    def mended_routes(self) -> StaticRoutesConfig:
+    def merged_routes(self) -> StaticRoutesConfig:
         """The config's section with every suggested route in place of the route there."""
         new = {
             route.place: route
@@ -359,7 +358,7 @@ class OverlapReport:
         if self.suggested_routes:
             where = "that of hostRouting in the agent's config"
             yield f"To fix it, make this section {where}, and apply it again:"
-            yield _section("staticRoutes", self.mended_routes)
+            yield _section("staticRoutes", self.merged_routes)
         for route in self.suggested_routes:
             if route.takes_from:
                 yield f"  {route.destination} takes addresses from {', '.join(route.takes_from)}"
@@ -422,18 +421,16 @@ def _other_steps(report: OverlapReport) -> Iterator[str]:
     findings = [finding for _, finding in report.findings]
     kinds = {finding.kind for finding in findings}
     unknown = {*report.lacks_default, *report.without_exit}
-    unmended = [
+    unresolved = [
         cidr.cidr
         for cidr in report.cidrs
         if cidr.needs_another_route and cidr.family not in unknown
     ]
-    if unmended and not report.dead_ends:
-        what = (
-            "rules (ip rule), or narrow expectedCidrs"
-            if "announced" in kinds
-            else "routes or rules named above"
-        )
-        yield f"No route in the main table would fix {', '.join(unmended)}: change the {what}."
+    if unresolved and not report.dead_ends:
+        remedy = "routes or rules named above"
+        if "announced" in kinds:
+            remedy = "rules (ip rule), or narrow expectedCidrs"
+        yield f"No route in the main table would fix {', '.join(unresolved)}: change the {remedy}."
     dead = dict.fromkeys(
         finding.dev for finding in findings if finding.kind == "dead-end" and finding.dev
     )

@@ -22,7 +22,7 @@ MARKER_DETECTED: Final = f"{RUNTIME_DIRECTORY}/route-overlap.detected"
 MARKER_OK: Final = f"{RUNTIME_DIRECTORY}/route-overlap.ok"
 MARKERS: Final = (MARKER_DETECTED, MARKER_OK)
 #: The script's last message to journald.
-TOLD: Final = f"{RUNTIME_DIRECTORY}/route-overlap.told"
+LOGGED: Final = f"{RUNTIME_DIRECTORY}/route-overlap.told"
 
 
 def render_script(config: HostRoutingConfig) -> bytes:

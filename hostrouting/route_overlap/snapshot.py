@@ -197,7 +197,7 @@ class RoutingSnapshot:
                     yield candidate, source
 
     @cached_property
-    def held(self) -> dict[str, list[int]]:
+    def own(self) -> dict[str, list[int]]:
         """The IPv6 addresses from which a program may send, by their device."""
         return {
             link.name: [
@@ -230,5 +230,5 @@ def is_same(decider: ObservedRoute | Rule | None, route: ObservedRoute) -> bool:
 
 
 def _rank(route: ObservedRoute) -> tuple[object, ...]:
-    """Return what equal IPv6 routes have in common."""
+    """Return the fields that equal IPv6 routes share."""
     return place(route), preference(route), route.kind

@@ -69,8 +69,8 @@ def suggestions(
         foreign = (route for route in main if route.protocol != OUR_PROTOCOL)
         kept = {route[:2] for route in foreign if route.from_prefix or route.metric == 1}
     kept.add((0, 0))
-    mender = _Mender(node, way, main, kept)
-    return [mender.suggest(parts) if parts else [] for parts in bad]
+    repair = _Repair(node, way, main, kept)
+    return [repair.suggest(parts) if parts else [] for parts in bad]
 
 
 def _find_way(node: RoutingSnapshot) -> _Way | None:
@@ -86,13 +86,13 @@ def _find_way(node: RoutingSnapshot) -> _Way | None:
         if hop.gateway and model.takes(hop._replace(onlink=False)):
             own: Sequence[int | None] = [source_by(hop, scope, node.links)]
             if node.family == IPV6:
-                own = node.held.get(hop.dev, ())
+                own = node.own.get(hop.dev, ())
             return _Way(hop.gateway, hop.dev, tuple(filter(None, own)))
     return None
 
 
 @attrs.frozen
-class _Mender:
+class _Repair:
     """Suggests routes for the bad parts of a CIDR."""
 
     _node: RoutingSnapshot
@@ -199,8 +199,10 @@ class _Mender:
                 for end in (address.local, address.peer)
             )
         ]
-        known = [(link.name, Address(IPV4, peer)) for link in links for peer in link.neighbours]
-        peers = [(name, peer) for name, peer in known if network.covers(peer)]
+        neighbours = [
+            (link.name, Address(IPV4, peer)) for link in links for peer in link.neighbours
+        ]
+        peers = [(name, peer) for name, peer in neighbours if network.covers(peer)]
         advice = "Only narrower expectedCidrs are safe, of addresses that the cluster alone uses"
         size = 1 << address_bits(network.family) - offender.prefix_length
         covered = sum(part.last + 1 - part.network for part in networks)

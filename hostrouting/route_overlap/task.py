@@ -1,6 +1,6 @@
 """CheckRouteOverlap: install the check for every boot, prove the routing now, and write the marker.
 
-In this order: a node that fails now must not start its machine at the next boot either.
+The installation comes first: a node that fails now must not start its machine at the next boot.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from hostrouting.exceptions import HostFileError, RouteOverlapError
 from hostrouting.net.addresses import FAMILY_NAMES, Prefix
 from hostrouting.route_overlap.fabric import POOL, Fabric, read_fabric
 from hostrouting.route_overlap.proof import prove_egress
-from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK, MARKERS, TOLD, boot_part
+from hostrouting.route_overlap.script import LOGGED, MARKER_DETECTED, MARKER_OK, MARKERS, boot_part
 from phases import Change, Context, DeadlineExceededError
 
 if TYPE_CHECKING:
@@ -44,12 +44,11 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_LOOKS: Final = 0.5
-#: A daemon that writes the pool in this moment has ended after that.
-_SECONDS_OF_A_WRITE: Final = 0.1
-#: The kinds of findings that a lease, a driver or a carrier resolves; one of another device only if
-#: an expected one is absent.
-_MAY_HEAL: Final = frozenset({"no-route", "dead-end"})
-#: A daemon may have filled an expected CIDR with routes; more lines than these help nobody.
+#: A daemon writes the pool in less.
+_SECONDS_TO_WRITE: Final = 0.1
+#: The kinds of findings that a lease, a driver or a carrier resolves.
+_TRANSIENT: Final = frozenset({"no-route", "dead-end"})
+#: A daemon may have filled an expected CIDR with routes: too many lines hide the cause.
 _MOST_LINES: Final = 100
 
 
@@ -77,9 +76,9 @@ class CheckRouteOverlap(PairTask):
         ctx.check()
         files = RecordedFiles(ctx, self._host)
         if not self._config.route_overlap.cidrs:
-            removed = [*map(files.remove, MARKERS), *map(self._host.files.remove, (TOLD, WAITED))]
+            removed = [*map(files.remove, MARKERS), *map(self._host.files.remove, (LOGGED, WAITED))]
             if any(removed):
-                # The folder was not empty when Boot removed its files.
+                # These files kept Boot from removing the folder.
                 self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
             return
         if not self._host.is_live:
@@ -89,16 +88,16 @@ class CheckRouteOverlap(PairTask):
             leave_marker(files, report)
         finally:
             # Findings are reported even if the marker cannot be written.
-            self._tell(report)
+            self._report(report)
 
-    def _tell(self, report: OverlapReport) -> None:
-        tell_notes(report, self._logger, task=self.name)
+    def _report(self, report: OverlapReport) -> None:
+        log_notes(report, self._logger, task=self.name)
         if report.ok:
             self._logger.info("%s", report, extra={"task": self.name})
         elif self._config.route_overlap.mode is OverlapMode.STRICT:
             raise RouteOverlapError(report, retryable=not _lasting(report))
         else:
-            tell_findings(report, self._logger, task=self.name)
+            log_findings(report, self._logger, task=self.name)
 
     def plan_act(self, ctx: Context) -> list[Change]:
         """Return the removal of markers."""
@@ -107,52 +106,39 @@ class CheckRouteOverlap(PairTask):
         return [Change("-", marker) for marker in markers if self._host.files.exists(marker)]
 
 
-def tell_notes(report: OverlapReport, logger: logging.Logger, *, task: str) -> None:
+def log_notes(report: OverlapReport, logger: logging.Logger, *, task: str) -> None:
     """Log the notes of a report."""
     for note in report.notes:
         level = logging.WARNING if note.severity == "warning" else logging.DEBUG
         logger.log(level, "%s", note.text, extra={"task": task, "event": "note", "kind": note.kind})
 
 
-def tell_findings(
+def log_findings(
     report: OverlapReport, logger: logging.Logger, *, task: str, level: int = logging.WARNING
 ) -> None:
     """Log each finding and how to resolve them; the marker file has those left out."""
     for cidr, finding in report.findings[:_MOST_LINES]:
-        fields = {
-            "task": task,
-            "event": "alarm",
-            "cidr": cidr,
-            "kind": finding.kind,
-            "dev": finding.dev,
-        }
-        logger.log(level, "%s", finding.line(cidr), extra=fields)
-    if len(report.findings) > _MOST_LINES:
-        more = len(report.findings) - _MOST_LINES
-        logger.log(
-            level,
-            "%d more findings are in %s",
-            more,
-            MARKER_DETECTED,
-            extra={"task": task, "event": "note"},
-        )
-    logger.log(level, "%s", report.advice, extra={"task": task, "event": "note", "advice": True})
+        fields = {"cidr": cidr, "kind": finding.kind, "dev": finding.dev}
+        extra = {"task": task, "event": "alarm", **fields}
+        logger.log(level, "%s", finding.line(cidr), extra=extra)
+    note = {"task": task, "event": "note"}
+    more = len(report.findings) - _MOST_LINES
+    if more > 0:
+        logger.log(level, "%d more findings are in %s", more, MARKER_DETECTED, extra=note)
+    logger.log(level, "%s", report.advice, extra={**note, "advice": True})
 
 
 def leave_marker(files: RecordedFiles, report: OverlapReport) -> None:
-    """Write the marker of a report, and remove the other one."""
+    """Write the marker of a report, and remove its opposite."""
     lines = [report.verdict] if report.ok else report.lines()
-    marker, other = (MARKER_OK, MARKER_DETECTED) if report.ok else (MARKER_DETECTED, MARKER_OK)
-    # The new one first: a run that is killed in between leaves both, and then the bad one counts.
+    content = "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape")
+    marker, opposite = (MARKER_OK, MARKER_DETECTED) if report.ok else (MARKER_DETECTED, MARKER_OK)
+    # Write first: a run that is killed in between leaves both, of which MARKER_DETECTED counts.
     try:
-        files.write(
-            marker,
-            "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape"),
-            mode=0o644,
-        )
+        files.write(marker, content, mode=0o644)
     finally:
-        # On a full disk, no marker is better than a wrong one.
-        files.remove(other)
+        # Even on a full disk: a missing marker is better than a wrong one.
+        files.remove(opposite)
 
 
 def check_now(
@@ -160,23 +146,22 @@ def check_now(
 ) -> OverlapReport:
     """Prove the expected CIDRs; wait and prove again while that may help, up to `seconds`.
 
-    An awaited fabric fails it, too. Neither the end of the time nor that of `ctx` is an error,
-    since a missing default route is an answer; a cancelled context raises.
+    An awaited fabric fails it, too. A missing default route is an answer, so neither the end of the
+    time nor that of `ctx` is an error; a cancelled context raises.
     """
     section = config.route_overlap
     waiting = ctx.child(timeout=seconds)
-    said = False
+    is_logged = False
     while True:
         fabric = announced_fabric(waiting, section.fabric, host) if section.cidrs else Fabric()
         report = prove_now(config, fabric, host)
         reason = _reason_to_wait(report, fabric, host)
-        # Without any time to wait there is nothing to say.
         if not reason or waiting.remaining() == 0:
             return report
-        if not said:
+        if not is_logged:
             seconds = ceil(waiting.remaining() or 0)
             _logger.warning("waiting up to %.0f s: %s", seconds, reason, extra={"waits": True})
-            said = True
+            is_logged = True
         with suppress(DeadlineExceededError):
             waiting.sleep(SECONDS_BETWEEN_LOOKS)
 
@@ -197,8 +182,8 @@ def _reason_to_wait(report: OverlapReport, fabric: Fabric, host: Host) -> str:
 
 
 def _lasting(report: OverlapReport) -> frozenset[str]:
-    """Return the kinds of its findings that do not go by themselves."""
-    return frozenset(finding.kind for _, finding in report.findings) - _MAY_HEAL
+    """Return the kinds of findings that do not go by themselves."""
+    return frozenset(finding.kind for _, finding in report.findings) - _TRANSIENT
 
 
 def prove_now(config: HostRoutingConfig, fabric: Fabric, host: Host) -> OverlapReport:
@@ -213,11 +198,10 @@ def prove_now(config: HostRoutingConfig, fabric: Fabric, host: Host) -> OverlapR
     from hostrouting.route_overlap.lasting import learned_by_kernel, vanishing
 
     learned = tuple(learned_by_kernel(host.files, report.deciding))
-    # A default that is to end should not be told to stay.
+    # Do not advise to keep a default route that must go.
     kept = [route for route in learned if route.dev not in report.wrong_devs]
-    return attrs.evolve(
-        report, learned=learned, notes=(*vanishing(host.files, kept), *report.notes)
-    )
+    notes = (*vanishing(host.files, kept), *report.notes)
+    return attrs.evolve(report, learned=learned, notes=notes)
 
 
 def prove_config(config: HostRoutingConfig, fabric: Fabric, routing: Routing) -> OverlapReport:
@@ -234,7 +218,7 @@ def prove_config(config: HostRoutingConfig, fabric: Fabric, routing: Routing) ->
 
 
 def _remarks(section: RouteOverlapConfig) -> Iterator[NodeFinding]:
-    """Yield what the author of a section may not have meant."""
+    """Yield findings on likely mistakes in a section."""
     for given in section.masked:
         reason = f"{given!r} has host bits, and is taken as {Prefix.parse(given).masked}"
         yield NodeFinding("host-bits", "routeOverlap.expectedCidrs", reason, "note")
@@ -248,13 +232,12 @@ def _remarks(section: RouteOverlapConfig) -> Iterator[NodeFinding]:
 def announced_fabric(ctx: Context, setting: str | tuple[str, ...], host: Host) -> Fabric:
     """Return the announced fabric."""
     if setting != "auto":
-        return Fabric(
-            networks=() if setting == "off" else tuple(setting), source="routeOverlap.fabric"
-        )
+        networks = () if setting == "off" else tuple(setting)
+        return Fabric(networks=networks, source="routeOverlap.fabric")
 
     def pause() -> None:
         with suppress(DeadlineExceededError):
-            ctx.sleep(_SECONDS_OF_A_WRITE)
+            ctx.sleep(_SECONDS_TO_WRITE)
 
     return read_fabric(host.files, pause=pause)
 

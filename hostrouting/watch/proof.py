@@ -21,9 +21,9 @@ from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from hostrouting.route_overlap.task import (
     announced_fabric,
     leave_marker,
+    log_findings,
+    log_notes,
     prove_now,
-    tell_findings,
-    tell_notes,
 )
 from hostrouting.watch.trouble import Trouble
 
@@ -275,9 +275,9 @@ class ProofKeeper(Keeper):
         self._logged = findings
         self._silent_until = now + min(_LONGEST_SILENCE, sum(map(len, findings)))
         if not report.ok:
-            tell_notes(report, self._logger, task=WATCH_TASK)
+            log_notes(report, self._logger, task=WATCH_TASK)
             level = ERROR if self._section.mode is OverlapMode.STRICT else WARNING
-            tell_findings(report, self._logger, task=WATCH_TASK, level=level)
+            log_findings(report, self._logger, task=WATCH_TASK, level=level)
         elif was_bad:
             message = "the expected addresses leave as they should again: %s"
             self._logger.info(message, report.verdict, extra={"task": WATCH_TASK, "event": "over"})

@@ -646,7 +646,7 @@ def test_what_an_apply_would_refuse_is_not_suggested(host: FakeHost) -> None:
     report = check_node(in_time(), config, host, seconds=0, path="a.json")
     assert [kind for _, kind, _ in told(report)] == ["not-applied", "lost-route"]
     assert report.step == "hostrouting plan a.json"
-    mended = report.overlap.mended_routes
+    mended = report.overlap.merged_routes
     assert [route.destination for route in mended.routes] == ["fd00:1b::1:0/113", "fd00:1b::1:8000/113"]
     undecided = Configure(config, host=host).forecast(in_time()).undecided
     assert undecided.count("+ fd00:1b::1:0/112 ") == 1

@@ -113,7 +113,7 @@ def test_a_route_with_from_hides_and_decides(node: WiredNode) -> None:
 def test_the_advice_mends(node: WiredNode) -> None:
     """Suggested routes have metric 1 and name the device of a link-local gateway; with them the proof is good."""
     report = proven(node, WAY, f"-6 route add {CIDR} dev e1", "-6 route add fd00:5::/64 dev e1 metric 1")
-    routes = report.mended_routes.routes
+    routes = report.merged_routes.routes
     assert {(route.gateway, route.dev, route.metric) for route in routes} == {(ROUTER, "e0", 1)}
     for route in routes:
         node.ip(*f"-6 route add {route} proto 142".split())
@@ -124,7 +124,7 @@ def test_a_gateway_of_ipv6_mends_ipv4(node: WiredNode) -> None:
     """On an unnumbered node a route of IPv4 is suggested by the IPv6 gateway of the default route."""
     default = f"-4 route add default via inet6 {ROUTER} dev e0"
     report = proven(node, default, "-4 route add 10.9.0.0/16 dev e1", cidrs=("10.9.0.0/16",))
-    [route] = report.mended_routes.routes
+    [route] = report.merged_routes.routes
     assert str(route) == f"10.9.0.0/16 via {ROUTER} dev e0"
     assert "allow these devices" in report.allowance
 

@@ -79,7 +79,7 @@ def test_a_suggestion_takes_the_place_of_a_configured_route() -> None:
     config = HostRoutingConfig(static_routes=StaticRoutesConfig(enabled=True, routes=routes))
     cidr = CidrReport(cidr="fd00:9::/64", suggested_routes=(new,))
     report = OverlapReport(expected_devs=("eth0",), cidrs=(cidr,), config=config)
-    assert report.mended_routes.routes == (kept, new.to_config())
+    assert report.merged_routes.routes == (kept, new.to_config())
 
 
 def test_what_an_author_may_not_have_meant() -> None:
