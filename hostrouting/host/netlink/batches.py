@@ -64,22 +64,21 @@ def _wrong_removals(
         if verb != "remove":
             buckets[key] = inserted(buckets[key], resting(route), last=verb == "append")
             continue
-        here = buckets[key]
+        bucket = buckets[key]
         # The kernel shows the protocol of one next hop; another program may have merged one of any
         # protocol with it.
-        owned = (
-            (each._replace(protocol=route.protocol) if is_merged(each) else each) for each in here
-        )
-        first = next(
-            (each for each, own in zip(here, owned, strict=True) if is_deleted_by(route, own)), None
-        )
-        if first is None:
-            other = f", but there is '{here[0]}'" if here else ""
-            failures[position] = Failure(errno.ESRCH, f"{os.strerror(errno.ESRCH)}{other}")
-        elif identity(first) != identity(route):
+        for first in bucket:
+            own = first._replace(protocol=route.protocol) if is_merged(first) else first
+            if is_deleted_by(route, own):
+                break
+        else:
+            hint = f", but there is '{bucket[0]}'" if bucket else ""
+            failures[position] = Failure(errno.ESRCH, f"{os.strerror(errno.ESRCH)}{hint}")
+            continue
+        if identity(first) != identity(route):
             failures[position] = Failure(errno.ESRCH, f"the kernel would remove '{first}' instead")
         else:
-            buckets[key] = tuple(other for other in here if other is not first)
+            buckets[key] = tuple(kept for kept in bucket if kept is not first)
     return failures
 
 

@@ -148,7 +148,7 @@ class Batch:
         ]
         unsure = {identity(route) for _, route, _ in doubtful}
         present = _near(done, self.transport.present())
-        expected = {one: wanted for one, wanted in _expectations(back).items() if one in unsure}
+        expected = {key: wanted for key, wanted in _expectations(back).items() if key in unsure}
         left_behind = _unmet(expected, present.values())
         repairs = _changed_forms(doubtful, before, present)
         if repairs:
@@ -186,18 +186,16 @@ def _changed_forms(
     }
     return [
         ("remove", route, forms[_form(route)])
-        for one, route in present.items()
-        if one not in before and _form(route) in forms
+        for key, route in present.items()
+        if key not in before and _form(route) in forms
     ]
 
 
 def _form(route: AnyRoute) -> Hashable:
     """Return the part of a route that the kernel keeps as sent; it limits metrics."""
-    return identity(
-        route._replace(extra=())
-        if isinstance(route, ObservedRoute)
-        else attrs.evolve(route, extra=())
-    )
+    if isinstance(route, ObservedRoute):
+        return identity(route._replace(extra=()))
+    return identity(attrs.evolve(route, extra=()))
 
 
 def missing_after(steps: Steps, present: Iterable[AnyRoute]) -> Failures:
@@ -220,8 +218,8 @@ def identity(route: AnyRoute) -> Hashable:
 def _firsts(before: Mapping[Hashable, AnyRoute]) -> set[Hashable]:
     """Return the identities of the routes that came first in their places before."""
     firsts: dict[Hashable, Hashable] = {}
-    for one, route in before.items():
-        firsts.setdefault(place(route), one)
+    for key, route in before.items():
+        firsts.setdefault(place(route), key)
     return set(firsts.values())
 
 
@@ -248,13 +246,10 @@ def _moved(
     """Return the routes that a rollback appended, though others came after them before."""
     appended = {identity(route): route for verb, route, _ in back if verb == "append"}
     places = set(map(place, appended.values()))
-    was = [one for one, route in before.items() if one in present and place(route) in places]
-    now = [one for one, route in present.items() if one in before and place(route) in places]
-    return [
-        appended[one]
-        for one, other in zip(now, was, strict=True)
-        if one != other and one in appended
-    ]
+    was = [key for key, route in before.items() if key in present and place(route) in places]
+    now = [key for key, route in present.items() if key in before and place(route) in places]
+    moved = [key for key, earlier in zip(now, was, strict=True) if key != earlier]
+    return [appended[key] for key in moved if key in appended]
 
 
 class _Expectation(NamedTuple):

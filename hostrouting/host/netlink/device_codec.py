@@ -66,16 +66,16 @@ def parse_devices(
         address = Address.parse(neighbour.address)
         if address.family == IPV4:
             known[neighbour.dev].append(address.number)
-    held: dict[int, list[DeviceAddress]] = defaultdict(list)
+    own: dict[int, list[DeviceAddress]] = defaultdict(list)
     for payload in addresses:
         if payload[0] in {IPV4, IPV6}:
-            index, own = parse_address(payload)
-            held[index].append(own)
+            index, assigned = parse_address(payload)
+            own[index].append(assigned)
     links = list(links)
     names = parse_names(links)
     devices = [
         device._replace(
-            addresses=tuple(held[device.ifindex]), neighbours=tuple(sorted(known[device.name]))
+            addresses=tuple(own[device.ifindex]), neighbours=tuple(sorted(known[device.name]))
         )
         for device in (parse_device(payload, names) for payload in links)
     ]
