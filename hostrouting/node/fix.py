@@ -41,5 +41,5 @@ def fixed(
         reason = f"no routes of a config make this node right; with those that help:\n{report}"
         if not report.suggested_routes:
             break
-        config = attrs.evolve(config, static_routes=found.report.merged_routes)
+        config = attrs.evolve(config, static_routes=report.merged_routes)
     return reason
