@@ -80,7 +80,7 @@ class NodeReport:
 
     @property
     def ok(self) -> bool:
-        """True if there is no error."""
+        """True if all findings are less severe than an error."""
         return "error" not in self.severities
 
     @property

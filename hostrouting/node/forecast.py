@@ -44,7 +44,7 @@ class Forecast(NamedTuple):
     report: OverlapReport | None = None
     #: The findings at addresses that are worse off, as lines, each with the change that causes it.
     worse: tuple[str, ...] = ()
-    #: Why there is no proof.
+    #: Why the proof is missing.
     undecided: str = ""
 
     def is_refused(self, config: HostRoutingConfig) -> bool:
