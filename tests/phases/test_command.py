@@ -12,11 +12,7 @@ from phases import (
     CommandFailedError,
     CommandResult,
     Context,
-    DeadlineExceededError,
-    Parallel,
-    execute,
     run_command,
-    task,
 )
 from phases.testing import ManualClock
 
@@ -138,18 +134,6 @@ def test_cancel_ends_the_command_and_its_children(fifo: Path, threads: ThreadPoo
     stream.close()
 
 
-def test_deadline_ends_the_command(fifo: Path, threads: ThreadPoolExecutor, clock: ManualClock) -> None:
-    """At the deadline the command is ended, and DeadlineExceededError raised."""
-    script = f"exec 3>{fifo}; echo ready >&3; exec sleep 60"
-    running = threads.submit(run_command, Context(timeout=5, clock=clock), ["sh", "-c", script])
-    stream = _ready(fifo)
-    clock.wait_for_sleepers()
-    clock.advance(5)
-    assert isinstance(running.exception(timeout=60), DeadlineExceededError)
-    assert stream.read() == ""
-    stream.close()
-
-
 def test_a_command_that_ignores_sigterm_is_killed(fifo: Path, threads: ThreadPoolExecutor, clock: ManualClock) -> None:
     """After the grace period SIGKILL follows."""
     ctx = Context(clock=clock)
@@ -216,24 +200,6 @@ def test_interrupt_ends_the_command(fifo: Path) -> None:
         run_command(Interrupted(), ["sh", "-c", f"exec 3>{fifo}; echo ready >&3; exec sleep 60"])
     assert streams[0].read() == ""
     streams[0].close()
-
-
-def test_a_failing_sibling_ends_commands(fifo: Path) -> None:
-    """Within a Parallel, a command ends when a sibling fails."""
-
-    def fail(_: Context) -> None:
-        _ready(fifo).close()
-        raise OSError("x")
-
-    command = task("command")(
-        lambda ctx: _discard(run_command(ctx, ["sh", "-c", f"echo ready >{fifo}; exec sleep 60"]))
-    )
-    with pytest.raises(Exception, match=r"^fail: x$"):
-        execute(Parallel(command, task("fail")(fail)))
-
-
-def _discard(_: object) -> None:
-    pass
 
 
 def test_input_of_a_wrong_type_is_an_error() -> None:

@@ -75,16 +75,6 @@ def test_a_run_inside_a_task_logs_where_the_task_does(caplog: pytest.LogCaptureF
     assert {record.name for record in caplog.records} == {"agent"}
 
 
-def test_failure_names_the_task_and_its_cause() -> None:
-    """Any exception becomes a TaskFailedError with the path, chained to the original exception."""
-    cause = OSError("no such device")
-    with pytest.raises(TaskFailedError, match=r"^static-routes: no such device$") as caught:
-        execute(FailingTask("static-routes", cause))
-    assert caught.value.path == "static-routes"
-    assert caught.value.failures == (cause,)
-    assert caught.value.__cause__ is cause
-
-
 def test_failure_under_three_groups() -> None:
     """Named groups stand in the path once, anonymous ones do not; the cause is reached through all."""
     cause = ValueError("overlap")
@@ -122,13 +112,6 @@ def test_cancelled_task_is_no_failure(clock: ManualClock, caplog: pytest.LogCapt
     assert _lines(caplog)[1] == "cancelled task=a duration=0.000s status=cancelled error='cancelled: stop'"
 
 
-def test_callers_deadline_is_no_failure() -> None:
-    """DeadlineExceededError passes as it is if it is the caller's deadline."""
-    ctx = Context(timeout=5, clock=ManualClock(auto=True))
-    with pytest.raises(DeadlineExceededError):
-        execute(Serial(task("nap")(lambda ctx: ctx.sleep(60)), name="all"), ctx)
-
-
 def test_own_deadline_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
     """The task that with_timeout stopped has failed; the tasks inside it were cancelled."""
     nap = task("nap")(lambda ctx: ctx.sleep(60))
@@ -137,18 +120,6 @@ def test_own_deadline_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
     assert isinstance(caught.value.__cause__, DeadlineExceededError)
     statuses = [(record.__dict__["task"], record.__dict__["status"]) for record in caplog.records[2:]]
     assert statuses == [("nap", "cancelled"), ("all", "failed")]
-
-
-def test_cancelling_a_narrower_context_is_a_failure() -> None:
-    """CancelledError from a narrower context than the caller's is a failure like any other."""
-
-    def do(ctx: Context) -> None:
-        child = ctx.child()
-        child.cancel("mine")
-        child.check()
-
-    with pytest.raises(TaskFailedError, match=r"^a: cancelled: mine$"):
-        execute(task("a")(do))
 
 
 def test_other_errors_of_a_cancelled_task_are_failures() -> None:

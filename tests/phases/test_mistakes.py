@@ -177,9 +177,9 @@ def test_a_plan_that_never_ran_is_an_error(method: Callable[[object], object], w
         plan(_Task(plan=method))
 
 
-@pytest.mark.parametrize("function", [_async, partial(_async), _AsyncCallable()])
-def test_an_async_function_is_refused_when_the_task_is_made(function: Any) -> None:
-    """`@task` and the groups do not wait until it runs."""
+@pytest.mark.parametrize("function", [_async, partial(_async), _AsyncCallable(), _generator, _async_generator])
+def test_a_function_that_is_not_plain_is_refused_when_the_task_is_made(function: Any) -> None:
+    """`@task` and the groups do not wait until it runs; the same for a `yield` too many."""
     why = f"is an async function or a generator, and {PLAIN}"
     with pytest.raises(TypeError, match=rf"^do of task 'greet' {why}"):
         task("greet")(function)
@@ -190,20 +190,6 @@ def test_an_async_function_is_refused_when_the_task_is_made(function: Any) -> No
     for wrap in WRAPPERS:
         with pytest.raises(TypeError, match=rf"^_Task.do {why}"):
             wrap(_Task(do=function))
-
-
-@pytest.mark.parametrize("function", [_generator, _async_generator])
-def test_a_generator_is_refused_when_the_task_is_made(function: Any) -> None:
-    """The same for a `yield` too many."""
-    with pytest.raises(
-        TypeError,
-        match=r"^do of task 'greet' is an async function or a generator, and tasks are not awaited or iterated",
-    ):
-        task("greet")(function)
-    with pytest.raises(
-        TypeError, match=r"^_Task.do is an async function or a generator, and tasks are not awaited or iterated"
-    ):
-        Serial(_Task(do=function))
 
 
 def test_a_plain_function_may_run_asyncio() -> None:

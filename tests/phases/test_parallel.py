@@ -4,7 +4,6 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
@@ -22,33 +21,26 @@ def _discard(_: object) -> None:
     pass
 
 
-class Sleeper:
-    """Sleeps until it is cancelled, and remembers the reason."""
+def test_first_failure_cancels_the_siblings() -> None:
+    """A sibling is woken with the reason, and is not reported as a failure."""
+    asleep = threading.Event()
+    reasons: list[str | None] = []
 
-    def __init__(self) -> None:
-        self.asleep = threading.Event()
-        self.reasons: list[str | None] = []
-
-    def sleep(self, ctx: Context) -> None:
-        self.asleep.set()
+    def sleep(ctx: Context) -> None:
+        asleep.set()
         try:
             ctx.sleep(3600)
         finally:
-            self.reasons.append(ctx.reason)
-
-
-def test_first_failure_cancels_the_siblings() -> None:
-    """A sibling is woken with the reason, and is not reported as a failure."""
-    sleeper = Sleeper()
+            reasons.append(ctx.reason)
 
     def fail(_: Context) -> None:
-        sleeper.asleep.wait(10)
+        asleep.wait(10)
         raise OSError("x")
 
     ctx = Context()
     with pytest.raises(TaskFailedError, match=r"^fail: x$") as caught:
-        execute(Parallel(task("sleep")(sleeper.sleep), task("fail")(fail)), ctx)
-    assert sleeper.reasons == ["fail failed"]
+        execute(Parallel(task("sleep")(sleep), task("fail")(fail)), ctx)
+    assert reasons == ["fail failed"]
     assert len(caught.value.failures) == 1
     assert not ctx.cancelled
 
@@ -68,13 +60,6 @@ def test_no_failure_is_lost() -> None:
         execute(Parallel(task("later")(later), task("sooner")(sooner), name="both"))
     assert caught.value.failures == (first, second)
     assert caught.value.__cause__ is first
-
-
-def test_cancelled_from_outside() -> None:
-    """Cancelled by its caller, a group ends as cancelled."""
-    ctx = Context()
-    with pytest.raises(CancelledError, match=r"^cancelled: stop$"):
-        execute(Parallel(task("a")(lambda ctx: ctx.sleep(3600)), task("b")(lambda _: ctx.cancel("stop"))), ctx)
 
 
 def test_deadline_from_outside(clock: ManualClock, threads: ThreadPoolExecutor) -> None:
@@ -111,27 +96,6 @@ def test_a_task_that_ignores_its_context_is_named_and_waited_for(
     assert not running.done()
     release.set()
     assert str(running.exception(timeout=60)) == "fail: x"
-
-
-def test_interrupt_while_waiting() -> None:
-    """An interrupt of the thread that waits cancels the children, waits for them, and passes."""
-    sleeper = Sleeper()
-
-    class Interrupted(Parallel):
-        """Ctrl-C hits while it waits for the first time."""
-
-        interrupts = 1
-
-        def _wait(self, *arguments: Any) -> None:
-            if self.interrupts:
-                self.interrupts -= 1
-                sleeper.asleep.wait(10)
-                raise KeyboardInterrupt
-            super()._wait(*arguments)
-
-    with pytest.raises(KeyboardInterrupt):
-        execute(Interrupted(task("a")(sleeper.sleep)))
-    assert sleeper.reasons == ["KeyboardInterrupt"]
 
 
 def test_a_thread_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:

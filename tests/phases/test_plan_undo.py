@@ -36,15 +36,6 @@ def test_plan_names_tasks_that_cannot_plan() -> None:
     assert str(planned) == "+ a\n? all/b has no plan"
 
 
-def test_plan_does_nothing() -> None:
-    """Planning calls plan, not do."""
-    journal: list[str] = []
-    group = Serial(RecordingTask("a", journal), RecordingTask("b", journal))
-    plan(group)
-    assert journal == ["plan a", "plan b"]
-    assert group.plan(Context()) == (Change("+", "a"), Change("+", "b"))
-
-
 def test_plan_failure_has_its_path() -> None:
     """A plan that fails is a TaskFailedError with the whole path, once, also within a task."""
 

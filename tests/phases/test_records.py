@@ -51,44 +51,6 @@ def test_a_report_has_the_records_of_a_failed_task() -> None:
     assert (report.status, report.changes) == ("failed", (A, B))
 
 
-@pytest.mark.parametrize(
-    "wrap", [lambda each: with_timeout(each, 5), lambda each: with_retry(each, attempts=2), tolerate, Serial, Parallel]
-)
-def test_wrappers_and_groups_lose_no_record(wrap: Callable[[Task], Task]) -> None:
-    """The records of a wrapped task are in the report, and are undone with the run."""
-    undone: list[str] = []
-    assert [each.changes for each in run(wrap(_recording(A))).walk() if each.name == "make"] == [(A,)]
-    run(Serial(wrap(_recording(A, undone=undone)), FAIL), undo_on_failure=True)
-    assert undone == ["a"]
-
-
-def test_all_attempts_count() -> None:
-    """Each attempt of a retried task adds to its report, and all of them are undone, newest first."""
-    undone: list[str] = []
-    left = [B, A]
-
-    @task("flaky")
-    def flaky(ctx: Context) -> None:
-        change = left.pop()
-        ctx.record(change, undo=lambda _: undone.append(change.subject))
-        if left:
-            raise OSError("busy")
-
-    retried = with_retry(flaky, attempts=2, backoff=0)
-    assert run(retried).changes == (A, B)
-    left += [B, A]
-    run(Serial(retried, FAIL), undo_on_failure=True)
-    assert undone == ["b", "a"]
-
-
-def test_a_failed_task_is_undone_too() -> None:
-    """A run that is undone reverses the records of the task that failed; the report then shows no change of it."""
-    undone: list[str] = []
-    report = run(Serial(_recording(A, undone=undone), _recording(B, C, undone=undone, fail=True)), undo_on_failure=True)
-    assert undone == ["c", "b", "a"]
-    assert [(each.status, each.changes) for each in report.children] == [("undone", ()), ("failed", ())]
-
-
 def test_one_inverse_of_a_batch_is_called_once() -> None:
     """An inverse given for consecutive changes reverses them all; changes without one stay, and the log says so."""
     undone: list[str] = []
@@ -182,12 +144,6 @@ def test_records_need_a_run() -> None:
         Context().record(("+", "a"))  # type: ignore[arg-type]  # the report could not be written
     with pytest.raises(TypeError, match=r"^undo of '\+ a' must be a function of the context \(got 3\)$"):
         Context().record(A, undo=3)  # type: ignore[arg-type]  # the mistake
-
-
-def test_threads_append_to_one_list() -> None:
-    """No record of a Parallel is lost."""
-    several = Parallel(*(_recording(*[Change("+", f"{n}.{each}") for each in range(500)]) for n in range(4)))
-    assert sorted(len(each.changes) for each in run(several).children) == [500] * 4
 
 
 def test_an_undo_goes_on_after_its_context_has_ended() -> None:

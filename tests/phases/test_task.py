@@ -19,14 +19,6 @@ def test_any_object_with_name_and_do_is_a_task() -> None:
     assert not isinstance(object(), Task)
 
 
-def test_change_is_a_line() -> None:
-    """A change reads as one line, with its detail in parentheses."""
-    assert str(Change("+", "route 172.16.1.0/24 via 10.224.0.1 dev eth0")) == (
-        "+ route 172.16.1.0/24 via 10.224.0.1 dev eth0"
-    )
-    assert str(Change("-", "/etc/x", "ours")) == "- /etc/x (ours)"
-
-
 def test_change_is_a_value() -> None:
     """Changes are compared by their fields, and are immutable."""
     change = Change("~", "/etc/x", detail="2 lines")

@@ -181,10 +181,3 @@ def test_a_tolerated_failure_has_not_completed() -> None:
     assert [entry for entry in journal if entry.startswith("undo")] == ["undo a"]
     statuses = {each.name: each.status for each in report.walk()}
     assert statuses == {"a": "undone", "half": "failed", "inner": "undone", "last": "failed", "all": "failed"}
-
-
-def test_a_tolerated_failure_undoes_nothing() -> None:
-    """A run is not undone because a tolerated task has failed."""
-    journal: list[str] = []
-    assert run(Serial(RecordingTask("a", journal), tolerate(_probes())), undo_on_failure=True).ok
-    assert "undo a" not in journal
