@@ -284,15 +284,6 @@ def test_a_lost_route_says_apply(host: FakeHost) -> None:
     assert (cidr["suggested_routes"], cidr["configured_routes"]) == ([], ["172.16.8.0/22"])
 
 
-def test_a_foreign_route_before_ours_says_apply(host: FakeHost) -> None:
-    """Another program put its route first in our place: an apply repairs that, and no narrower route is needed."""
-    config = applied(host, **ROUTES, **OVERLAP)
-    host.routes.apply([RouteChange.prepend(Route.parse("172.16.8.0/22", dev="ib0", protocol=4))])
-    advice = check(host, config).overlap.advice
-    assert "not in force (172.16.8.0/22); an apply" in advice
-    assert "add these routes" not in advice
-
-
 def test_a_narrower_foreign_route_needs_a_separate_route(host: FakeHost) -> None:
     """The config's route covers it and is in force, so applying it again would repair nothing."""
     config = applied(host, **ROUTES, **OVERLAP)
@@ -478,13 +469,17 @@ def test_a_unit_that_failed(host: FakeHost) -> None:
 
 
 def test_a_machine_whose_systemd_does_not_answer(host: FakeHost) -> None:
-    """Findings that need no systemd are reported, and each missing answer is listed once."""
+    """Findings that need no systemd, on routes and files, are reported, and each missing answer is listed once."""
     config = applied(host, **ROUTES)
     lose_our_routes(host)
+    host.files.remove(DROP_IN)
     for number in range(1, 30):
         host.services.fail_at(number)
     report = check(host, config)
-    assert told(report) == [("error", "lost-route", "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142")]
+    assert told(report) == [
+        ("error", "lost-route", "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"),
+        ("error", "boot-file", DROP_IN),
+    ]
     assert report.not_asked == ("Failed to connect to bus: Connection refused",)
 
 
@@ -530,17 +525,6 @@ def test_a_status_that_has_no_time_left(
     assert (answer["ok"], answer["unread"][:2]) == (False, ["routes", "files"])
     host.routes.add_route("172.16.8.0/24", dev="ib0")
     assert main(["status"]) == 1
-
-
-def test_boot_files_are_looked_at_without_systemd(host: FakeHost) -> None:
-    """In a container, for example: the files on the disk need no answer of systemd."""
-    config = applied(host, **ROUTES)
-    host.files.remove(DROP_IN)
-    for number in range(1, 30):
-        host.services.fail_at(number)
-    report = check(host, config)
-    assert told(report) == [("error", "boot-file", DROP_IN)]
-    assert report.not_asked == ("Failed to connect to bus: Connection refused",)
 
 
 def test_a_gate_whose_unit_is_gone(host: FakeHost) -> None:

@@ -11,10 +11,8 @@ from hostrouting.azure.stale_cni import CleanStaleCNI
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import (
     BackendError,
-    HostFileError,
     InvalidConfigError,
     LinkNotFoundError,
-    LockHeldError,
     RouteOverlapError,
     RouteRejectedError,
     ToolNotFoundError,
@@ -56,14 +54,6 @@ def ours(host: FakeHost) -> list[str]:
     return [str(route) for route in host.routes.routes() if route.protocol == 142]
 
 
-def test_routes_come_before_their_proof(host: FakeHost) -> None:
-    """The routes repair the overlaps that the check would find; afterwards the check passes."""
-    execute(configure(host, **ROUTES, **OVERLAP))
-    assert ours(host) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
-    assert host.files.exists("/run/aks-flex-node/route-overlap.ok")
-    assert not host.files.exists("/run/aks-flex-node/route-overlap.detected")
-
-
 @pytest.mark.parametrize("folder", ["/etc", "/etc/systemd/system", "/etc/aks-flex-node"])
 def test_a_read_only_disk_keeps_the_earlier_routes(host: FakeHost, folder: str) -> None:
     """A new config is refused before its routes are live; the installed one still restores lost routes."""
@@ -94,18 +84,6 @@ def test_an_overlap_under_strict_is_persisted_and_raised(host: FakeHost) -> None
     assert host.files.exists("/etc/systemd/system/check-route-overlap.service")
 
 
-def test_a_plan_lists_exactly_the_changes_that_are_made(host: FakeHost) -> None:
-    """Planning changes nothing; after doing it, there is nothing left to plan."""
-    task = configure(host, **ROUTES, **OVERLAP)
-    before = (host.routes.routes(), host.files.tree.snapshot())
-    planned = plan(task)
-    assert planned.unplannable == ()
-    assert "+ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142" in [str(change) for change in planned.changes]
-    assert (host.routes.routes(), host.files.tree.snapshot()) == before
-    execute(task)
-    assert plan(task).changes == ()
-
-
 def test_undo_leaves_the_machine_as_it_was(host: FakeHost) -> None:
     """Routes, scripts, units, links and markers are gone."""
     before = host.routes.routes()
@@ -116,14 +94,6 @@ def test_undo_leaves_the_machine_as_it_was(host: FakeHost) -> None:
     assert not host.files.names("/etc/systemd/system")
     assert not host.files.names("/etc/aks-flex-node")
     assert not host.files.names("/run/aks-flex-node")
-
-
-def test_nothing_configured_is_nothing_at_all(host: FakeHost) -> None:
-    """A node that does not need us is not touched."""
-    execute(Configure(HostRoutingConfig(), host=host))
-    assert ours(host) == []
-    assert not host.files.exists("/etc/systemd/system/hostrouting-ready.service")
-    assert boot_files(HostRoutingConfig()) == []
 
 
 VOID = {"routeOverlap": {"mode": "STRICT"}, "staticRoutes": {"enabled": True, "routes": []}}
@@ -180,18 +150,6 @@ def test_only_an_explicit_empty_config_removes_everything(host: FakeHost, caplog
         assert (host.routes.routes(), host.files.tree.snapshot()) == before
 
 
-def test_the_lock_is_held_from_the_first_task_to_the_last(host: FakeHost) -> None:
-    """A second run waits until its own deadline, and then names the process that holds the lock."""
-    host.lock.holder = 4711
-    clock = ManualClock(auto=True)
-    with pytest.raises(TaskFailedError) as caught:
-        execute(configure(host, **ROUTES), Context(timeout=5, clock=clock))
-    (failure,) = caught.value.failures
-    assert isinstance(failure, LockHeldError)
-    assert "4711" in str(failure)
-    assert ours(host) == []
-
-
 def test_a_task_can_be_left_out_by_name(host: FakeHost) -> None:
     """`skip` takes the names that upstream gave the tasks."""
     report = run(configure(host, **ROUTES, **OVERLAP), skip=["configure-static-routes"])
@@ -206,15 +164,6 @@ def test_a_task_can_be_left_out_by_name(host: FakeHost) -> None:
     ]
     assert not host.files.exists("/etc/systemd/system/static-routes.service")
     assert host.files.exists("/etc/systemd/system/check-route-overlap.service")
-
-
-def test_an_image_gets_files_and_units_only() -> None:
-    """Nothing is asked of a kernel that an image does not have."""
-    host = FakeHost(is_live=False)
-    execute(configure(host, **ROUTES, **OVERLAP))
-    assert host.files.exists("/etc/aks-flex-node/static-routes.sh")
-    assert host.files.exists("/etc/systemd/system/hostrouting-ready.service.requires/check-route-overlap.service")
-    assert not host.files.names("/run/aks-flex-node")
 
 
 # --- the siblings of the routing pair
@@ -446,24 +395,6 @@ def test_a_config_that_may_work_later_replaces_none(host: FakeHost, caplog: pyte
     assert [type(failure) for failure in caught.value.failures] == [LinkNotFoundError]
     assert (host.routes.routes(), host.files.tree.snapshot()) == before
     assert "undone: " not in caplog.text
-
-
-def test_routes_are_live_although_nothing_can_be_installed(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a read-only /etc the routes are added and checked, and the error names the files not written."""
-    write = host.files.write
-
-    def write_elsewhere(path: str, content: bytes, *, mode: int) -> bool:
-        if path.startswith("/etc/"):
-            raise HostFileError(f"cannot write {path}: Read-only file system")
-        return write(path, content, mode=mode)
-
-    monkeypatch.setattr(host.files, "write", write_elsewhere)
-    task = configure(host, **GATED, **ROUTES, **OVERLAP)
-    with pytest.raises(TaskFailedError) as caught:
-        execute(task)
-    assert [type(failure) for failure in caught.value.failures] == [HostFileError]
-    assert ours(host) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
-    assert host.files.exists("/run/aks-flex-node/route-overlap.ok")
 
 
 def test_a_change_that_drops_the_routes_and_adds_a_check(host: FakeHost) -> None:
