@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from support.boot_units import CHECK, NSPAWN, STATIC, UPSTREAM_LINKS, departure_of, install_upstream, stand_in
-from support.boots import DROP_IN, READY, UNFINISHED, UNITS, boot, pids_of_machines
+from support.boots import DROP_IN, READY, UNFINISHED, UNITS, boot
 from support.needs import require
 
 from hostrouting.base.findings import REFUSED
@@ -136,28 +136,12 @@ class TestRemove:
         assert host.services.operations.calls == []
         assert "write" not in {call[0] for call in host.files.operations.calls[1:]}
 
-    def test_upstreams_unit_goes_too(self, host: FakeHost, ctx: Context) -> None:
-        """An unwanted unit of upstream is removed like a unit of hostrouting, and the machine goes on."""
-        install_upstream(host.files)
-        host.services.start(ctx, "systemd-nspawn@kube1.service")
-        pids = pids_of_machines(host)
-        boot(host).install(ctx, departure_of(stand_in(STATIC)))
-        assert host.services.state(ctx, "static-routes.service").exists is False
-        assert pids_of_machines(host) == pids != []
-
     def test_the_break_glass_stays(self, host: FakeHost, ctx: Context) -> None:
         """Removing hostrouting keeps the break-glass file, which belongs to the operator."""
         boot(host).install(ctx, stand_in(STATIC))
         host.files.write("/etc/aks-flex-node/hostrouting.disabled", b"", mode=0o644)
         boot(host).install(ctx, departure_of(stand_in(STATIC)))
         assert host.files.names("/etc/aks-flex-node") == ["hostrouting.disabled"]
-
-    def test_an_image(self, ctx: Context) -> None:
-        """Remove reverses install on an image."""
-        image = FakeHost(is_live=False)
-        boot(image).install(ctx, stand_in(STATIC))
-        assert boot(image).install(ctx, departure_of(stand_in(STATIC)))
-        assert image.files.tree.snapshot() == {}
 
     def test_an_offline_run_leaves_the_note_of_a_live_one(self, host: FakeHost, ctx: Context) -> None:
         """A run with `--root /` does not reload systemd, and keeps the note by which the next live run does."""
@@ -236,16 +220,6 @@ class TestNotices:
         host.files.write(path, b"", mode=0o644)
         [notice] = boot(host).notices(ctx)
         assert notice.text == f"gates: every gate is open, whatever the routes are: {path} exists"
-
-    def test_a_break_glass_on_the_kernels_command_line(self, host: FakeHost, ctx: Context) -> None:
-        """The word on the kernel's command line is reported; a longer word that contains it is not."""
-        host.files.write("/proc/cmdline", b"ro no-hostrouting.disabled=1 quiet\n", mode=0o444)
-        assert boot(host).notices(ctx) == []
-        host.files.write("/proc/cmdline", b"ro hostrouting.disabled quiet\n", mode=0o444)
-        [notice] = boot(host).notices(ctx)
-        assert notice.reason == (
-            "every gate is open, whatever the routes are: hostrouting.disabled is on the command line of the kernel"
-        )
 
 
 class TestOnDisk:

@@ -18,13 +18,6 @@ def refuse(host: FakeHost, ctx: Context) -> None:
         host.services.start(ctx, f"hostrouting-held@{gate}.service")
 
 
-def test_held_units_are_listed(host: FakeHost, ctx: Context) -> None:
-    """Held plain units, instances and names with a backslash are listed; in an image or before an install, none."""
-    assert held_gates(ctx, host.services) == []
-    refuse(host, ctx)
-    assert held_gates(ctx, host.services) == list(GATES)
-
-
 def test_release_wakes_the_retry(host: FakeHost, ctx: Context) -> None:
     """If a unit is held, `release` has the retry look, and does not replace it; otherwise it does nothing."""
     assert release(ctx, host) == []

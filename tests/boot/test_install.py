@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, install_upstream, stand_in
+from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, stand_in
 from support.boots import DROP_IN, KUBELET_DROP_IN, READY, UNITS, boot, reloads
 from support.disk_views import seen
 from support.filled import asset
@@ -154,13 +154,6 @@ class TestInstall:
         assert mended is not None
         assert mended.mode == 0o755
 
-    def test_two_capabilities_share_the_gate(self, host: FakeHost, ctx: Context) -> None:
-        """hostrouting-ready.service requires both."""
-        boot(host).install(ctx, stand_in(STATIC))
-        assert boot(host).install(ctx, stand_in(CHECK))
-        required = host.services.state(ctx, "hostrouting-ready.service").requires
-        assert required == {"static-routes.service", "check-route-overlap.service"}
-
     def test_a_disabled_unit_is_enabled_again(self, host: FakeHost, ctx: Context) -> None:
         """A link that was removed, or led elsewhere, is a difference."""
         boot(host).install(ctx, stand_in(STATIC))
@@ -211,19 +204,6 @@ class TestInstall:
         assert boot(host).install(ctx, stand_in(STATIC))
         assert host.services.state(ctx, "systemd-nspawn@kube1.service").drop_ins == {DROP_IN}
         assert not boot(host).install(ctx, stand_in(STATIC))
-
-    def test_planning_changes_nothing(self, host: FakeHost, ctx: Context) -> None:
-        """A plan names every path in the order of the work, and writes none."""
-        install_upstream(host.files)
-        unchanged, before = host.files.tree.snapshot(), seen(host.files.tree)
-        planned = boot(host).plan_install(ctx, stand_in(STATIC))
-        assert host.files.tree.snapshot() == unchanged
-        assert boot(host).install(ctx, stand_in(STATIC))
-        after = seen(host.files.tree)
-        touched = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
-        assert {change.subject for change in planned} == touched
-        assert {change.subject for change in planned if change.action == "+"} == after.keys() - before.keys()
-        assert {change.subject for change in planned if change.action == "-"} == before.keys() - after.keys()
 
     def test_a_cancelled_run_changes_nothing(self, host: FakeHost) -> None:
         """A cancelled context ends every method before it changes anything."""

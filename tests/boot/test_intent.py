@@ -9,7 +9,6 @@ from hypothesis import given
 from support.intent_nodes import (
     GATES,
     IN_FORCE,
-    OTHER_ROUTES,
     OVERLAP,
     PROBES,
     READY,
@@ -25,7 +24,7 @@ from support.intent_nodes import (
 from hostrouting.azure.probe_snat import ConfigureProbeSNAT
 from hostrouting.boot import INTENT_PATH, Boot, Intent, SectionTask, read_intent
 from hostrouting.config import HostRoutingConfig
-from hostrouting.exceptions import InvalidConfigError, RouteRejectedError
+from hostrouting.exceptions import InvalidConfigError
 from hostrouting.node.boot_files import boot_files, boot_parts
 from hostrouting.node.check import check_node
 from hostrouting.node.configure import Configure, Reset
@@ -34,7 +33,7 @@ from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.testing import FakeHost
 from hostrouting.testing.strategies import configs
 from hostrouting.watch.unit import ConfigureWatch
-from phases import Change, Task, TaskFailedError, execute, plan, run, undo
+from phases import Change, Task, execute, plan, run, undo
 
 
 def stored(host: FakeHost) -> Any:
@@ -196,31 +195,6 @@ def test_another_config_of_the_check_is_a_finding() -> None:
 # --- several runs
 
 
-def test_a_config_that_the_kernel_refuses_leaves_the_earlier_intent() -> None:
-    """As it leaves the live routes and the scripts."""
-    host = node()
-    apply(host, **ROUTES)
-    before = host.files.tree.snapshot()
-    typo = {"destination": "172.20.0.0/16", "gateway": "10.9.9.9", "dev": "eth0"}
-    with pytest.raises(TaskFailedError) as caught:
-        apply(host, staticRoutes={"enabled": True, "routes": [typo]})
-    assert [type(failure) for failure in caught.value.failures] == [RouteRejectedError]
-    assert host.files.tree.snapshot() == before
-
-
-def test_the_undo_of_a_run_restores_the_earlier_one() -> None:
-    """The whole earlier config is in force again."""
-    host = node()
-    apply(host, **ROUTES, **SWEEP, **OVERLAP)
-    before = host.files.tree.snapshot()
-    host.routes.add_link("ib0")
-    host.routes.add_address("ib0", "172.20.1.4/16")
-    strict = {"routeOverlap": {"expectedCidrs": ["172.20.0.0/16"], "mode": "STRICT"}}
-    task = Configure(config(**OTHER_ROUTES, **strict), host=host)
-    assert run(task, in_time(), undo_on_failure=True).status == "failed"
-    assert host.files.tree.snapshot() == before
-
-
 def test_a_sibling_that_fails_stays_wanted() -> None:
     """The intent has the section, so that the next apply of it, or a later look, tries again."""
     host = node()
@@ -250,15 +224,6 @@ def test_tasks_that_run_by_themselves_add_up() -> None:
     undo(tasks[1], in_time())
     assert not host.files.exists(READY)
     assert stored(host) is None
-
-
-def test_a_task_that_runs_alone_drops_its_section() -> None:
-    """A config without routes removes ours; the rest stays wanted."""
-    host = node()
-    apply(host, **ROUTES, **OVERLAP)
-    execute(ConfigureStaticRoutes(config(**OVERLAP), host=host), in_time())
-    assert read_intent(host.files) == config(**OVERLAP)
-    assert plan(Configure(config(**OVERLAP), host=host), in_time()).changes == ()
 
 
 @pytest.mark.parametrize("name", ["configure-static-routes", "check-route-overlap", "configure-probe-snat"])
