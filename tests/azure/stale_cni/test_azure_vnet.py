@@ -221,11 +221,6 @@ def test_other_configurations_are_none(name: str, content: str) -> None:
     assert configured(written(f"/etc/cni/net.d/{name}", content)) == []
 
 
-def test_without_the_folder_nothing_is_configured() -> None:
-    """A node need not have a CNI at all."""
-    assert configured(MemoryFiles()) == []
-
-
 @pytest.mark.parametrize("content", [b'{"type": "azure-vnet",', b"\xff azure-vnet", b"[" * 100_000 + b"azure-vnet"])
 def test_a_broken_file_that_has_its_name_in_it_counts(content: bytes) -> None:
     """Perhaps it is being written at this moment: the cautious answer is yes, and it says so."""
@@ -260,31 +255,10 @@ LOCKS = [
 ]
 
 
-@pytest.mark.parametrize("path", LOCKS)
-def test_a_lock_that_a_process_holds_is_found(path: str) -> None:
-    """Newer versions lock the file, whatever is in it."""
-    files = written(path, "")
-    files.tree.locked.add(path)
-    assert locked(files) == [f"a process holds the lock {path}"]
-
-
-@pytest.mark.parametrize("path", LOCKS)
-def test_a_lock_file_of_a_living_process_is_found(path: str) -> None:
-    """For older versions the file is the lock, and it contains the process id of the holder."""
-    files = written(path, "4711\n")
-    files.tree.make_directory("/proc/4711")
-    assert locked(files) == [f"process 4711 holds the lock {path}"]
-
-
 @pytest.mark.parametrize("content", ["", "4711", "-1", "no number", "1/../1", "9" * 400, "٤٧"])
 def test_a_stale_lock_file_holds_nothing(content: str) -> None:
     """A lock file is stale if its process is gone or its content is not a process id."""
     assert locked(written(LOCKS[0], content)) == []
-
-
-def test_without_lock_files_nothing_is_locked() -> None:
-    """As on most nodes."""
-    assert locked(MemoryFiles()) == []
 
 
 # --- the state of CNS

@@ -2,7 +2,6 @@
 
 import pytest
 from support.stale_cni_snapshots import (
-    BRIDGE,
     DEVICES,
     DNAT6_RULE,
     DNAT_RULE,
@@ -134,13 +133,6 @@ def test_a_record_of_a_device_that_is_gone_protects_nothing(leftover: Restorable
     assert judged(evidence) == [("stale", "azure-vnet's state has an endpoint with it, on azv7, which is gone")]
 
 
-def test_one_live_record_outweighs_a_dead_one() -> None:
-    """Of two endpoints with one address the one whose device exists decides, wherever it stands."""
-    dead, live = Endpoint((POD,), "azv7"), Endpoint((POD,), "azv1")
-    for endpoints in [(dead, live), (live, dead)]:
-        assert [kind for kind, _ in judged(snapshot(DNAT_RULE, endpoints=endpoints))] == ["live"]
-
-
 @pytest.mark.parametrize("leftover", [REPLY_RULE, DNAT_RULE, neighbour(), DNAT6_RULE, neighbour(POD6)], ids=str)
 def test_whose_hardware_address_is_learned_is_alive(leftover: Restorable) -> None:
     """A bridge that has learned the pod's own hardware address on a port has heard the pod."""
@@ -153,12 +145,6 @@ def test_a_pod_alive_in_one_form_is_alive_in_all() -> None:
     rules = rules_of(arp_reply(POD, TUNNEL_MAC), dnat(POD, MAC))
     what = snapshot(*rules, route(dev="azure0"), stations=(Station(MAC, "azv1"),))
     assert [kind for kind, _ in judged(what)] == ["live"] * 3
-
-
-def test_both_addresses_of_a_pod_are_saved_by_its_one_hardware_address() -> None:
-    """A pod has one address of each family with one hardware address."""
-    what = snapshot(DNAT_RULE, DNAT6_RULE, stations=(Station(MAC, "azv1"),))
-    assert [kind for kind, _ in judged(what)] == ["live", "live"]
 
 
 @pytest.mark.parametrize(
@@ -200,21 +186,6 @@ def test_whose_hardware_address_the_state_has_is_alive(leftover: Restorable, dev
 def test_a_hardware_address_of_a_record_without_its_device_protects_nothing(endpoint: Endpoint) -> None:
     """Nor does another one, or none."""
     assert [kind for kind, _ in judged(snapshot(DNAT_RULE, endpoints=(endpoint,)))] == ["stale"]
-
-
-def test_the_hardware_address_of_tunnel_mode_in_a_record_is_no_evidence() -> None:
-    """Every record has it there."""
-    rules = rules_of(dnat(POD, TUNNEL_MAC))
-    assert [kind for kind, _ in judged(snapshot(*rules, endpoints=(Endpoint((), "azv1", TUNNEL_MAC),)))] == ["stale"]
-
-
-def test_whose_hardware_address_any_bridge_has_learned_is_alive() -> None:
-    """A pod is alive if a bridge with another name has heard it; the bridge's own entry proves nothing."""
-    bridges = (*DEVICES, BRIDGE._replace(name="azbr", addresses=()))
-    what = snapshot(DNAT_RULE, devices=bridges, stations=(Station(MAC, "azvlive"),))
-    assert judged(what) == [("live", f"{MAC}, its hardware address, is learned on azvlive")]
-    itself = snapshot(DNAT_RULE, devices=bridges, stations=(Station(MAC, "azbr"),))
-    assert [kind for kind, _ in judged(itself)] == ["stale"]
 
 
 # --- an address that has another owner now

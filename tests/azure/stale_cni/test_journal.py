@@ -4,7 +4,6 @@ import json
 import os
 from pathlib import Path
 
-import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -109,14 +108,6 @@ def test_a_record_is_readable() -> None:
 
 
 # --- records of sweeps
-
-
-def test_only_root_may_read_it() -> None:
-    """Only root may read a record, since it contains the addresses of a cluster."""
-    files = MemoryFiles()
-    record = Sweeps(files, FOLDER).add([], texts=[], now=NOW)
-    file = files.tree.file(record.path)
-    assert (record.path, file and file.mode) == (SWEEP, 0o600)
 
 
 def test_the_newest_comes_first() -> None:
@@ -296,11 +287,6 @@ def test_a_planted_record_is_not_read(tmp_path: Path) -> None:
     assert "(owner 65534, mode 0644), and only root's records are trusted" in planted.damage
 
 
-def test_an_absent_record_is_none(tmp_path: Path) -> None:
-    """Nothing was recorded, and nothing is wrong."""
-    assert read_record(RootedFiles(str(tmp_path)), "/run/ours/record.json") is None
-
-
 @pytest.mark.parametrize("exposed", ["/var/lib/hostrouting/stale-cni", "/var/lib", "/"])
 def test_a_folder_that_others_can_write_has_no_records(exposed: str) -> None:
     """No record is written there and none is read, also where only a folder above is another user's."""
@@ -349,8 +335,3 @@ def test_a_record_that_cannot_be_set_aside_is_told(tmp_path: Path) -> None:
     name = "r" * 250
     (tmp_path / name).touch()
     assert set_aside(files, f"/{name}").startswith("it could not be set aside: cannot look for ")
-
-
-def test_the_path_of_a_record_is_no_part_of_its_value() -> None:
-    """Two records of the same objects are equal, wherever they are."""
-    assert Record(objects=(), path="/a") == attrs.evolve(Record(objects=()), path="/b")

@@ -1,11 +1,7 @@
 """The situation itself, in real namespaces: a bridge of azure-vnet, a live pod on it, and a dead one's leftovers."""
 
-import pytest
 from support.needs import needs
 from support.stale_cni_nodes import (
-    CLIENT,
-    CLIENT_MAC,
-    DEAD6,
     LIVE,
     LIVE_MAC,
     NODE,
@@ -16,9 +12,7 @@ from support.stale_cni_nodes import (
     add_link,
     differences,
 )
-from support.stale_cni_worlds import TUNNEL_MAC, arp_reply, dnat, state_of
 
-from hostrouting.azure.stale_cni.azure_vnet import STATE_PATH
 from phases import Context
 
 pytestmark = needs("kernel", "ebtables-nft")
@@ -48,82 +42,6 @@ def test_the_sweep_removes_exactly_the_plan_and_undo_restores_it(world: World) -
     assert (world.shown(), lost) == (before, [])
     assert list((world.root / "var/lib").iterdir()) == []
     assert not world.asks(REUSED, patience=SOON)
-
-
-def test_tunnel_mode_is_decided_by_the_state(world: World) -> None:
-    """All pods have one hardware address there, and it is learned: only azure-vnet's state tells them apart."""
-    world.node.run(f"ebtables-{world.backend}", "-t", "nat", "-F", "PREROUTING")
-    for address in (REUSED, LIVE):
-        world.node.ip("neigh", "delete", address, "dev", "azure0")
-        world.rule(arp_reply(address, TUNNEL_MAC))
-        world.rule(dnat(address, TUNNEL_MAC))
-    world.live.ip("link", "set", "eth0", "address", TUNNEL_MAC)
-    world.live.ip("neigh", "add", CLIENT, "lladdr", CLIENT_MAC, "nud", "permanent", "dev", "eth0")
-    state = world.root / STATE_PATH.removeprefix("/")
-    state.parent.mkdir(parents=True, exist_ok=True)
-    state.write_bytes(state_of({"azv1": [LIVE], "azv2": [REUSED]}))
-    assert world.asks(LIVE)
-    assert not world.asks(REUSED, patience=SOON)
-    with world.stream(LIVE) as lost:
-        world.sweep().do(Context(timeout=60))
-        assert world.asks(REUSED)
-    assert lost == []
-    left = [line.split()[7] for line in world.shown()["ebtables"] if "arpreply" in line]
-    assert left == [LIVE]
-
-
-def test_an_address_that_the_nodes_router_has_now_is_given_back(world: World) -> None:
-    """Cilium's router takes an address from the pods' pool: the dead pod's rules take its packets."""
-    ip = world.node.ip
-    ip("route", "delete", f"{REUSED}/32", "dev", "lxc1")
-    ip("link", "add", "cilium_host", "type", "veth", "peer", "name", "cilium_net")
-    ip("address", "add", f"{REUSED}/32", "dev", "cilium_host")
-    for device in ("cilium_host", "cilium_net"):
-        ip("link", "set", device, "up")
-    assert not world.asks(REUSED, patience=SOON)
-    before = world.shown()
-    task = world.sweep()
-    assert world.planned(task) == STALE
-    with world.stream(LIVE) as lost:
-        task.do(Context(timeout=60))
-        assert world.asks(REUSED)
-    assert lost == []
-    task.undo(Context(timeout=60))
-    assert world.shown() == before
-
-
-def test_dead_rules_before_a_live_pods_own_go_alone(world: World) -> None:
-    """The rules were made for an earlier pod with its address: the first rule of two decides, and leads to no pod."""
-    before = world.shown()
-    dead = [arp_reply(LIVE, "aa:bb:cc:00:00:77"), dnat(LIVE, "aa:bb:cc:00:00:77")]
-    for line in reversed(dead):
-        world.rule(line, first=True)
-    assert not world.asks(LIVE, patience=SOON)
-    task = world.sweep()
-    assert world.planned(task) == [*dead, *STALE]
-    task.do(Context(timeout=60))
-    assert world.asks(LIVE)
-    gone, come = differences(before, world.shown())
-    assert (sorted(gone), come) == (sorted(STALE), [])
-    task.undo(Context(timeout=60))
-    assert world.shown()["ebtables"] == [*dead, *before["ebtables"]]
-
-
-@pytest.mark.parametrize("is_heard", [True, False])
-def test_a_dead_record_that_shares_a_live_pods_device_protects_nothing(world: World, *, is_heard: bool) -> None:
-    """azure-vnet names devices after pods, so one that came back has the device of its old record: it is asked."""
-    state = world.root / STATE_PATH.removeprefix("/")
-    state.parent.mkdir(parents=True, exist_ok=True)
-    state.write_bytes(state_of([("azv1", [REUSED, DEAD6]), ("azv1", [LIVE])]))
-    if not is_heard:
-        world.node.run("bridge", "fdb", "delete", LIVE_MAC, "dev", "azv1", "master")
-    assert not world.asks(REUSED, patience=SOON)
-    with world.stream(LIVE) as lost:
-        world.sweep().do(Context(timeout=60))
-        assert world.asks(REUSED)
-    assert lost == []
-    own = [dnat(LIVE, LIVE_MAC), arp_reply(LIVE, LIVE_MAC)]
-    assert [line for line in world.shown()["ebtables"] if f"{LIVE} " in line] == own
 
 
 def test_routes_of_transparent_mode_go_and_come_back(world: World) -> None:

@@ -44,19 +44,6 @@ def test_a_failure_has_the_error_of_the_kernel() -> None:
     assert "- 10.240.0.11 dev azv1 scope link: injected fault" in str(caught.value)
 
 
-@pytest.mark.parametrize("change", [1, 2])
-def test_a_refusal_by_the_port_of_routes_takes_the_neighbours_back(change: int) -> None:
-    """The rollback spans the ports: rules and neighbours went before the routes of either family, and come back."""
-    host = made_host()
-    before = whole_state(host)
-    host.routes.fail_at(change)
-    removed = ["10.240.0.11 dev azv1 scope link", "fd00:10:240::11 dev azv1 metric 1024"][change - 1]
-    assert f"- {removed}: injected fault" in refused(lambda: sweep(host).do(context()))
-    assert whole_state(host) == before
-    changes = [call[0] for call in host.link_layer.operations.calls if call[0].endswith("_neighbours")]
-    assert changes == ["remove_neighbours", "add_neighbours"]
-
-
 def test_an_object_that_cannot_be_restored_is_named_and_the_record_stays() -> None:
     """The rules cannot be restored: the error names each, and the record; `undo` restores them."""
     host = made_host()

@@ -7,7 +7,6 @@ from support.stale_cni_sweeps import (
     CONFLIST,
     DEAD,
     DEAD6,
-    DEAD_MAC,
     STALE,
     made_host,
     refused,
@@ -18,28 +17,16 @@ from support.stale_cni_worlds import (
     cns_state_of,
     config_of,
     context,
-    dnat,
     node_of,
     whole_state,
-    write_state,
 )
 
-from hostrouting.azure.stale_cni.azure_vnet import ENDPOINTS_PATH, STATE_PATH
+from hostrouting.azure.stale_cni.azure_vnet import ENDPOINTS_PATH
 from hostrouting.base.findings import NodeFinding
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import PermissionDeniedError
-from hostrouting.net.addresses import IPV6
 from hostrouting.testing import FakeHost
-from phases import Change, Plannable, Task, Undoable
-
-
-def test_it_is_a_task_with_all_abilities() -> None:
-    """The task can be planned and undone, and is named in upstream's style."""
-    task = sweep(FakeHost())
-    assert isinstance(task, Task)
-    assert isinstance(task, Plannable)
-    assert isinstance(task, Undoable)
-    assert task.name == "clean-stale-cni"
+from phases import Change
 
 
 def test_the_plan_names_each_object_and_why_it_goes() -> None:
@@ -83,26 +70,6 @@ def test_without_privilege_no_check_says_that_all_is_well() -> None:
         sweep(bare).findings(context())
 
 
-def test_the_state_of_azure_vnet_protects() -> None:
-    """A pod that has an endpoint with an existing device keeps everything."""
-    host = made_host()
-    host.link_layer.learn(DEAD_MAC, "azv1")
-    write_state(host, {"azv1": [DEAD, DEAD6, "10.240.0.11", "fd00:10:240::11"]})
-    assert there(host) == []
-
-
-def test_a_pod_that_answers_keeps_everything() -> None:
-    """The node may know nothing of a pod that was silent for long: it is asked before its route is taken for stale."""
-    host = made_host()
-    host.link_layer.alive = {("azv1", "10.240.0.11"), ("azv1", "fd00:10:240::11")}
-    sweep(host).do(context())
-    assert [str(route) for route in host.routes.routes() if route.dev == "azv1"] == ["10.240.0.11 dev azv1 scope link"]
-    assert [str(route) for route in host.routes.routes(IPV6) if (route.dev, route.table) == ("azv1", 254)] == [
-        "fd00:10:240::11 dev azv1 metric 1024"
-    ]
-    assert dnat(DEAD, DEAD_MAC) not in host.ebtables.lines()
-
-
 def test_without_privilege_there_is_a_plan_and_no_sweep(caplog: pytest.LogCaptureFixture) -> None:
     """Without privilege no silent pod is taken for gone: a plan says so, check and run are refused."""
     host = made_host()
@@ -118,15 +85,6 @@ def test_without_privilege_there_is_a_plan_and_no_sweep(caplog: pytest.LogCaptur
         sweep(host).findings(context())
     refused(lambda: sweep(host).do(context()), PermissionDeniedError)
     assert whole_state(host) == before
-
-
-def test_a_second_run_does_nothing() -> None:
-    """Nothing stale is left, so nothing is changed, and nothing is written down."""
-    host = made_host()
-    sweep(host).do(context())
-    after = whole_state(host)
-    sweep(host).do(context())
-    assert whole_state(host) == after
 
 
 def test_a_clean_node_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
@@ -162,16 +120,6 @@ def test_an_image_has_nothing_to_sweep() -> None:
     assert (task.plan(context()), task.plan_undo(context()), sweep(host).findings(context())) == ([], [], ([], []))
 
 
-@pytest.mark.parametrize("path", [STATE_PATH, ENDPOINTS_PATH])
-def test_an_empty_state_has_no_pods(path: str) -> None:
-    """An empty store has 0 bytes: no pod lives by it, and nothing is refused."""
-    host = made_host()
-    host.files.tree.write(path, b"", mode=0o600)
-    assert [finding.subject for finding in sweep(host).findings(context())[0]] == STALE
-    sweep(host).do(context())
-    assert there(host) == []
-
-
 def test_endpoints_of_cns_are_protected() -> None:
     """In stateless mode CNS keeps azure-vnet's endpoints; it need be copied nowhere."""
     host = made_host()
@@ -186,13 +134,3 @@ def test_no_bridge_at_all_is_fine() -> None:
     host.link_layer.remove_device("azure0")
     sweep(host).do(context())
     assert there(host) == []
-
-
-def test_a_pod_that_any_bridge_has_heard_is_alive() -> None:
-    """A second bridge has learned the hardware address of a pod on a port: the pod keeps its rules."""
-    host = made_host()
-    host.link_layer.add_device("azure9", kind="bridge")
-    host.link_layer.add_device("azv9", kind="veth", master="azure9")
-    host.link_layer.learn(DEAD_MAC, "azv9")
-    sweep(host).do(context())
-    assert dnat(DEAD, DEAD_MAC) in host.ebtables.lines()
