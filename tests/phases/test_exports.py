@@ -1,4 +1,3 @@
-import json
 import subprocess
 import sys
 
@@ -28,9 +27,3 @@ def test_import_is_light() -> None:
 
 def _python(code: str) -> str:
     return subprocess.run([sys.executable, "-I", "-c", code], check=True, capture_output=True, text=True).stdout
-
-
-def test_report_reaches_json() -> None:
-    """A report is plain JSON."""
-    report = phases.run(phases.Serial(phases.task("a")(lambda _: None), name="all"))
-    assert json.loads(json.dumps(report.to_mapping())) == report.to_mapping()

@@ -428,14 +428,3 @@ def test_a_signal_for_a_child_ends_no_block_of_its_parent() -> None:
         """)
     assert program.stdout == "SIGTERM None\n"
     assert program.stderr == ""
-
-
-def test_second_sigterm_kills() -> None:
-    """A second SIGTERM ends the process as if it had no handler."""
-    program = _program("""
-        def do(ctx):
-            os.kill(os.getpid(), signal.SIGTERM)
-            os.kill(os.getpid(), signal.SIGTERM)
-        run(task("a")(do), handle_signals=True)
-        """)
-    assert program.returncode == -15
