@@ -110,6 +110,8 @@ def test_a_script_without_its_run_bit(host: FakeHost) -> None:
     config = applied(host, **ROUTES)
     host.files.write(SCRIPT.replace("static", "hostrouting/static"), host.files.read(SCRIPT) or b"", mode=0o644)
     assert told(check(host, config)) == [("error", "boot-file", SCRIPT)]
+    applied(host, **ROUTES)
+    assert told(check(host, config)) == []
 
 
 #: The files of a generation, by their last parts.
@@ -121,26 +123,12 @@ INTENT, ASKED, *SCRIPTS = GENERATION = (
 )
 
 
-def exchange_the_folder(host: FakeHost) -> None:
+def test_files_that_were_exchanged_under_their_links(host: FakeHost) -> None:
+    """Foreign scripts open all gates unseen: check reports them, and apply repairs them."""
+    config = applied(host, **ROUTES, **OVERLAP)
     for name in GENERATION:
         host.files.write(f"/etc/aks-flex-node/hostrouting-00000000/{name}", b"#!/bin/bash\nexit 0\n", mode=0o755)
     host.files.link("/etc/aks-flex-node/hostrouting", "hostrouting-00000000")
-
-
-def empty_the_folder(host: FakeHost) -> None:
-    for name in GENERATION:
-        host.files.remove(f"/etc/aks-flex-node/{host.files.read_link('/etc/aks-flex-node/hostrouting')}/{name}")
-
-
-def remove_the_link(host: FakeHost) -> None:
-    host.files.remove("/etc/aks-flex-node/hostrouting")
-
-
-@pytest.mark.parametrize("harm", [exchange_the_folder, empty_the_folder, remove_the_link])
-def test_files_that_were_exchanged_under_their_links(host: FakeHost, harm: Callable[[FakeHost], None]) -> None:
-    """Foreign scripts open all gates unseen, absent ones shut them: check reports both, and apply repairs them."""
-    config = applied(host, **ROUTES, **OVERLAP)
-    harm(host)
     assert set(told(check(host, config))) == {
         ("error", "boot-file", f"/etc/aks-flex-node/{each}") for each in GENERATION
     }

@@ -226,23 +226,6 @@ def test_a_config_that_drops_the_probes_removes_their_rules(crowded: FakeHost) -
     assert not crowded.files.exists("/etc/systemd/system/hostrouting-ready.service")
 
 
-def test_the_report_lists_changes_made_and_not_planned(crowded: FakeHost) -> None:
-    """A rule that another program removes during the run is not among our changes."""
-    other = DEAD_POD.replace("10.240.0.9", "10.240.0.10")
-    crowded.ebtables.add(other)
-    task = configure(crowded, **SWEEP)
-
-    def one_goes() -> None:
-        lines = crowded.ebtables.read(Context()).rules
-        crowded.ebtables.delete(Context(), [rule for rule in lines if rule.line == other])
-
-    crowded.ebtables.operations.plan(2, one_goes)
-    report = run(task, ctx=Context(clock=ManualClock(auto=True)))
-    assert report.ok, report.error
-    (sweep,) = [each for each in report.walk() if each.name == "clean-stale-cni"]
-    assert [change.subject for change in sweep.changes] == [f"ebtables nft nat: {DEAD_POD}"]
-
-
 def test_a_node_without_the_tools_can_do_without(host: FakeHost) -> None:
     """Without probes and sweep in the config, apply and reset need neither nft nor ebtables."""
     host.nftables.is_installed = False
@@ -373,26 +356,20 @@ def test_a_right_isolated_node_is_not_waited_for(host: FakeHost) -> None:
     assert ctx.clock.monotonic() == 0
 
 
-def test_a_config_that_the_kernel_refuses_leaves_the_installed_one(host: FakeHost) -> None:
-    """A gateway outside the device's network is a mistake, not a late lease: live routes, files and boot stay."""
+@pytest.mark.parametrize(
+    ("gateway", "dev", "error"), [("10.9.9.9", "eth0", RouteRejectedError), ("10.9.0.1", "eth7", LinkNotFoundError)]
+)
+def test_a_config_that_the_kernel_refuses_leaves_the_installed_one(
+    host: FakeHost, caplog: pytest.LogCaptureFixture, gateway: str, dev: str, error: type[Exception]
+) -> None:
+    """By a gateway outside the device's network, or a device that may come later: live routes, files and boot stay."""
     execute(configure(host, **GATED, **ROUTES, **OVERLAP))
     before = (host.routes.routes(), host.files.tree.snapshot())
-    typo = {"destination": "172.20.0.0/16", "gateway": "10.9.9.9", "dev": "eth0"}
-    task = configure(host, **GATED, staticRoutes={"enabled": True, "routes": [typo]}, **SHADOWED)
+    refused = {"destination": "172.20.0.0/16", "gateway": gateway, "dev": dev}
+    task = configure(host, **GATED, staticRoutes={"enabled": True, "routes": [refused]}, **SHADOWED)
     with pytest.raises(TaskFailedError) as caught:
         execute(task, in_time())
-    assert [type(failure) for failure in caught.value.failures] == [RouteRejectedError]
-    assert (host.routes.routes(), host.files.tree.snapshot()) == before
-
-
-def test_a_config_that_may_work_later_replaces_none(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
-    """If a device does not exist yet, the earlier config stays in force, live and for the next boot."""
-    execute(configure(host, **GATED, **ROUTES))
-    before = host.routes.routes(), host.files.tree.snapshot()
-    later = {"destination": "172.20.0.0/16", "gateway": "10.9.0.1", "dev": "eth7"}
-    with pytest.raises(TaskFailedError) as caught:
-        execute(configure(host, **GATED, staticRoutes={"enabled": True, "routes": [later]}), in_time())
-    assert [type(failure) for failure in caught.value.failures] == [LinkNotFoundError]
+    assert [type(failure) for failure in caught.value.failures] == [error]
     assert (host.routes.routes(), host.files.tree.snapshot()) == before
     assert "undone: " not in caplog.text
 
