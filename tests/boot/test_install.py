@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, stand_in
+from support.boot_units import CHECK, NSPAWN, STATIC, stand_in
 from support.boots import DROP_IN, KUBELET_DROP_IN, READY, UNITS, boot, reloads
 from support.disk_views import seen
 from support.filled import asset
@@ -144,16 +144,6 @@ class TestInstall:
         assert host.files.exists(DROP_IN)
         assert boot(host).plan_install(ctx, stand_in(STATIC)) == []
 
-    def test_permissions_are_corrected(self, host: FakeHost, ctx: Context) -> None:
-        """A script with wrong permissions gets mode 0755 again."""
-        boot(host).install(ctx, stand_in(STATIC))
-        script = stand_in(STATIC).files[0]
-        host.files.write(script.path, script.content, mode=0o600)
-        assert boot(host).install(ctx, stand_in(STATIC))
-        mended = host.files.tree.file(script.path)
-        assert mended is not None
-        assert mended.mode == 0o755
-
     def test_a_disabled_unit_is_enabled_again(self, host: FakeHost, ctx: Context) -> None:
         """A link that was removed, or led elsewhere, is a difference."""
         boot(host).install(ctx, stand_in(STATIC))
@@ -213,8 +203,6 @@ class TestInstall:
         for call in (
             lambda: boot(host).plan_install(ctx, stand_in(STATIC)),
             lambda: boot(host).install(ctx, stand_in(STATIC)),
-            lambda: boot(host).plan_install(ctx, departure_of(stand_in(STATIC))),
-            lambda: boot(host).install(ctx, departure_of(stand_in(STATIC))),
         ):
             with pytest.raises(CancelledError):
                 call()
