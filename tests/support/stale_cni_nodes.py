@@ -13,7 +13,6 @@ from support.probe_worlds import inside
 from support.stale_cni_worlds import NODE_RULES, arp_reply, config_of, dnat
 
 from hostrouting.azure.stale_cni import CleanStaleCNI
-from hostrouting.config import HostRoutingConfig
 from hostrouting.host import Ebtables, Host
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.netlink import NetlinkBackend
@@ -98,8 +97,8 @@ class World:
             lock=MemoryLock(),
         )
 
-    def sweep(self, config: HostRoutingConfig | None = None, ebtables: Ebtables | None = None) -> CleanStaleCNI:
-        return CleanStaleCNI(config or config_of(), host=self.host(ebtables))
+    def sweep(self, ebtables: Ebtables | None = None) -> CleanStaleCNI:
+        return CleanStaleCNI(config_of(), host=self.host(ebtables))
 
     def shown(self) -> dict[str, list[str]]:
         """Return the output of the tools without entries that the kernel learns by itself, and without dates."""
@@ -112,10 +111,9 @@ class World:
             "route6": ip("-6", "route", "show", "table", "all").splitlines(),
         }
 
-    def rule(self, line: str, *, first: bool = False) -> None:
-        """Add a rule at the end of its chain, or before all others."""
-        words = line.replace("-A ", "-I ", 1) if first else line
-        self.node.run(f"ebtables-{self.backend}", "-t", "nat", *words.split())
+    def rule(self, line: str) -> None:
+        """Add a rule at the end of its chain."""
+        self.node.run(f"ebtables-{self.backend}", "-t", "nat", *line.split())
 
     def planned(self, task: CleanStaleCNI) -> list[str]:
         """Return the subjects of a plan in the words of `shown`."""

@@ -142,27 +142,18 @@ def test_each_switch_of_force_overlooks_one_thing(force: dict[str, bool], refusa
         assert there(host) == STALE
 
 
-def test_a_state_of_cns_that_is_not_understood_is_refused() -> None:
-    """Live pods cannot be distinguished from dead ones then."""
-    host = made_host()
-    host.files.tree.write(ENDPOINTS_PATH, b'{"Endpoint": {}}', mode=0o600)
-    before = whole_state(host)
-    assert f"cannot read azure-vnet's state in {ENDPOINTS_PATH}: the file has no Endpoints." in refused(
-        lambda: sweep(host).do(context())
-    )
-    assert whole_state(host) == before
-
-
 @pytest.mark.parametrize("force", [False, True])
-def test_it_refuses_a_state_that_it_does_not_understand(*, force: bool) -> None:
-    """Live pods cannot be distinguished from dead ones then, and no switch changes that."""
+@pytest.mark.parametrize(("path", "content"), [(STATE_PATH, b"{"), (ENDPOINTS_PATH, b'{"Endpoint": {}}')])
+def test_it_refuses_a_state_that_it_does_not_understand(path: str, content: bytes, *, force: bool) -> None:
+    """Of azure-vnet or of CNS: live pods cannot be distinguished from dead ones then, and no switch changes that."""
     host = made_host()
     before = whole_state(host)
-    host.files.tree.write(STATE_PATH, b"{", mode=0o600)
+    host.files.tree.write(path, content, mode=0o600)
     config = config_of(force={"conflist": force, "lock": force})
-    error = refused(lambda: sweep(host, config).do(context()))
-    assert "Without it live pods cannot be distinguished from dead ones" in error
-    host.files.tree.remove(STATE_PATH)
+    text = refused(lambda: sweep(host, config).do(context()))
+    assert text.startswith(f"cannot read azure-vnet's state in {path}: ")
+    assert "Without it live pods cannot be distinguished from dead ones" in text
+    host.files.tree.remove(path)
     assert whole_state(host) == before
 
 
