@@ -4,7 +4,6 @@ import logging
 
 import pytest
 from support.stale_cni_sweeps import (
-    CONFLIST,
     DEAD,
     DEAD6,
     STALE,
@@ -46,17 +45,6 @@ def test_a_check_finds_the_objects_that_the_plan_removes() -> None:
     assert [finding.subject for finding in findings] == STALE
     why = f"no live endpoint of azure-vnet has {DEAD}"
     assert findings[0] == NodeFinding("stale-cni", STALE[0], why, apply="now")
-
-
-def test_a_check_says_why_the_sweep_cannot_work() -> None:
-    """While azure-vnet is configured, no finding tells the user to run a command that would be refused."""
-    host = made_host()
-    host.files.tree.write(CONFLIST, b'{"type": "azure-vnet"}', mode=0o644)
-    (finding, *_) = sweep(host).findings(context())[0]
-    assert finding.sentence == (
-        f"no live endpoint of azure-vnet has {DEAD}; cannot be removed now: "
-        "azure-vnet is still in use: /etc/cni/net.d/10-azure.conflist names azure-vnet"
-    )
 
 
 def test_without_privilege_no_check_says_that_all_is_well() -> None:

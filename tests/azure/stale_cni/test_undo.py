@@ -19,10 +19,8 @@ from support.stale_cni_sweeps import (
 from support.stale_cni_worlds import NODE_RULES, config_of, context, whole_state
 
 from hostrouting.azure.stale_cni.azure_vnet import STATE_PATH
-from hostrouting.azure.stale_cni.journal import Sweeps
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import BackendError
-from hostrouting.host import ObservedRoute
 from phases import Change
 
 #: The stale objects in the order in which undo restores them.
@@ -89,20 +87,6 @@ def test_an_object_that_could_not_be_restored_is_when_its_place_is_free() -> Non
     host.link_layer.remove_neighbours([usurper])
     assert done_by(sweep(host).undo) == [Change("+", f"{DEAD} dev azure0 lladdr {DEAD_MAC} PERMANENT", "restored")]
     assert whole_state(host) == before
-
-
-def test_twins_of_an_ipv4_route_do_not_come_back_both(caplog: pytest.LogCaptureFixture) -> None:
-    """The kernel adds no second route in one place: the first comes, the record stays for the other."""
-    host = made_host()
-    host.link_layer.add_device("azv2", kind="veth")
-    one, two = (ObservedRoute.parse("10.240.0.12/32", dev, protocol=3, scope=253) for dev in ("azv1", "azv2"))
-    Sweeps(host.files, FOLDER).add([one, two], texts=[], now=0)
-    sweep(host).undo(context())
-    assert one in host.routes.routes()
-    assert f"10.240.0.12 dev azv2 scope link is not restored: its place was taken meanwhile by '{one}'" in (
-        caplog.messages
-    )
-    assert len(host.files.tree.names(FOLDER)) == 1
 
 
 def test_a_file_that_is_no_record_does_not_stop_undo(caplog: pytest.LogCaptureFixture) -> None:
