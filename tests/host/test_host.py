@@ -53,12 +53,6 @@ class TestOffline:
             assert (tmp_path / "run/hostrouting.lock").exists()
         assert (tmp_path / "etc/ours/a").read_bytes() == b"one\n"
 
-    def test_the_root_itself_is_an_image_too(self) -> None:
-        """`--root /` is offline: no kernel and no systemd."""
-        host = Host.offline("/")
-        assert not host.is_live
-        assert repr(host.services) == repr(OfflineUnits("/"))
-
     def test_a_relative_root_stays_where_it_is(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A later change of the working directory does not move the image."""
         (tmp_path / "image").mkdir()

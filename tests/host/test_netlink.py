@@ -146,13 +146,6 @@ def test_lost_answers_are_replaced_by_reading_back(backend: NetlinkBackend) -> N
 
 
 @pytest.mark.usefixtures("big_sends")
-def test_big_sends_without_refusals_lose_nothing(backend: NetlinkBackend) -> None:
-    """A success is not answered, so it cannot overflow the queue."""
-    backend.apply(many(2000))
-    assert ours(backend) == 2000
-
-
-@pytest.mark.usefixtures("big_sends")
 def test_lost_lookups_are_asked_again(backend: NetlinkBackend, short_queues: list[int]) -> None:
     """Lookups change nothing, so lost ones are sent again in smaller portions."""
     asked = [10 << 24 | 224 << 16 | number for number in range(1, 3001)]

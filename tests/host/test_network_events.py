@@ -295,6 +295,3 @@ class TestInTheKernel:
         before = backend.routes()
         assert listener.take() == []
         assert before == backend.routes()
-
-
-# --- only the fake

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -32,42 +31,6 @@ class TestMemoryNftables(NftablesContract):
     def nftables(self) -> MemoryNftables:
         """See the contract."""
         return MemoryNftables()
-
-    def test_without_nft(self, nftables: MemoryNftables) -> None:
-        """With `is_installed=False` every method raises an error that names the package."""
-        nftables.is_installed = False
-        with pytest.raises(ToolNotFoundError, match="install the package nftables"):
-            nftables.load(Context(), "flush ruleset")
-        with pytest.raises(ToolNotFoundError, match="install the package nftables"):
-            nftables.table(Context(), "ip6", "ours")
-
-    def test_without_privilege(self, nftables: MemoryNftables) -> None:
-        """`may_read` removes the privilege, which reading needs, too."""
-        nftables.may_read = False
-        with pytest.raises(PermissionDeniedError, match="Operation not permitted"):
-            nftables.check(Context(), "flush ruleset")
-        with pytest.raises(PermissionDeniedError, match="Operation not permitted"):
-            nftables.table(Context(), "ip6", "ours")
-
-    def test_another_program_may_be_quicker(self, nftables: MemoryNftables) -> None:
-        """`operations.plan` lets another program act before an operation."""
-        nftables.operations.plan(2, partial(setattr, nftables, "texts", {}))
-        nftables.load(Context(), "table ip6 ours")
-        assert nftables.table(Context(), "ip6", "ours") is None
-        assert nftables.tables == {}
-
-    def test_the_chosen_operation_fails(self, nftables: MemoryNftables) -> None:
-        """`fail_at` lets exactly that operation fail, which changes nothing; the journal has all of them."""
-        nftables.fail_at(2)
-        nftables.check(Context(), "table ip6 ours")
-        with pytest.raises(BackendError, match="Cannot allocate memory"):
-            nftables.load(Context(), "table ip6 ours")
-        assert nftables.table(Context(), "ip6", "ours") is None
-        assert nftables.operations.calls == [
-            ("check", "table ip6 ours"),
-            ("load", "table ip6 ours"),
-            ("table", "ip6", "ours"),
-        ]
 
     @pytest.mark.parametrize(
         "rule", ["jump elsewhere", "iifname eth0 accept", "icmpv6 type 133 accept", "log prefix 'x'"]

@@ -358,6 +358,3 @@ def received(opened: socket.socket) -> Iterator[tuple[bytes, tuple[str, int, int
             yield opened.recvfrom(2048)
         except BlockingIOError:
             return
-
-
-# --- the fake
