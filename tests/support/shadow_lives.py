@@ -1,23 +1,21 @@
-"""Random lives of a node beside another program: apply, reset, undo and watch, and what the program notices of them."""
+"""Random lives of a node beside another program: apply, reset and undo, and what the program notices of them."""
 
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from typing import Any, Final, TypeAlias, TypeVar
 
 import attrs
-from support.shadow_worlds import PROTOCOLS, SENTINEL, TOS, Deed, Twins, destination, first_is, foreign, ours, place
+from support.shadow_worlds import PROTOCOLS, TOS, Deed, Twins, destination, first_is, foreign, ours, place
 from support.tasks import FailingTask
-from support.watched_nodes import Running, kernel_host, running
+from support.watched_nodes import kernel_host
 
 from hostrouting import Configure, HostRoutingConfig
 from hostrouting.config import StaticRoute
 from hostrouting.host import Host
 from hostrouting.node.configure import Reset
-from hostrouting.node.watch import Watch
 from phases import Context, Serial, TaskFailedError, execute, run, task
 from phases.testing import ManualClock
 
@@ -64,8 +62,6 @@ _EVENTS: Final = (
 )
 #: Makes the node able to take all routes again.
 _WHOLE: Final = ("link set eth1 up", "address add 10.2.0.2/24 dev eth1", "address del 10.3.0.2/24 dev eth1")
-#: Another program that takes ours away more often is a fight, in which Watch pauses.
-_MOST_FIGHTS: Final = 2
 _REFUSED: Final = "RTNETLINK answers: File exists"
 
 
@@ -125,8 +121,6 @@ class Life:
     history: list[str] = attrs.field(factory=list)
     _host: Host = attrs.field(init=False)
     _wanted: _Places[str] = attrs.field(factory=dict)
-    _watch: Running | None = None
-    _fights: Counter[str] = attrs.field(factory=Counter)
     _made: list[str] = attrs.field(factory=list)
 
     @_host.default
@@ -145,7 +139,7 @@ class Life:
             self._twins.agree(*_WHOLE)
         self._twins.agree(*_OBJECTS)
         self._some(0, 3, self.operation)
-        way = self._random.choice([self.applies, self.applies, self.undoes, self.watches])
+        way = self._random.choice([self.applies, self.applies, self.undoes])
         self.history.append(way.__name__)
         way()
         self._some(0, 2, self.operation)
@@ -188,21 +182,6 @@ class Life:
         self._twins.same()
         if not deeds:
             self._as_before(before)
-
-    def watches(self) -> None:
-        """Watch while the other program works; after each operation ours are in force again."""
-        self.apply(self._config(SENTINEL))
-        if SENTINEL not in {prefix for prefix, _, _ in self._wanted}:
-            return  # it was refused
-        with running(Watch(HostRoutingConfig(), host=self._host)) as watch:
-            self._watch = watch
-            self._settle()
-            self._some(2, 6, self.operation, self.operation, self.intrusion, self.event)
-            if self._random.random() < 0.3:
-                self.reset()
-                assert watch.ends()
-        self._watch = None
-        self._fights.clear()
 
     def apply(self, config: HostRoutingConfig) -> None:
         """Apply a config: ours are the first of their places, or nothing has changed."""
@@ -255,32 +234,24 @@ class Life:
 
     def operation(self) -> None:
         """Let the other program change a route; what it notices of ours is on the list."""
-        if max(self._fights.values(), default=0) >= _MOST_FIGHTS:
-            return
         self._act(self._deletion() if self._made and self._random.random() < 0.35 else self._addition())
 
     def intrusion(self) -> None:
         """Let the other program put a route before one of ours."""
         if self._wanted:
-            prefix, _, metric = self._random.choice([spot for spot in self._wanted if spot[0] != SENTINEL])
+            prefix, _, metric = self._random.choice([*self._wanted])
             self._act(f"route prepend {prefix} proto static metric {metric or 0} {self._random.choice(_HOPS)}")
 
     def _act(self, command: str) -> None:
         self.history.append(command)
-        lock = nullcontext() if self._watch is None else self._host.lock.hold(Context())
-        # Watch repairs under the lock only: what this sees is the operation's own doing.
-        with lock:
-            deed = self._twins.act(command)
-            self._remember(deed)
-            if deed.counts:
-                self._twins.same()
-            else:
-                name = remainder(deed)
-                self.history.append(f"({name})")
-                prefix = next(word for word in command.split() if word in _PREFIXES)
-                self._twins.forget(prefix)
-                self._fights.update(route for route in ours(deed.before) if route not in ours(deed.after))
-        self._settle()
+        deed = self._twins.act(command)
+        self._remember(deed)
+        if deed.counts:
+            self._twins.same()
+        else:
+            name = remainder(deed)
+            self.history.append(f"({name})")
+            self._twins.forget(next(word for word in command.split() if word in _PREFIXES))
 
     def event(self) -> None:
         """Let a device, an address or a nexthop object come or go."""
@@ -288,14 +259,13 @@ class Life:
         self.history.append("; ".join(commands))
         self._twins.agree(*commands, *_OBJECTS)
         self._twins.same()
-        self._settle()
 
     def _addition(self) -> str:
         return f"route {self._random.choice(_VERBS)} {self._route()}"
 
     def _route(self) -> str:
         pick = self._random.choice
-        prefixes = [prefix for prefix, _, _ in self._wanted if prefix != SENTINEL]
+        prefixes = [prefix for prefix, _, _ in self._wanted]
         prefix = pick(prefixes if prefixes and self._random.random() < 0.6 else _PREFIXES)
         metric, protocol = pick(["", "", "", " metric 100"]), pick(PROTOCOLS)
         tos = pick(["", "", "", "", "", f" tos {TOS}"])
@@ -322,9 +292,8 @@ class Life:
 
     # --- what is wanted
 
-    def _config(self, *more: str) -> HostRoutingConfig:
-        routes: list[dict[str, Any]]
-        routes = [{"destination": prefix, "gateway": "10.1.0.1", "dev": "eth0"} for prefix in more]
+    def _config(self) -> HostRoutingConfig:
+        routes: list[dict[str, Any]] = []
         for prefix in self._random.sample(_PREFIXES, self._random.randint(1, 3)):
             gateway, dev = self._random.choice([("10.1.0.1", "eth0"), ("10.1.0.5", "eth0"), ("10.2.0.1", "eth1")])
             metric = self._random.choice([0, 0, 0, 100])
@@ -336,29 +305,8 @@ class Life:
         return HostRoutingConfig.from_mapping(sections)
 
     def _context(self) -> Context:
-        # Nothing heals while it waits; but it really waits for the lock if Watch has that.
-        return Context(clock=ManualClock(auto=True)) if self._watch is None else Context(timeout=60)
-
-    # --- Watch
-
-    def _settle(self) -> None:
-        """Wait until Watch has answered all events, and assert that ours are in force and nothing else has changed."""
-        if self._watch is None:
-            return
-        hand, intruder = self._twins.here, f"{SENTINEL} via 10.1.0.77 dev eth0 proto bird"
-        assert hand.tell(f"route prepend {intruder}") == [""]
-        for spot, route in self._wanted.items():
-            # That of the sentinel comes after all other events.
-            self._watch.until(lambda spot=spot, route=route: self._is_in_force(spot, route))  # type: ignore[misc]
-        assert hand.tell(f"route del {intruder}") == [""]
-        self._twins.same()
-
-    def _is_in_force(self, spot: tuple[str, str, str], route: str) -> bool:
-        routes = self._twins.here.routes()
-        in_place = [each for each in routes if place(each) == spot]
-        if not reachable(route, routes) or is_connected(in_place):
-            return True
-        return in_place[:1] == [route] and ours(in_place) == [route]
+        # Nothing heals while it waits.
+        return Context(clock=ManualClock(auto=True))
 
 
 def _wanted(config: HostRoutingConfig) -> _Places[str]:
