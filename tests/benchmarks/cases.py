@@ -1,6 +1,5 @@
 """The measured cases and their contenders."""
 
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -13,11 +12,8 @@ from hostrouting.net.addresses import format_ipv4
 from hostrouting.net.changes import RouteChange
 
 OURS, VERIFIED = "ours", "verified"
-C, IP, PYROUTE2 = "C", "ip", "pyroute2"
+C, IP = "C", "ip"
 
-#: Its loop takes a third of a millisecond an item: beyond this it would be most of the run.
-_MOST_FOR_PYROUTE2: Final = 1000
-_PYROUTE2_LOOP: Final = Path(__file__).with_name("pyroute2_loop.py")
 #: C's batch sizes are tried on at most this many items.
 _TRIAL: Final = 10_000
 _BATCHES: Final = (128, 256, 512, 1024, 2048, 4096)
@@ -51,7 +47,7 @@ def install(setting: Setting) -> list[Result]:
     batch = _best_batch(setting, _c_install, before=world.clean)
     contests = [_install(setting, count, batch) for count in setting.sizes]
     world.clean()
-    ratios = [(OURS, C), (VERIFIED, C), (IP, OURS), (IP, VERIFIED), (PYROUTE2, OURS)]
+    ratios = [(OURS, C), (VERIFIED, C), (IP, OURS), (IP, VERIFIED)]
     return [Result("install", contests, ratios, _batch_remark(batch))]
 
 
@@ -66,8 +62,6 @@ def _install(setting: Setting, count: int, batch: int | None) -> Contest:
     ]
     if batch is not None:
         contenders.append(Contender(C, lambda: _c_install(setting, count, batch)))
-    if count <= _MOST_FOR_PYROUTE2:
-        contenders.append(Contender(PYROUTE2, lambda: _pyroute2("install", count, world.STEP)))
     return contest(
         contenders, count, rounds=setting.rounds(count), before=world.clean, check=lambda: world.check_installed(count)
     )
@@ -80,7 +74,7 @@ def lookup(setting: Setting) -> list[Result]:
     batch = _best_batch(setting, lambda setting, count, size: _c_lookup(setting, count, world.STEP, size))
     contests = [_lookup(setting, count, table // count * world.STEP, batch) for count in setting.sizes]
     remark = "; ".join(filter(None, (f"in a table of {table:,} routes", _batch_remark(batch))))
-    return [Result("lookup", contests, [(OURS, C), (IP, OURS), (PYROUTE2, OURS)], remark)]
+    return [Result("lookup", contests, [(OURS, C), (IP, OURS)], remark)]
 
 
 def _lookup(setting: Setting, count: int, step: int, batch: int | None) -> Contest:
@@ -92,8 +86,6 @@ def _lookup(setting: Setting, count: int, step: int, batch: int | None) -> Conte
     ]
     if batch is not None:
         contenders.append(Contender(C, lambda: _c_lookup(setting, count, step, batch)))
-    if count <= _MOST_FOR_PYROUTE2:
-        contenders.append(Contender(PYROUTE2, lambda: _pyroute2("lookup", count, step)))
     return contest(contenders, count, rounds=setting.rounds(count))
 
 
@@ -157,8 +149,3 @@ def _c_dump(setting: Setting, count: int) -> Sample:
 
 def _c(setting: Setting, mode: str, count: int, *words: object) -> Sample:
     return self_timed([str(setting.yardstick), mode, str(count), *map(str, words)], expected=count)
-
-
-def _pyroute2(mode: str, count: int, step: int) -> Sample:
-    words = [mode, count, world.FIRST, step, world.LENGTH, world.GATEWAY, world.DEVICE]
-    return self_timed([sys.executable, str(_PYROUTE2_LOOP), *map(str, words)], expected=count)

@@ -29,8 +29,8 @@ BOOT, MANY_AT_BOOT, MANY_AGAIN, MANY_CIDRS, CHECK, PROOF, APPLY = (
     "prove_egress",
     "hostrouting apply",
 )
-UPSTREAM, BARE = "upstream", "bare"
-TOTAL, DUMP, LOOKUPS, FREEING, ANALYSIS = "total", "dump", "lookups", "freeing", "analysis"
+UPSTREAM = "upstream"
+ANALYSIS = "analysis"
 
 LEGEND: Final = """\
 The routing pair: milliseconds of the whole work, not of an item, with the same rounds and ratios.
@@ -38,10 +38,9 @@ The routing pair: milliseconds of the whole work, not of an item, with the same 
             `ip | awk` a CIDR, look at one address of a CIDR, and know all gateways and devices; all is well. Of these
             and the next it is processor time, children included: the cost for a node that does much else at boot
   start     the same at a later start of a gated unit: the routes are in force, or are that and a CIDR each
-  check     `python -m hostrouting check CONFIG`, start and imports included, against `python -c pass`; its target is
+  check     `python -m hostrouting check CONFIG`, start and imports included; its target is
             one of milliseconds, so it says as much about the machine as about us
-  proof     one call of prove_egress: dump and lookups are the backend's part of it, freeing is to give back the
-            memory of their answers, and analysis is the rest; its target is one of seconds
+  proof     one call of prove_egress: analysis is all but the backend's part of it; its target is one of seconds
   apply     `hostrouting apply CONFIG` in a new process: validation, diff, verification and script, no gates.
             Routes go into the kernel's namespace; files and units below a folder, since systemd does not run there:
             `systemctl --root` enables, and nothing is reloaded. Against `ip -batch FILE` for the same routes alone"""
@@ -182,11 +181,10 @@ def _check(setting: Setting) -> Result:
     env = environment()
     contenders = [
         # Not in this folder, where our own modules' names would be taken for others'.
-        Contender(OURS, partial(process, [sys.executable, "-m", "hostrouting", "check", config], env=env, cwd="/")),
-        Contender(BARE, partial(process, [sys.executable, "-c", "pass"], env=env, cwd="/")),
+        Contender(OURS, partial(process, [sys.executable, "-m", "hostrouting", "check", config], env=env, cwd="/"))
     ]
     measured = contest(contenders, CHECKED, rounds=setting.rounds(CHECKED))
-    return Result(CHECK, [measured], [(OURS, BARE)], f"{len(CIDRS)} CIDRs", whole=True)
+    return Result(CHECK, [measured], [], f"{len(CIDRS)} CIDRs", whole=True)
 
 
 def _proof(setting: Setting) -> Result:
@@ -196,15 +194,10 @@ def _proof(setting: Setting) -> Result:
     for first in range(0, count, _CHUNK):
         NetlinkBackend().apply(_proven(first, min(first + _CHUNK, count)), verify=False)
     world.check_installed(count)
-    samples: dict[str, list[Sample]] = {part: [] for part in (TOTAL, DUMP, LOOKUPS, FREEING, ANALYSIS)}
-    rounds = min(_FEW_ROUNDS, setting.rounds(count))
-    for number in range(rounds + 1):
-        for part, sample in _prove_once(count).items():
-            # The first time is not counted, as in every contest.
-            if number > 0:
-                samples[part].append(sample)
+    prove = Contender(ANALYSIS, lambda: _prove_once(count))
+    measured = contest([prove], count, rounds=min(_FEW_ROUNDS, setting.rounds(count)))
     world.clean()
-    return Result(PROOF, [Contest(count, samples)], [], f"of {_PROVEN_CIDR}", whole=True)
+    return Result(PROOF, [measured], [], f"of {_PROVEN_CIDR}", whole=True)
 
 
 def _proven(first: int, end: int) -> list[RouteChange]:
@@ -222,7 +215,7 @@ def _proven(first: int, end: int) -> list[RouteChange]:
     ]
 
 
-def _prove_once(count: int) -> dict[str, Sample]:
+def _prove_once(count: int) -> Sample:
     backend = TimedBackend()
 
     def prove() -> None:
@@ -230,11 +223,8 @@ def _prove_once(count: int) -> dict[str, Sample]:
         if not report.ok or backend.asked <= count:
             raise BenchmarkError(f"the proof of {_PROVEN_CIDR} asked {backend.asked} questions and said: {report}")
 
-    own, freeing = in_process(prove)(), in_process(backend.forget)()
-    dump, lookups = backend.dump, backend.lookups
-    analysis = Sample(own.wall - dump.wall - lookups.wall, own.cpu - dump.cpu - lookups.cpu)
-    total = Sample(own.wall + freeing.wall, own.cpu + freeing.cpu)
-    return {TOTAL: total, DUMP: dump, LOOKUPS: lookups, FREEING: freeing, ANALYSIS: analysis}
+    whole = in_process(prove)()
+    return Sample(whole.wall - backend.spent.wall, whole.cpu - backend.spent.cpu)
 
 
 def _apply(setting: Setting) -> Result:

@@ -25,8 +25,7 @@ median of the rounds' ratios, so it is not exactly that of the two columns.
   ours      the library called in this process: values in, values out, opening its socket included
   verified  the same, with the routes read back (the default of apply)
   C         yardstick.c: the largest batches that pay, one barrier, no values made; times itself, without its start
-  ip        `ip -batch FILE` or `ip -4 route show table all`: the whole process, which is how it is used
-  pyroute2  a loop with one call an item; times itself, without import and opening"""
+  ip        `ip -batch FILE` or `ip -4 route show table all`: the whole process, which is how it is used"""
 
 
 class Findings(NamedTuple):

@@ -69,7 +69,7 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="run.py", description="Measure this library against C, ip and pyroute2.")
+    parser = argparse.ArgumentParser(prog="run.py", description="Measure this library against C and ip.")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample there")
     parser.add_argument("--page", type=Path, metavar="FILE", help="write machine and targets into its block ```text")
     parser.add_argument("--quick", action="store_true", help="at most 10,000 items, and fewer rounds")

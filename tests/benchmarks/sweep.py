@@ -13,16 +13,13 @@ from phases import Context
 
 SWEEP: Final = "ebtables rules"
 NAMES: Final = (SWEEP,)
-TOOL, EACH = "tool", "each"
+TOOL = "tool"
 
 LEGEND: Final = """\
 ebtables rules: microseconds a rule of the kind that azure-vnet leaves, deleted by their full description.
   ours      the library: batches of deletions, and the reading that proves that exactly these went
-  tool      one `ebtables-nft-restore --noflush` with all the deletions, and nothing read back
-  each      one `ebtables-nft -t nat -D` a rule, as most scripts do"""
+  tool      one `ebtables-nft-restore --noflush` with all the deletions, and nothing read back"""
 
-#: Each of these takes some ten milliseconds, more the more rules there are.
-_MOST_FOR_EACH: Final = 10
 _MOST: Final = 10_000
 _SOME_ROUNDS: Final = 5
 _RESTORE: Final = ("ebtables-nft-restore", "--noflush")
@@ -33,7 +30,7 @@ def sweep(setting: Setting) -> list[Result]:
     if shutil.which(_RESTORE[0]) is None:
         return [Result(SWEEP, [], [], f"left out: there is no {_RESTORE[0]}")]
     contests = [_sweep(setting, count) for count in setting.sizes if count <= _MOST]
-    return [Result(SWEEP, contests, [(OURS, TOOL), (EACH, OURS)])]
+    return [Result(SWEEP, contests, [(OURS, TOOL)])]
 
 
 def _sweep(setting: Setting, count: int) -> Contest:
@@ -45,8 +42,6 @@ def _sweep(setting: Setting, count: int) -> Contest:
         Contender(OURS, in_process(lambda: EbtablesCommand().delete(Context(), rules))),
         Contender(TOOL, lambda: _restore(emptied)),
     ]
-    if count <= _MOST_FOR_EACH:
-        contenders.append(Contender(EACH, lambda: _each(lines)))
 
     def check() -> None:
         left = EbtablesCommand().read(Context()).rules
@@ -75,8 +70,3 @@ def _file(path: Path, lines: list[str]) -> Path:
 
 def _restore(path: Path) -> Sample:
     return process(["sh", "-c", f'exec {" ".join(_RESTORE)} < "$1"', "sh", str(path)])
-
-
-def _each(lines: list[str]) -> Sample:
-    samples = [process(["ebtables-nft", "-t", "nat", *line.replace("-A", "-D", 1).split()]) for line in lines]
-    return Sample(sum(sample.wall for sample in samples), sum(sample.cpu for sample in samples))
