@@ -75,6 +75,11 @@ def running(watch: Watch) -> Iterator[Running]:
     assert errors == []
 
 
+def ours(host: Host) -> list[str]:
+    """Return the installed routes."""
+    return sorted(str(route) for route in host.routes.routes() if route.protocol == OUR_PROTOCOL)
+
+
 @attrs.frozen
 class Watched:
     """A node on which a Watch runs."""
@@ -84,7 +89,11 @@ class Watched:
     _running: Running
 
     def ours(self) -> list[str]:
-        return sorted(str(route) for route in self.host.routes.routes() if route.protocol == OUR_PROTOCOL)
+        return ours(self.host)
+
+    def delete(self, text: str) -> None:
+        """Let another program delete the route that `ip` shows so."""
+        self.node.delete_route(next(route for route in self.host.routes.routes() if str(route) == text))
 
     def until(self, done: Callable[[], bool]) -> None:
         self._running.until(done)

@@ -13,7 +13,7 @@ from random import Random
 import attrs
 import pytest
 from support.kernel import needs_kernel
-from support.watched_nodes import CONFIG, OURS, SECONDS, Running, Watched, arrange, kernel_host, running, watching
+from support.watched_nodes import CONFIG, OURS, SECONDS, Running, Watched, arrange, kernel_host, ours, running, watching
 
 from hostrouting import Configure, HostRoutingConfig, Reset
 from hostrouting.exceptions import BackendError
@@ -57,10 +57,10 @@ class WatchedRuns:
         self._host = host
         self._listener = listener
 
-    def apply(self, config: HostRoutingConfig, ours: list[str], watch: Watch) -> None:
+    def apply(self, config: HostRoutingConfig, wanted: list[str], watch: Watch) -> None:
         """Apply a config; the watch then looks at all routes, and changes none."""
         execute(Configure(config, host=self._host))
-        assert self._ours() == ours
+        assert ours(self._host) == wanted
         self._listener.take()
         looks = Context(timeout=SECONDS)
         done: list[bool] = []
@@ -77,16 +77,13 @@ class WatchedRuns:
             assert looks.wait(lambda: bool(done), until=looks.deadline)
         told = [event for event in self._listener.take() if isinstance(event, RouteEvent)]
         assert [event for event in told if event.route.protocol == OUR_PROTOCOL] == []
-        assert self._ours() == ours
+        assert ours(self._host) == wanted
 
     def reset(self, it: Running) -> None:
         """Reset the node: the watch ends, and no route is left."""
         execute(Reset(HostRoutingConfig(), host=self._host))
         assert it.ends()
-        assert self._ours() == []
-
-    def _ours(self) -> list[str]:
-        return sorted(str(route) for route in self._host.routes.routes() if route.protocol == OUR_PROTOCOL)
+        assert ours(self._host) == []
 
 
 def run_beside(rounds: int, node: KernelNode) -> None:
@@ -98,8 +95,8 @@ def run_beside(rounds: int, node: KernelNode) -> None:
             watch = Watch(CONFIG, host=host)
             execute(Configure(CONFIG, host=host))
             with running(watch) as it:
-                for config, ours in (CONFIG, OURS), (OTHER, OTHERS), (CONFIG, OURS):
-                    runs.apply(config, ours, watch)
+                for config, wanted in (CONFIG, OURS), (OTHER, OTHERS), (CONFIG, OURS):
+                    runs.apply(config, wanted, watch)
                 runs.reset(it)
 
 

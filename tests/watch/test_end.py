@@ -5,10 +5,10 @@ import signal
 from collections.abc import Sequence
 
 import attrs
-from support.watched_nodes import CONFIG, OURS, arrange
+from support.watched_nodes import CONFIG, OURS, arrange, ours
 
 from hostrouting.config import RouteOverlapConfig
-from hostrouting.host import OUR_PROTOCOL, ObservedRoute, Route, RouteChange
+from hostrouting.host import ObservedRoute, Route, RouteChange
 from hostrouting.net.addresses import IPV4
 from hostrouting.node.watch import Watch
 from hostrouting.testing import FakeHost, MemoryBackend
@@ -78,4 +78,4 @@ def test_a_repair_that_has_begun_ends() -> None:
     arrange(node)
     watched(node)
     assert node.is_whole
-    assert [str(route) for route in node.routes() if route.protocol == OUR_PROTOCOL] == OURS
+    assert ours(FakeHost(node)) == OURS

@@ -5,7 +5,7 @@ import logging
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.probe_nodes import FOREIGN, NEIGHBOUR, OFF, OURS, THEIRS, config, made_host
+from support.probe_nodes import FOREIGN, OFF, OURS, THEIRS, config, made_host
 
 from hostrouting import Reset
 from hostrouting.azure.probe_snat import ConfigureProbeSNAT
@@ -120,16 +120,6 @@ def test_after_the_look_the_config_is_read(host: FakeHost, by: str) -> None:
         host.files.write(INTENT_PATH, b'{"hostRouting": {"routeOverlap": {"expected": ["azure"]}}}', mode=0o644)
     keeper.act(Context())
     assert table(host) is None
-
-
-def test_other_tables_are_not_touched(host: FakeHost) -> None:
-    """A repair changes no other table."""
-    host.nftables.load(Context(), delete_script())
-    others = {name: listing for name, listing in host.nftables.tables.items() if name != OURS}
-    assert others
-    assert NEIGHBOUR
-    keeper_of(host).act(Context())
-    assert {name: listing for name, listing in host.nftables.tables.items() if name != OURS} == others
 
 
 RULES = ProbeRules(dev="eth0", source="fe80::1234:5678:9abc", address="2603:1062:0:1:fe80:1234:5678:9abc")

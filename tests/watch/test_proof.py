@@ -238,31 +238,6 @@ def test_a_change_without_an_event(watched: ProvenNode, caplog: pytest.LogCaptur
     assert caplog.messages[0] == LINE
 
 
-@pytest.mark.parametrize("watched", [None], indirect=True)
-def test_a_device_loses_its_carrier(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
-    """The way out without carrier for two seconds is an alarm, and its end."""
-    watched.node.set_up("eth0", up=False)
-    watched.run(3)
-    assert caplog.records
-    caplog.clear()
-    watched.node.set_up("eth0")
-    watched.node.add_route("default", gateway="10.224.0.1", dev="eth0")
-    watched.run(0.1)
-    assert [record.levelno for record in caplog.records] == [logging.INFO]
-    watched.run(130)
-    assert len(caplog.records) == 1
-
-
-def test_a_rule(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
-    """A rule that takes expected addresses away is an alarm."""
-    watched.node.insert_route(Route.parse("172.16.0.0/16", dev="ib0", protocol=16, table=100))
-    watched.run(2)
-    assert not caplog.records
-    watched.node.add_rule(Rule(100, table=100))
-    watched.run(2)
-    assert caplog.messages[0].startswith("172.16.0.0/16: overlap 172.16.0.0-172.16.255.255 by ib0")
-
-
 def test_the_marker_of_another_run(watched: ProvenNode, caplog: pytest.LogCaptureFixture) -> None:
     """A marker that another run wrote during a flap is put right with the next reading, without a line of an alarm."""
     watched.overlaps()

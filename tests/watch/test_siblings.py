@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Event
@@ -11,20 +11,20 @@ import attrs
 import pytest
 from support.needs import needs
 from support.probe_nodes import made_host
-from support.stale_cni_nodes import LIVE, REUSED, SHORT, SOON, World, add_link
+from support.stale_cni_nodes import LIVE, REUSED, SHORT, SOON, World
 from support.stale_cni_sweeps import CONFLIST
-from support.stale_cni_worlds import POD_CIDRS, arp_reply, config_of, dnat
-from support.watched_nodes import SECONDS, running
+from support.stale_cni_worlds import POD_CIDRS, config_of
+from support.watched_nodes import SECONDS, ours, running
 
 from hostrouting import HostRoutingConfig, Watch
 from hostrouting.azure.probe_snat.ruleset import RULESET_PATH, ProbeRules, delete_script, render
 from hostrouting.config import ProbeSNATConfig, StaleCNIConfig, StaticRoute, StaticRoutesConfig, WatchConfig
-from hostrouting.host import OUR_PROTOCOL, Host
+from hostrouting.host import Host
 from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.host.packets.ebtables import EbtablesCommand
 from hostrouting.host.packets.nft import NftCommand
 from hostrouting.net.links import Neighbour
-from hostrouting.testing import FakeHost, KernelNode, MemoryLinkLayer, MemorySupervisor
+from hostrouting.testing import FakeHost, MemoryLinkLayer, MemorySupervisor
 from phases import Context
 
 OURS = "172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"
@@ -39,8 +39,9 @@ CONFIG = HostRoutingConfig(
 )
 
 
-def ours(host: Host) -> list[str]:
-    return [str(route) for route in host.routes.routes() if route.protocol == OUR_PROTOCOL]
+def exchanged(host: Host, **ports: object) -> Host:
+    """Return the same node with other ports."""
+    return Host(**{**{field.name: getattr(host, field.name) for field in attrs.fields(Host)}, **ports})
 
 
 @pytest.fixture
@@ -66,12 +67,8 @@ def test_a_program_hangs_while_routes_are_deleted(host: FakeHost, tmp_path: Path
     """While a program of a sibling hangs, even under the run lock, deleted routes are restored one after the other."""
     absent = "case $* in *list*) echo 'Error: No such file or directory' >&2; exit 1;; esac"
     command = stand_in(tmp_path, f"{absent if moment == 'nft loads' else ''}\n$hangs")
-    ports = {field.name: getattr(host, field.name) for field in attrs.fields(Host)}
-    if moment == "ebtables":
-        hanging = Host(**{**ports, "ebtables": EbtablesCommand(command)})
-    else:
-        hanging = Host(**{**ports, "nftables": NftCommand(command)})
-    with running(Watch(CONFIG, host=hanging)) as watch:
+    port = {"ebtables": EbtablesCommand(command)} if moment == "ebtables" else {"nftables": NftCommand(command)}
+    with running(Watch(CONFIG, host=exchanged(host, **port))) as watch:
         watch.until((tmp_path / "hanging").exists)
         watch.until(lambda: ours(host) == [OURS])
         # A fourth time within an hour it would pause.
@@ -98,24 +95,11 @@ class BrokenLinkLayer(MemoryLinkLayer):
         return super().classifiers(dev)
 
 
-def test_a_mistake_in_a_sibling(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever a sibling raises is one line, and it goes on later; the routes are kept, and so are the others."""
-    layer = BrokenLinkLayer(host.routes)
-    ports = {field.name: getattr(host, field.name) for field in attrs.fields(Host)}
-    broken = Host(**{**ports, "link_layer": layer})
-    with running(Watch(CONFIG, host=broken)) as watch:
-        watch.until(lambda: len([call for call in host.ebtables.operations.calls if call[0] == "read"]) >= 3)
-        assert ours(host) == [OURS]
-        told = [message for message in caplog.messages if "cannot be looked for now" in message]
-        assert told == ["stale objects of azure-vnet cannot be looked for now: ZeroDivisionError()"]
-
-
 def test_the_trouble_of_a_sibling_is_part_of_the_state(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
-    """The manager hears of it, and of its end, which the log has, too."""
+    """The manager gets it and its end, each of which is one line of the log; the routes are kept meanwhile."""
     caplog.set_level(logging.INFO)
     layer, supervisor = BrokenLinkLayer(host.routes), MemorySupervisor()
-    ports = {field.name: getattr(host, field.name) for field in attrs.fields(Host)}
-    broken = Host(**{**ports, "link_layer": layer, "supervisor": supervisor})
+    broken = exchanged(host, link_layer=layer, supervisor=supervisor)
     troubles = ["the rules for IPv6 probes cannot be kept now", "stale objects of azure-vnet cannot be looked for now"]
 
     def state() -> str:
@@ -124,9 +108,11 @@ def test_the_trouble_of_a_sibling_is_part_of_the_state(host: FakeHost, caplog: p
     with running(Watch(CONFIG, host=broken)) as watch:
         told = [f"{trouble}: ZeroDivisionError()" for trouble in troubles]
         watch.until(lambda: state() == "; ".join(["routes in force: 1", *told]))
+        assert ours(host) == [OURS]
         layer.is_broken = False
         watch.until(lambda: state() == "routes in force: 1")
     assert {f"this is over: {trouble}" for trouble in troubles} <= set(caplog.messages)
+    assert [caplog.messages.count(line) for line in told] == [1, 1]
 
 
 def test_the_end_does_not_wait_for_a_sibling(host: FakeHost) -> None:
@@ -140,8 +126,7 @@ def test_the_end_does_not_wait_for_a_sibling(host: FakeHost) -> None:
                 went_on.set()
             return super().neighbours()
 
-    ports = {field.name: getattr(host, field.name) for field in attrs.fields(Host)}
-    with running(Watch(CONFIG, host=Host(**{**ports, "link_layer": Stuck(host.routes)}))):
+    with running(Watch(CONFIG, host=exchanged(host, link_layer=Stuck(host.routes)))):
         assert stuck.wait(SECONDS)
     # The block is left: the watch has ended.
     released.set()
@@ -166,125 +151,29 @@ def test_they_look_after_the_events_of_the_routes(host: FakeHost) -> None:
             host.nftables.load(Context(), delete_script())
 
 
-def test_the_rules_for_probes_are_kept(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
-    """A running Watch loads the table that is missing, and again after another program deleted it."""
-    with running(Watch(CONFIG, host=host)) as watch:
-        for _ in range(2):
-            watch.until(lambda: ("ip6", "azureSLBProbe") in host.nftables.tables)
-            host.nftables.load(Context(), delete_script())
-        watch.until(lambda: ("ip6", "azureSLBProbe") in host.nftables.tables)
-        watch.until(lambda: caplog.messages.count("repaired: + nft table ip6 azureSLBProbe") == 3)
-
-
-class Story(World):
-    """The node of the issue, on which azure-vnet has two more pods of its own."""
-
-    def pod(self, number: int) -> str:
-        """Return the address of one of them."""
-        return f"10.240.0.{20 + number}"
-
-    def mac(self, number: int) -> str:
-        return f"aa:bb:cc:00:00:{20 + number}"
-
-    def add_pods(self) -> None:
-        for number in 1, 2:
-            there = self.stack.enter_context(KernelNode.made())
-            device, address, mac = f"azv2{number}", self.pod(number), self.mac(number)
-            add_link(self.node, device, f"fe:00:00:00:00:2{number}", there=there, peer="eth0", peer_mac=mac)
-            self.node.ip("link", "set", device, "master", "azure0")
-            there.ip("address", "add", f"{address}/16", "dev", "eth0")
-            self.rule(arp_reply(address, mac))
-            self.rule(dnat(address, mac))
-            self.node.ip("neigh", "add", address, "lladdr", mac, "nud", "permanent", "dev", "azure0")
-            self.fabric.ip("neigh", "add", address, "lladdr", "00:0d:3a:00:00:04", "nud", "permanent", "dev", "wire")
-            self.answer(there)
-            assert self.asks(address)
-
-    def recreate(self, number: int) -> None:
-        """Delete a pod; the new CNI gives its address to another one."""
-        self.node.ip("link", "delete", f"azv2{number}")
-        there = self.stack.enter_context(KernelNode.made())
-        device = f"lxc2{number}"
-        add_link(
-            self.node,
-            device,
-            f"fe:00:00:00:01:2{number}",
-            there=there,
-            peer="eth0",
-            peer_mac=f"0a:00:00:00:00:2{number}",
-        )
-        self.node.ip("route", "add", f"{self.pod(number)}/32", "dev", device)
-        there.ip("address", "add", f"{self.pod(number)}/32", "dev", "eth0")
-        there.ip("route", "add", "default", "dev", "eth0")
-        there.ip(
-            "neigh", "add", "10.240.0.100", "lladdr", f"fe:00:00:00:01:2{number}", "nud", "permanent", "dev", "eth0"
-        )
-        self.answer(there)
-
-
-def often(**section: str) -> HostRoutingConfig:
-    """Return a config whose watch looks every second."""
-    return attrs.evolve(config_of(**section), watch=CONFIG.watch)
-
-
 @needs("kernel", "ebtables-nft")
-class TestStory:
-    """The CNI is exchanged, and its pods are recreated one by one with the addresses of their predecessors."""
-
-    @pytest.fixture
-    def world(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Story]:
-        for name, value in SHORT.items():
-            monkeypatch.setattr(f"hostrouting.{name}", value)
-        for folder in "proc/sys/kernel/random", "var/lib", "etc/cni/net.d":
-            (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / "proc/sys/kernel/random/boot_id").write_text("boot-1\n")
-        (tmp_path / CONFLIST[1:]).write_text(json.dumps({"plugins": [{"type": "azure-vnet"}]}))
-        with Story.made(tmp_path) as made:
-            assert isinstance(made, Story)
-            made.add_pods()
-            assert made.asks(LIVE)
-            yield made
-
-    def host_of(self, world: Story) -> Host:
-        host = world.host()
-        return attrs.evolve(host, events=NetlinkEvents(netns=world.node.name))
-
-    def test_clean(self, world: Story, caplog: pytest.LogCaptureFixture) -> None:
-        """Each new pod is reachable once its predecessor is gone; the pods that live lose no packet meanwhile."""
-        with running(Watch(often(sweep="clean"), host=self.host_of(world))) as watch, ExitStack() as streams:
+def test_the_cni_is_exchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A pod with the address of a dead one is reachable once the old CNI is gone; a live pod loses no packet."""
+    for name, value in SHORT.items():
+        monkeypatch.setattr(f"hostrouting.{name}", value)
+    for folder in "proc/sys/kernel/random", "var/lib", "etc/cni/net.d":
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel/random/boot_id").write_text("boot-1\n")
+    (tmp_path / CONFLIST[1:]).write_text(json.dumps({"plugins": [{"type": "azure-vnet"}]}))
+    with World.made(tmp_path) as world, ExitStack() as streams:
+        host = attrs.evolve(world.host(), events=NetlinkEvents(netns=world.node.name))
+        assert world.asks(LIVE)
+        with running(Watch(attrs.evolve(config_of(sweep="clean"), watch=CONFIG.watch), host=host)) as watch:
             watch.until(lambda: any("azure-vnet is still in use" in message for message in caplog.messages))
             assert not world.asks(REUSED, patience=SOON)
-            lost = [streams.enter_context(world.stream(address)) for address in (LIVE, world.pod(2))]
+            lost = streams.enter_context(world.stream(LIVE))
             (world.root / CONFLIST[1:]).unlink()
             watch.until(lambda: world.asks(REUSED, patience=SOON))
+            # The end of the sweep, in the middle of which the pod could be reached.
+            watch.until(lambda: any(f"removed: {REUSED}" in message for message in caplog.messages))
             streams.close()
-            assert lost == [[], []]
-            live = streams.enter_context(world.stream(LIVE))
-            for number in 1, 2:
-                world.recreate(number)
-                watch.until(lambda number=number: world.asks(world.pod(number), patience=SOON))  # type: ignore[misc]
-            streams.close()
-            assert live == []
-            # The end of a sweep that a pod could be reached in the middle of.
-            watch.until(lambda: any(f"removed: {world.pod(2)}" in message for message in caplog.messages))
-        assert not any("10.240.0.2" in line or REUSED in line for line in world.shown()["ebtables"])
-        assert len([line for line in world.shown()["ebtables"] if LIVE in line]) == 2
-
-    def test_report(self, world: Story, caplog: pytest.LogCaptureFixture) -> None:
-        """Nothing is changed, and the log names each object once."""
-        (world.root / CONFLIST[1:]).unlink()
-        with running(Watch(often(), host=self.host_of(world))) as watch:
-            watch.until(lambda: any(dnat(REUSED, "aa:bb:cc:00:00:09") in message for message in caplog.messages))
-            world.recreate(1)
-            before = world.shown()
-            watch.until(lambda: any(world.pod(1) in message for message in caplog.messages))
-            # Another look, after which nothing is named again.
-            world.node.ip("link", "delete", "azv22")
-            watch.until(lambda: any(world.pod(2) in message for message in caplog.messages))
-            assert not world.asks(world.pod(1), patience=SOON)
-            after = world.shown()
-        assert (after["ebtables"], after["neigh"]) == (before["ebtables"], before["neigh"])
-        named = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-        named = [line for line in named if line.startswith("stale: ")]
-        # The two rules and the neighbour of each of three pods, and those of IPv6 of the first.
-        assert len(named) == len(set(named)) == 3 * 3 + 2
+        assert lost == []
+        rules = world.shown()["ebtables"]
+    assert [len([line for line in rules if address in line]) for address in (LIVE, f"{REUSED} ")] == [2, 0]

@@ -16,7 +16,6 @@ from support.needs import needs
 
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import UnitError
-from hostrouting.node.boot_files import boot_files
 from hostrouting.node.check import check_node
 from hostrouting.node.configure import Configure, Reset
 from hostrouting.testing import FakeHost
@@ -48,6 +47,7 @@ SERVICE: Final = "hostrouting-watch.service"
 INTERVAL: Final = {"watch": {"enabled": True, "interval": "90s"}}
 BY_TIMER: Final = {"watch": {"enabled": True}}
 BY_SERVICE: Final = {"watch": {"enabled": True, "mode": "service"}}
+COUNTING: Final = {"watch": {"enabled": True, "readings": 3}}
 CLEAN: Final = {"staleCni": {**SWEEP["staleCni"], "sweep": "clean"}}
 
 
@@ -223,13 +223,6 @@ class TestApply:
         apply(host, **ROUTES, **sections)
         assert host.services.state(in_time(), unit) == first
 
-    def test_render_shows_it(self) -> None:
-        """The files of `render` are those of the apply."""
-        host, wanted = with_command(), config(**ROUTES, **BY_SERVICE)
-        [rendered] = [file for file in boot_files(wanted, host=host) if file.path.endswith(SERVICE)]
-        apply(host, **ROUTES, **BY_SERVICE)
-        assert host.files.read(f"{UNITS}/{SERVICE}") == rendered.content
-
     def test_a_stopped_unit_is_started_again(self) -> None:
         """`plan` and `check` say that it does not run."""
         host, wanted = with_command(), config(**ROUTES, **BY_TIMER)
@@ -294,37 +287,28 @@ class TestApply:
         again = run_here("plan", "--exit-code", document, "--root", tmp_path)
         assert (again.returncode, "masked" in again.stdout) == (0, True)
 
-    def test_a_disabled_unit_that_runs(self) -> None:
-        """The link is missing; that it does not run would be wrong."""
-        host, wanted = with_command(), config(**ROUTES, **BY_TIMER)
-        apply(host, **ROUTES, **BY_TIMER)
-        link = f"{UNITS}/timers.target.wants/{TIMER}"
-        host.files.remove(link)
-        assert [str(finding) for finding in check_node(in_time(), wanted, host).findings] == [
-            f"warning: watch: {link}: is missing; apply the config"
-        ]
-
-    def test_a_timer_that_is_to_sweep(self) -> None:
-        """It runs the scripts of the boot, which sweep nothing: `check` names the mode that does."""
+    @pytest.mark.parametrize(
+        ("sections", "subject", "severity", "reason"),
+        [
+            ({**ROUTES, **CLEAN, **BY_TIMER}, ".staleCni.sweep", "warning", "set hostRouting.watch.mode to 'service'"),
+            ({**ROUTES, **COUNTING}, ".watch.readings", "note", "only mode 'service' counts"),
+            (BY_TIMER, ".watch", "warning", ""),
+        ],
+    )
+    def test_what_has_no_effect_is_a_finding(
+        self, sections: dict[str, Any], subject: str, severity: str, reason: str
+    ) -> None:
+        """The timer runs the scripts of the boot, which sweep nothing and count no readings, where there are any."""
         host = with_command()
-        apply(host, **ROUTES, **CLEAN, **BY_TIMER)
-        [finding] = check_node(in_time(), config(**ROUTES, **CLEAN, **BY_TIMER), host).findings
-        assert (finding.kind, finding.subject, finding.severity) == ("watch", "hostRouting.staleCni.sweep", "warning")
-        assert "set hostRouting.watch.mode to 'service'" in finding.reason
-        apply(host, **ROUTES, **CLEAN, **BY_SERVICE)
-        assert not check_node(in_time(), config(**ROUTES, **CLEAN, **BY_SERVICE), host).findings
-
-    def test_a_timer_that_is_to_count_readings(self) -> None:
-        """Each of its runs gives a verdict: `check` notes that a number of readings has no effect."""
-        host = with_command()
-        counting: dict[str, Any] = {"enabled": True, "readings": 3}
-        apply(host, **ROUTES, watch=counting)
-        wanted = config(**ROUTES, watch=counting)
-        [finding] = check_node(in_time(), wanted, host).findings
-        assert (finding.kind, finding.subject, finding.severity) == ("watch", "hostRouting.watch.readings", "note")
-        assert "only mode 'service' counts" in finding.reason
-        apply(host, **ROUTES, watch={**counting, "mode": "service"})
-        assert not check_node(in_time(), config(**ROUTES, watch={**counting, "mode": "service"}), host).findings
+        apply(host, **sections)
+        [finding] = check_node(in_time(), config(**sections), host).findings
+        assert (finding.kind, finding.subject, finding.severity) == ("watch", f"hostRouting{subject}", severity)
+        assert reason in finding.reason
+        assert bool(files_of_watch(host)) is (sections != BY_TIMER)
+        if sections != BY_TIMER:
+            by_service = {**sections, "watch": {**sections["watch"], "mode": "service"}}
+            apply(host, **by_service)
+            assert not check_node(in_time(), config(**by_service), host).findings
 
     def test_another_interval_restarts_the_timer(self) -> None:
         """A timer counts by the interval that it was started with."""
@@ -344,14 +328,6 @@ class TestApply:
         assert files_of_watch(host) == []
         assert not host.services.state(in_time(), TIMER).is_running
         assert host.files.exists(f"{UNITS}/static-routes.service")
-
-    def test_nothing_to_keep_is_said(self) -> None:
-        """A timer for leftovers of a CNI would run nothing."""
-        host = with_command()
-        apply(host, **BY_TIMER)
-        assert files_of_watch(host) == []
-        [finding] = check_node(in_time(), config(**BY_TIMER), host).findings
-        assert (finding.kind, finding.subject, finding.severity) == ("watch", "hostRouting.watch", "warning")
 
 
 class TestRemoval:

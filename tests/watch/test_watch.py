@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pytest
 from support.needs import require
-from support.watched_nodes import CONFIG, OURS, Watched, arrange, kernel_host, running, watching
+from support.watched_nodes import CONFIG, OURS, Watched, arrange, kernel_host, ours, running, watching
 
 from hostrouting import Configure, HostRoutingConfig, Reset
 from hostrouting.boot import INTENT_PATH, Intent
@@ -38,6 +38,13 @@ def watched(request: pytest.FixtureRequest) -> Iterator[Watched]:
             yield found
 
 
+@pytest.fixture
+def host() -> FakeHost:
+    backend = MemoryBackend()
+    arrange(backend)
+    return FakeHost(backend)
+
+
 def standing(watched: Watched, destination: str = "172.16.1.0/24") -> list[str]:
     return [str(route) for route in watched.host.routes.routes() if route.destination == destination]
 
@@ -45,17 +52,9 @@ def standing(watched: Watched, destination: str = "172.16.1.0/24") -> list[str]:
 def test_a_deleted_route_is_restored(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
     """A route of the config that another program deletes comes back, and one line says so."""
     caplog.clear()
-    route = next(route for route in watched.host.routes.routes() if str(route) == OURS[0])
-    watched.node.delete_route(route)
+    watched.delete(OURS[0])
     watched.until_repaired()
     watched.until(lambda: f"repaired: + {OURS[0]}" in caplog.messages)
-
-
-def test_a_changed_route_is_restored(watched: Watched) -> None:
-    """A route of the config whose gateway another program changes in its place is as configured again."""
-    other = attrs.evolve(FOREIGN, protocol=OUR_PROTOCOL)
-    watched.node.insert_route(other, verb="replace")
-    watched.until(lambda: standing(watched) == [OURS[0]])
 
 
 @pytest.mark.parametrize("verb", ["prepend", "replace"])
@@ -72,10 +71,10 @@ def test_an_owner_that_insists(watched: Watched, caplog: pytest.LogCaptureFixtur
         return any(record.levelno == logging.ERROR for record in caplog.records)
 
     while not is_told():
-        watched.node.delete_route(next(route for route in watched.host.routes.routes() if str(route) == OURS[0]))
+        watched.delete(OURS[0])
         watched.until(lambda: is_told() or standing(watched) == [OURS[0]])
     assert caplog.messages[-1].startswith(f"route '{OURS[0]}' was replaced or deleted 4 times within an hour: ")
-    watched.node.delete_route(next(route for route in watched.host.routes.routes() if str(route) == OURS[1]))
+    watched.delete(OURS[1])
     watched.until_repaired()
 
 
@@ -88,40 +87,17 @@ def test_a_device_goes_down_and_comes_up(watched: Watched, caplog: pytest.LogCap
     watched.until_repaired()
 
 
-def test_an_address_goes_and_returns(watched: Watched) -> None:
-    """The route whose gateway is reached by an address returns with the address."""
-    watched.node.remove_address("eth1", "10.225.0.4/16")
-    watched.until_repaired(OURS[:1])
-    watched.node.add_address("eth1", "10.225.0.4/16")
-    watched.until_repaired()
-
-
 def test_the_network_of_a_gateway_goes_and_returns(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
     """A route waits while no route leads to its gateway, and returns with that route, which belongs to others.
 
     `ip route flush table main` takes both, and a program that restores its own sets no address.
     """
     network = next(route for route in watched.host.routes.routes() if route.destination == "10.225.0.0/16")
-    ours = next(route for route in watched.host.routes.routes() if str(route) == OURS[1])
     watched.node.delete_route(network)
-    watched.node.delete_route(ours)
+    watched.delete(OURS[1])
     watched.until(lambda: f"route '{OURS[1]}' waits: " in "".join(caplog.messages))
     watched.node.insert_route(network.to_route())
     watched.until_repaired()
-
-
-def test_foreign_routes_elsewhere_are_not_touched(watched: Watched) -> None:
-    """Foreign routes with another destination, metric or table stay, however often they change."""
-    foreign = [
-        Route.parse("172.16.3.0/24", gateway="10.224.0.9", dev="eth0", protocol=16),
-        Route.parse("172.16.1.0/24", gateway="10.224.0.9", dev="eth0", protocol=16, metric=7),
-    ]
-    for route in foreign:
-        watched.node.insert_route(route)
-    watched.node.delete_route(next(route for route in watched.host.routes.routes() if str(route) == OURS[1]))
-    watched.until_repaired()
-    there = {str(route) for route in watched.host.routes.routes()}
-    assert {str(route) for route in foreign} <= there
 
 
 @pytest.mark.parametrize("watched", ["kernel"], indirect=True)
@@ -129,11 +105,11 @@ def test_a_next_hop_of_the_default_route_revives(watched: Watched) -> None:
     """A route without device leaves by the first next hop that lives, also after that one came back in silence."""
     third = Route.parse("172.16.3.0/24", gateway="10.224.0.1", dev="eth0")
     hops = NextHop(Address.parse("10.224.0.1"), "eth0"), NextHop(Address.parse("10.225.0.1"), "eth1")
-    watched.node.insert_route(Route(network=0, prefix_length=0, nexthops=hops, protocol=4))
     incomplete = attrs.evolve(CONFIG.static_routes, routes=(StaticRoute(destination="172.16.3.0/24"),))
     config = attrs.evolve(CONFIG, static_routes=incomplete)
     watched.host.files.write(INTENT_PATH, Intent(config=config).file.content, mode=0o644)
-    watched.node.delete_route(next(route for route in watched.host.routes.routes() if str(route) == OURS[0]))
+    watched.delete(OURS[0])
+    watched.node.insert_route(Route(network=0, prefix_length=0, nexthops=hops, protocol=4))
     watched.until_repaired([str(third)])
     watched.node.set_up("eth0", up=False)
     watched.until_repaired(["172.16.3.0/24 via 10.225.0.1 dev eth1 proto 142"])
@@ -144,17 +120,11 @@ def test_a_next_hop_of_the_default_route_revives(watched: Watched) -> None:
 class TestTrouble:
     """What other parts of the node do while it watches."""
 
-    @pytest.fixture
-    def host(self) -> FakeHost:
-        backend = MemoryBackend()
-        arrange(backend)
-        return FakeHost(backend)
-
     def test_while_another_run_holds_the_lock(self, host: FakeHost) -> None:
         """A route that is deleted while another run holds the lock is restored after that."""
         with watching(host, host.routes) as watched:
             with host.lock.hold(Context()):
-                host.routes.delete_route(next(r for r in host.routes.routes() if str(r) == OURS[0]))
+                watched.delete(OURS[0])
                 assert watched.ours() == OURS[1:]
             watched.until_repaired()
 
@@ -174,10 +144,10 @@ class TestTrouble:
         arrange(node)
         host = FakeHost(node)
         with watching(host, node) as watched:
-            for ours in OURS:
+            for text in OURS:
                 # For one place, and for all.
                 node.left = 2
-                host.routes.delete_route(next(r for r in host.routes.routes() if str(r) == ours))
+                watched.delete(text)
                 watched.until(lambda: node.left <= 0)
             host.routes.insert_route(FOREIGN, verb="replace")
             watched.until_repaired()
@@ -188,7 +158,7 @@ class TestTrouble:
         """If events were lost, the routes are compared."""
         with watching(host, host.routes) as watched:
             host.events.most = 0
-            host.routes.delete_route(next(r for r in host.routes.routes() if str(r) == OURS[0]))
+            watched.delete(OURS[0])
             watched.until_repaired()
 
 
@@ -196,24 +166,10 @@ class TestIntent:
     """The installed config is the one that counts."""
 
     @pytest.fixture
-    def host(self) -> FakeHost:
-        backend = MemoryBackend()
-        arrange(backend)
-        host = FakeHost(backend)
+    def host(self, host: FakeHost) -> FakeHost:
         host.files.write("/lib/systemd/system/kubelet.service", b"[Service]\nExecStart=/bin/true\n", mode=0o644)
         execute(Configure(CONFIG, host=host))
         return host
-
-    def test_an_apply_beside_it(self, host: FakeHost) -> None:
-        """Routes that another run installs are kept from then on, and those that it removes are not restored."""
-        other = attrs.evolve(
-            CONFIG, static_routes=attrs.evolve(CONFIG.static_routes, routes=CONFIG.static_routes.routes[1:])
-        )
-        with watching(host, host.routes) as watched:
-            execute(Configure(other, host=host))
-            watched.until_repaired(OURS[1:])
-            host.routes.delete_route(next(r for r in host.routes.routes() if str(r) == OURS[1]))
-            watched.until_repaired(OURS[1:])
 
     def test_a_reset_ends_it(self, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
         """After a reset no route comes back, and the task ends."""
@@ -222,7 +178,7 @@ class TestIntent:
             watch.until(lambda: host.events.operations.calls != [])
             execute(Reset(HostRoutingConfig(), host=host))
             assert watch.ends()
-        assert [str(route) for route in host.routes.routes() if route.protocol == OUR_PROTOCOL] == []
+        assert ours(host) == []
         assert "hostrouting was reset, so there is nothing to keep any more" in caplog.messages
 
     def test_a_reset_before_the_first_repair(self, host: FakeHost) -> None:
@@ -236,27 +192,22 @@ class TestIntent:
                     host.routes.delete_route(route)
                 held.close()
                 assert watch.ends()
-        assert [str(route) for route in host.routes.routes() if route.protocol == OUR_PROTOCOL] == []
+        assert ours(host) == []
 
-    @pytest.mark.parametrize("content", [b"{", b"{}"])
-    def test_a_damaged_intent(self, host: FakeHost, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
-        """A damaged file is said once, with its path and the next step; the routes of the config before it are kept."""
+    @pytest.mark.parametrize("content", [b"{", b"{}", None])
+    def test_a_damaged_intent(self, host: FakeHost, content: bytes | None, caplog: pytest.LogCaptureFixture) -> None:
+        """A damaged file, or a folder in its place, is logged once; the routes of the config before it are kept."""
         with watching(host, host.routes) as watched:
-            host.files.write(INTENT_PATH, content, mode=0o644)
+            if content is None:
+                host.files.remove(INTENT_PATH)
+                host.files.make_directory(INTENT_PATH)
+            else:
+                host.files.write(INTENT_PATH, content, mode=0o644)
             for _ in range(2):
-                host.routes.delete_route(next(r for r in host.routes.routes() if str(r) == OURS[0]))
+                watched.delete(OURS[0])
                 watched.until_repaired()
         [told] = [message for message in caplog.messages if "the installed config cannot be read" in message]
         assert f"apply the config, which writes {INTENT_PATH} anew" in told
-
-    def test_an_intent_that_cannot_be_read(self, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
-        """If the file cannot be read (a folder has its name), the routes of the config before it are kept."""
-        with watching(host, host.routes) as watched:
-            host.files.remove(INTENT_PATH)
-            host.files.make_directory(INTENT_PATH)
-            host.routes.delete_route(next(r for r in host.routes.routes() if str(r) == OURS[0]))
-            watched.until_repaired()
-        assert len([message for message in caplog.messages if "the installed config cannot be read" in message]) == 1
 
     def test_a_reset_after_damage(self, host: FakeHost) -> None:
         """If the file was damaged before the task began, a reset ends the task all the same."""
@@ -265,14 +216,11 @@ class TestIntent:
             watch.until(lambda: host.events.operations.calls != [])
             execute(Reset(HostRoutingConfig(), host=host))
             assert watch.ends()
-        assert [str(route) for route in host.routes.routes() if route.protocol == OUR_PROTOCOL] == []
+        assert ours(host) == []
 
 
-def test_the_end_of_the_context_is_no_failure() -> None:
+def test_the_end_of_the_context_is_no_failure(host: FakeHost) -> None:
     """A Watch whose time is up returns, with its routes in force."""
-    backend = MemoryBackend()
-    arrange(backend)
-    host = FakeHost(backend)
     # Long enough for the first repair on a busy machine.
     Watch(CONFIG, host=host).do(Context(timeout=2))
-    assert [str(route) for route in backend.routes() if route.protocol == OUR_PROTOCOL] == OURS
+    assert ours(host) == OURS
