@@ -200,13 +200,6 @@ def test_a_line_that_ebtables_save_never_prints_is_an_error(text: str, number: i
     assert len(str(caught.value)) < 300
 
 
-def test_other_tables_are_none_of_our_business() -> None:
-    """Any text in another table is ignored."""
-    assert parse_save("*filter\nwhatever\n:\n*nat\n-A OUTPUT -j DROP\nCOMMIT\n# end\n", backend="nft")[0].line == (
-        "-A OUTPUT -j DROP"
-    )
-
-
 @given(text=st.text(st.sampled_from('*:-A[]0 nat"\t,#\nCOMIT=pcb\u2028'), max_size=60))
 def test_any_text_is_rules_or_an_error(text: str) -> None:
     """Any text raises the documented error, or is parsed into rules that render to it."""

@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from hostrouting.exceptions import BackendError, NeighbourRejectedError, PermissionDeniedError
+from hostrouting.exceptions import NeighbourRejectedError, PermissionDeniedError
 from hostrouting.host.netlink.commit import Failure
 from hostrouting.host.netlink.neighbours import check_changes
 from hostrouting.net.links import Neighbour
@@ -33,26 +33,6 @@ def test_a_failure_names_those_that_went(layer: MemoryLinkLayer, change: int) ->
     assert [(refusal.change, refusal.errno) for refusal in caught.value.refusals] == [(f"- {failed}", errno.ENOBUFS)]
     assert caught.value.made == [pod for pod in PODS if pod != failed]
     assert layer.neighbours() == [failed]
-
-
-def test_a_device_that_vanishes_midway(layer: MemoryLinkLayer) -> None:
-    """A neighbour of it cannot be added: the refusal names it, and the other one is added."""
-    layer.add_device("azv9")
-    lost, kept = POD._replace(dev="azv9"), POD._replace(address="10.240.0.3")
-    layer.steps.plan(1, lambda: layer.remove_device("azv9"))
-    with pytest.raises(NeighbourRejectedError, match="No such device") as caught:
-        layer.add_neighbours([lost, kept])
-    assert caught.value.made == [kept]
-
-
-def test_the_fake_fails_where_it_is_told_to(layer: MemoryLinkLayer) -> None:
-    """`fail_at` counts the calls of the port, and not those that arrange the fake."""
-    layer.operations.calls.clear()
-    layer.fail_at(2)
-    layer.neighbours()
-    with pytest.raises(BackendError, match="Operation not permitted"):
-        layer.remove_neighbours([POD])
-    assert layer.operations.calls == [("neighbours",), ("remove_neighbours", str(POD))]
 
 
 def test_lost_answers_are_found_out_by_reading() -> None:

@@ -195,15 +195,6 @@ def test_an_answer_that_is_neither_route_nor_refusal_is_no_answer() -> None:
         NetlinkBackend().lookup([1])
 
 
-def test_the_namespace_is_named_too() -> None:
-    """The error names the namespace, for agents that ask several."""
-    lie = message(played_kernel.RULES - 2, 2, b"")
-    with played({played_kernel.RULES: lie}), pytest.raises(BackendError) as raised:
-        NetlinkBackend(netns="pod").rules()
-    said = "rtnetlink in network namespace pod: the kernel's answer to the request that `ip -4 rule` sends"
-    assert str(raised.value).startswith(said)
-
-
 @pytest.mark.parametrize(
     "answer",
     [

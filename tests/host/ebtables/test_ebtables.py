@@ -1,14 +1,12 @@
-import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.contracts.ebtables import DNAT, LOG, ONE, SNAT, THREE, TWO, EbtablesContract
-from support.ebtables_backends import BACKENDS
+from support.contracts.ebtables import ONE, TWO, EbtablesContract
 from support.ebtables_lines import cni_lines, rule_lines
-from support.ebtables_nodes import LACKS_CARE, LEGACY_STAND_IN, load, run, saved, write_tool
+from support.ebtables_nodes import LACKS_CARE, LEGACY_STAND_IN, load, saved, write_tool
 from support.needs import needs
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
@@ -66,51 +64,6 @@ class TestNft(EbtablesContract):
         return [line for line in saved(namespace(ebtables)) if line.startswith("-A")]
 
 
-if "legacy" in BACKENDS:
-
-    class TestLegacyTable:
-        """The legacy tool, on a kernel that has its table: its rules are deleted, and restored as they were.
-
-        The contract itself compares lines, and this tool has its own spelling of hardware addresses and defaults.
-        """
-
-        @pytest.fixture
-        def command(self, node: KernelNode) -> EbtablesCommand:
-            for line in (ONE, DNAT, TWO, SNAT, ONE, LOG, THREE):
-                run(node.name, "ebtables-legacy", "-t", "nat", *shlex.split(line))
-            return EbtablesCommand(("ip", "netns", "exec", node.name))
-
-        def test_rules_are_those_of_the_other_tool_in_another_spelling(
-            self, command: EbtablesCommand, ctx: Context
-        ) -> None:
-            """Both tools list the same rules in normal form, each in its chain and place, and none from nft."""
-            expected = [
-                EbtablesRule.parse(line, backend="legacy", position=position)
-                for line, position in ((ONE, 1), (DNAT, 2), (TWO, 3), (ONE, 4), (THREE, 5), (LOG, 1), (SNAT, 1))
-            ]
-            found = command.read(ctx).rules
-            assert [(rule.backend, rule.chain, rule.position, rule.normal) for rule in found] == [
-                (rule.backend, rule.chain, rule.position, rule.normal) for rule in expected
-            ]
-
-        def test_what_was_deleted_comes_back_where_it_was(self, command: EbtablesCommand, ctx: Context) -> None:
-            """The tool's own listing is the same after deletion and restore, also for identical rules."""
-            before = command.read(ctx)
-            # Of identical rules the first is deleted.
-            chosen = [before.rules[number] for number in (6, 1, 0, 5, 4)]
-            command.delete(ctx, chosen)
-            assert len(command.read(ctx).rules) == 2
-            command.insert(ctx, sorted(chosen, key=lambda rule: (rule.chain, rule.position)))
-            assert command.read(ctx) == before
-
-        def test_a_refusal_leaves_everything_as_it_was(self, command: EbtablesCommand, ctx: Context) -> None:
-            """If the last of several insertions names an absent chain, the others are rolled back."""
-            before = command.read(ctx)
-            with pytest.raises(BackendError, match="are as they were; nothing has changed"):
-                command.insert(ctx, [*before.rules[:2], before.rules[0]._replace(chain="NOWHERE")])
-            assert command.read(ctx) == before
-
-
 @needs("kernel", "ebtables-nft")
 class TestLegacyWay(TestNft):
     """The contract for the legacy tool's way: a listing, and a process per rule.
@@ -144,28 +97,6 @@ class TestWhatCannotBeSeen:
             )
             with pytest.raises(ToolNotFoundError, match=r"ebtables-nft is needed .*iptables"):
                 ebtables.delete(ctx, [EbtablesRule.parse(ONE, backend="nft")])
-
-    def test_not_installed_on_the_path_of_this_process(
-        self, ctx: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, legacy_is_loaded: None
-    ) -> None:
-        """Without a command prefix it is a note, too, if the tool is neither on PATH nor in the sbin folders."""
-        monkeypatch.setenv("PATH", str(tmp_path))
-        monkeypatch.setattr("hostrouting.host.packets._FOLDERS", ())
-        assert len(EbtablesCommand().read(ctx).notes) == 2
-
-    @needs("ebtables-legacy")
-    def test_a_path_without_sbin_will_do(
-        self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The tools and `ip` are found with the PATH of an ordinary user, which has no sbin folder."""
-        load(node.name, [ONE, TWO])
-        with monkeypatch.context() as patch:
-            patch.setenv("PATH", "/nonexistent")
-            reading = ebtables.read(ctx)
-            ebtables.delete(ctx, reading.rules[:1])
-        assert "not installed" not in "".join(reading.notes)
-        assert [rule.line for rule in reading.rules] == [ONE, TWO]
-        assert [line for line in saved(node.name) if line.startswith("-A")] == [TWO]
 
     def test_a_prefix_that_does_not_work_is_an_error(self, ctx: Context) -> None:
         """A namespace that does not exist must not look like a machine without ebtables."""

@@ -48,10 +48,6 @@ class EbtablesContract:
         """Return the rules of these lines from a reading."""
         return [rule for rule in ebtables.read(Context()).rules if rule.line in lines]
 
-    def test_no_rules_read_as_none(self, ebtables: Ebtables, ctx: Context) -> None:
-        """A machine without rules is no error."""
-        assert ebtables.read(ctx).rules == ()
-
     def test_rules_are_read_chain_by_chain(self, ebtables: Ebtables, ctx: Context) -> None:
         """Each rule has its chain, its position there, and its words as printed."""
         self.load(ebtables, ONE, SNAT, DNAT, LOG, INVERTED)
@@ -105,12 +101,6 @@ class EbtablesContract:
         assert self.lines(ebtables) == left
         ebtables.insert(ctx, rules)
         assert self.lines(ebtables) == before
-
-    def test_the_position_named_does_not_matter_for_a_deletion(self, ebtables: Ebtables, ctx: Context) -> None:
-        """A rule that has moved since is found by its words."""
-        self.load(ebtables, ONE, TWO)
-        ebtables.delete(ctx, [self.rule(TWO, 7)])
-        assert self.lines(ebtables) == [ONE]
 
     def test_a_rule_that_is_not_there_is_refused(self, ebtables: Ebtables, ctx: Context) -> None:
         """The error names it, and the other rules stay."""

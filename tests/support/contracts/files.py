@@ -183,12 +183,6 @@ class FileStoreContract:
         files.write("/etc/ours/a", b"two\n", mode=0o600)
         assert files.modified("/etc/ours/a") != 1700000000.5
 
-    def test_what_only_root_can_change_is_not_exposed(self, files: FileStore) -> None:
-        """Folders of mode 0755 and less expose nothing, and neither does an absent path."""
-        files.write("/srv/ours/deep/a", b"", mode=0o644)
-        for path in ("/srv/ours/deep/a", "/srv/ours", "/srv/ours/b/c/d", "/srv/ours/deep/a/b"):
-            assert files.exposed(path) is None
-
     @pytest.mark.parametrize("mode", [0o1777, 0o775, 0o757])
     def test_a_folder_that_others_may_write_to_exposes_all_below(self, files: FileStore, mode: int) -> None:
         """The content and all below it, with a sticky bit or not, and the remedy; the folder next to it is not."""

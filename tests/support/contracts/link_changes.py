@@ -2,7 +2,6 @@
 
 import errno
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import pytest
@@ -29,21 +28,6 @@ class LinkLayerContract(LinkReadingContract):
         return azure0
 
     # --- changes
-
-    def test_nothing_to_do_is_fine(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """An empty batch changes nothing."""
-        before = layer.neighbours()
-        layer.remove_neighbours([])
-        layer.add_neighbours([])
-        assert layer.neighbours() == before
-
-    def test_removed_and_added_again_is_as_before(self, populated: LinkNode, layer: LinkLayer) -> None:
-        """Neighbours come back in every detail."""
-        before = layer.neighbours()
-        layer.remove_neighbours(before)
-        assert layer.neighbours() == []
-        layer.add_neighbours(before)
-        assert layer.neighbours() == before
 
     def test_only_what_is_named_is_removed(self, populated: LinkNode, layer: LinkLayer) -> None:
         """The same address on another device stays."""
@@ -127,8 +111,3 @@ class LinkLayerContract(LinkReadingContract):
             assert layer.neighbours() == many
             layer.remove_neighbours(many)
             assert layer.neighbours() == []
-
-    def test_it_may_be_used_from_any_thread(self, populated: LinkNode, layer: LinkLayer) -> None:
-        """Another thread than the one that made it gets the same answers."""
-        with ThreadPoolExecutor() as pool:
-            assert pool.submit(layer.neighbours).result() == layer.neighbours()

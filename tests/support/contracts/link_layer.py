@@ -220,10 +220,6 @@ class LinkReadingContract:
         missing += [("azv2", f"fd00:2::{number:x}") for number in range(2000)]
         assert layer.answering(Context(), [ASKED[0], *missing, *ASKED[1:]]) == set(ASKED)
 
-    def test_nobody_is_asked_for_nothing(self, layer: LinkLayer) -> None:
-        """No question, no answer."""
-        assert layer.answering(Context(), []) == set()
-
     @pytest.mark.parametrize("odd", ["", "10.240.0", "10.240.0.9/32", "fd00::g", "fe80::1%azv1", "azv1", "1\0"])
     def test_what_is_no_address_is_refused(self, pods: LinkNode, layer: LinkLayer, odd: str) -> None:
         """EINVAL, and the error names it."""

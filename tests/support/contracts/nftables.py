@@ -179,11 +179,6 @@ class NftablesContract:
         loaded.load(Context(), script)
         assert ours(loaded) == expected
 
-    def test_a_flush_of_all_is_of_all(self, loaded: Nftables) -> None:
-        """Another program does it."""
-        loaded.load(Context(), "flush ruleset")
-        assert (ours(loaded), theirs(loaded)) == (None, None)
-
     @pytest.mark.parametrize(
         "mistake", ["bogus", "delete table ip6 absent", "table ip6 ours {\n chain a {\n accept\n }\n"]
     )
