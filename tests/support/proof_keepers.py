@@ -6,6 +6,7 @@ from math import inf
 from typing import Any
 
 from support.fabric_files import SWITCHED_ON, record
+from support.kept_routes import CountedNode
 
 from hostrouting import HostRoutingConfig
 from hostrouting.exceptions import EventsLostError
@@ -13,7 +14,7 @@ from hostrouting.host import DeviceEvent, ObservedRoute, Route
 from hostrouting.net.addresses import IPV4
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
-from hostrouting.testing import FakeHost, MemoryBackend
+from hostrouting.testing import FakeHost
 from hostrouting.watch.installed import InstalledConfig
 from hostrouting.watch.proof import ProofKeeper
 from phases import Context
@@ -30,17 +31,13 @@ def config_of(**fields: Any) -> HostRoutingConfig:
     )
 
 
-class ReadBackend(MemoryBackend):
-    """It counts the readings of all routes."""
+class ReadBackend(CountedNode):
+    """A node that may change after a reading."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.readings = 0
-        #: Called once, after the routes were read.
-        self.after_reading: Callable[[], object] = int
+    #: Called once, after the routes were read.
+    after_reading: Callable[[], object] = int
 
     def routes(self, family: int = IPV4) -> list[ObservedRoute]:
-        self.readings += 1
         read, act, self.after_reading = super().routes(family), self.after_reading, int
         act()
         return read

@@ -64,6 +64,25 @@ def test_costly_looks_follow_each_other_after_a_pause(monkeypatch: pytest.Monkey
     assert duty.due == now + 90
 
 
+class Interrupted(Player):
+    """A keeper that another thread wants to act anew while it acts."""
+
+    duty: Duty
+
+    def act(self, ctx: Context) -> float:
+        self.duty.ask()
+        return super().act(ctx)
+
+
+def test_what_comes_while_it_acts_is_not_forgotten() -> None:
+    """It acts again at once, and not after the seconds that it returned."""
+    keeper = Interrupted(60.0)
+    keeper.duty = Duty(keeper, LOGGER)
+    clock = ManualClock()
+    keeper.duty.act(Context(clock=clock))
+    assert keeper.duty.due <= clock.monotonic()
+
+
 def refused() -> HostFileError:
     error = HostFileError("cannot open the lock: Permission denied")
     error.__cause__ = PermissionError()

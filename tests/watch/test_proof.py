@@ -336,3 +336,13 @@ def test_without_expected_cidrs_nothing_is_kept() -> None:
     assert watched.acts <= 5
     assert not watched.node.readings
     assert not watched.host.files.exists(MARKER_OK)
+
+
+def test_the_end_of_an_alarm_of_the_boot(caplog: pytest.LogCaptureFixture) -> None:
+    """A marker of findings from before the watch, and a good first reading: the end of the alarm is logged."""
+    caplog.set_level(logging.INFO)
+    watched = ProvenNode(config_of())
+    watched.host.files.write(MARKER_DETECTED, b"by the boot\n", mode=0o644)
+    watched.run(0.1)
+    assert caplog.messages == ["the expected addresses leave as they should again: 172.16.0.0/16 leaves by eth0"]
+    assert watched.marker() == "ok"

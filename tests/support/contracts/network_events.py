@@ -130,33 +130,6 @@ class KernelEventsContract(NetworkEventsContract):
             "append 172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4",
         ]
 
-    def test_a_removed_address_takes_other_routes_in_silence(self, eth0: Node, listener: Listener) -> None:
-        """The routes that the kernel had made for it are told, those by a gateway on its network are not."""
-        eth0.add_route("9.0.0.0/8", gateway=GATEWAY, dev="eth0")
-        listener.take()
-        eth0.remove_address("eth0", "10.224.0.4/16")
-        address, *routes = shown(listener.take())
-        assert address == "remove 10.224.0.4/16 dev eth0"
-        assert sorted(routes) == [
-            "remove 10.224.0.0/16 dev eth0 proto kernel scope link src 10.224.0.4",
-            "remove broadcast 10.224.255.255 dev eth0 table local proto kernel scope link src 10.224.0.4",
-            "remove local 10.224.0.4 dev eth0 table local proto kernel scope host src 10.224.0.4",
-        ]
-
-    def test_secondary_addresses_go_before_their_primary_one(self, eth0: Node, listener: Listener) -> None:
-        """Each is told, and its routes after it."""
-        for last in 5, 6:
-            eth0.add_address("eth0", f"10.224.0.{last}/16")
-        listener.take()
-        eth0.remove_address("eth0", "10.224.0.4/16")
-        assert shown(listener.take())[:5] == [
-            "remove 10.224.0.5/16 dev eth0",
-            "remove local 10.224.0.5 dev eth0 table local proto kernel scope host src 10.224.0.4",
-            "remove 10.224.0.6/16 dev eth0",
-            "remove local 10.224.0.6 dev eth0 table local proto kernel scope host src 10.224.0.4",
-            "remove 10.224.0.4/16 dev eth0",
-        ]
-
     def test_a_removed_device_is_told_last(self, eth0: Node, listener: Listener) -> None:
         """After its addresses and their local routes; all other routes go in silence, also a secondary address's."""
         eth0.add_address("eth0", "10.224.0.5/16")
