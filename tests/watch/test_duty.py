@@ -68,6 +68,10 @@ class Interrupted(Player):
     """A keeper that another thread wants to act anew while it acts."""
 
     duty: Duty
+    losses = 0
+
+    def lose(self) -> None:
+        self.losses += 1
 
     def act(self, ctx: Context) -> float:
         self.duty.ask()
@@ -75,12 +79,13 @@ class Interrupted(Player):
 
 
 def test_what_comes_while_it_acts_is_not_forgotten() -> None:
-    """It acts again at once, and not after the seconds that it returned."""
+    """It acts again at once, not after the seconds that it returned, and forgets what events told."""
     keeper = Interrupted(60.0)
     keeper.duty = Duty(keeper, LOGGER)
     clock = ManualClock()
     keeper.duty.act(Context(clock=clock))
     assert keeper.duty.due <= clock.monotonic()
+    assert keeper.losses == 1
 
 
 def refused() -> HostFileError:
