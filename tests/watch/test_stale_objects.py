@@ -9,7 +9,7 @@ from support.stale_cni_sweeps import CONFLIST, DEAD, DEAD_MAC, LIVE, STALE, made
 from support.stale_cni_worlds import config_of, context, dnat, whole_state
 
 from hostrouting.azure.stale_cni.keeper import StaleObjectKeeper
-from hostrouting.boot import INTENT_PATH
+from hostrouting.boot import INTENT_PATH, Intent
 from hostrouting.exceptions import StaleCNIError
 from hostrouting.testing import FakeHost
 from hostrouting.watch.installed import InstalledConfig
@@ -160,6 +160,15 @@ class TestClean:
         before = whole_state(node.host)
         node.acts(2)
         assert whole_state(node.host) == before
+
+    def test_after_a_reset_nothing_is_removed(self) -> None:
+        """The reset came between the look and the lock."""
+        host = made_host()
+        host.files.write(INTENT_PATH, Intent(config=config_of(sweep="clean")).file.content, mode=0o644)
+        node = kept(host, sweep="clean")
+        host.files.remove(INTENT_PATH)
+        node.acts()
+        assert there(host) == STALE
 
     def test_a_program_that_adds_them_again(self, caplog: pytest.LogCaptureFixture) -> None:
         """After three sweeps within an hour an object is left, with one error; an hour later it is swept again."""
