@@ -74,7 +74,7 @@ class Interrupted(Player):
         self.losses += 1
 
     def act(self, ctx: Context) -> float:
-        self.duty.ask()
+        self.duty.act_soon()
         return super().act(ctx)
 
 

@@ -15,15 +15,15 @@ from hostrouting.testing import Node
 from hostrouting.testing.contracts.route_changes import (
     ABSENT,
     IPV6_ON_LINK,
-    IPV6_OURS,
+    IPV6_OWN,
     ON_LINK,
-    OURS,
+    OWN,
     RouteBackendContract,
     metrics,
 )
 from hostrouting.testing.contracts.routes import (
     arrange,
-    ask,
+    look_up,
     place,
     route,
 )
@@ -35,7 +35,7 @@ class KernelRoutesContract(RouteBackendContract):
     def test_resolving_an_ipv6_address(self, six: Node, backend: RouteBackend) -> None:
         """The answer has one packet's gateway, device and source address."""
         arrange(six, "fd00:9::/32 via fd00:1::9 dev eth0 src fd00:1::4 metric 1")
-        paths = [one.route for one in ask(backend, "fd00:9::1", "fd00:a::4", resolve=True)]
+        paths = [one.route for one in look_up(backend, "fd00:9::1", "fd00:a::4", resolve=True)]
         assert [path and (path.kind, path.dev, path.gateway, path.source, path.from_prefix) for path in paths] == [
             ("unicast", "eth0", Address.parse("fd00:1::9"), Address.parse("fd00:1::4").number, None),
             ("local", "lo", None, Address.parse("fd00:a::4").number, None),
@@ -43,17 +43,17 @@ class KernelRoutesContract(RouteBackendContract):
 
     def test_an_ipv6_route_without_a_gateway_stands_behind(self, six: Node, backend: RouteBackend) -> None:
         """It merges with no other, so it can be appended."""
-        arrange(six, IPV6_OURS)
+        arrange(six, IPV6_OWN)
         backend.apply([RouteChange.append(route(IPV6_ON_LINK))])
-        assert place(backend, IPV6) == [IPV6_OURS, IPV6_ON_LINK]
+        assert place(backend, IPV6) == [IPV6_OWN, IPV6_ON_LINK]
         with pytest.raises(ValueError, match="can only be added to an empty place"):
-            RouteChange.append(route(IPV6_OURS))
+            RouteChange.append(route(IPV6_OWN))
         with pytest.raises(ValueError, match="cannot be prepended"):
             RouteChange.prepend(route(IPV6_ON_LINK))
 
     def test_a_foreign_source_is_refused(self, eth0: Node, backend: RouteBackend) -> None:
         """The node cannot send from an address that it does not hold."""
-        (answer,) = ask(backend, "9.1.1.1", sources=[parse_ipv4("10.224.0.99")])
+        (answer,) = look_up(backend, "9.1.1.1", sources=[parse_ipv4("10.224.0.99")])
         assert answer == (parse_ipv4("9.1.1.1"), None, errno.ENETUNREACH)
 
     @pytest.mark.parametrize("verb", [RouteChange.add, RouteChange.prepend, RouteChange.append])
@@ -85,7 +85,7 @@ class KernelRoutesContract(RouteBackendContract):
         several = Route(network=9 << 24, prefix_length=8, nexthops=hops)
         backend.apply([RouteChange.add(several)])
         [standing] = [one for one in backend.routes() if one.fulfils(several)]
-        backend.apply([RouteChange.prepend(route(OURS))])
-        with pytest.raises(RouteRejectedError, match=f"the kernel would remove '{OURS}' instead"):
+        backend.apply([RouteChange.prepend(route(OWN))])
+        with pytest.raises(RouteRejectedError, match=f"the kernel would remove '{OWN}' instead"):
             backend.apply([RouteChange.remove(standing)])
-        assert place(backend) == [OURS, str(standing)]
+        assert place(backend) == [OWN, str(standing)]
